@@ -3,12 +3,17 @@
 Administrative commands can run while a server is running. The server sees their effect at its next call.
 """
 
+# Read first: `lazy_group.py` (how commands are loaded, and how settings become options), `admin.py` (the control
+# database) and `local_library.py` (a library without a server). `output.py` and `terminal.py` print; `remote.py` sends
+# a command to a server instead. Every other module has the commands that are named here.
+
 from pathlib import Path
 
 import click
 
 from server.cli.lazy_group import LazyGroup
 
+# In the order of `--help`. Modules are named and not imported, because the web stack alone takes 0.5 s to load.
 COMMANDS = {
     "serve": "server.cli.serve:serve",
     "stdio": "server.cli.stdio:stdio",
@@ -47,7 +52,7 @@ COMMANDS = {
     "version": "server.cli.configuration:version",
 }
 
-# The commands that can work on a remote server.
+# The commands that can work on a remote server. The REST API has no equivalent for the others.
 _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 
 
@@ -72,15 +77,13 @@ _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
     help="Run key, user, audit, search or get on this server, with the credential in $FLORILEGIUM_TOKEN.",
 )
 @click.option(
-    "--token-file",
-    type=click.Path(path_type=Path),
-    help="With --server: the file with the API key or token.",
+    "--token-file", type=click.Path(path_type=Path), help="With --server: the file with the API key or token."
 )
 @click.version_option(package_name="florilegium", message="%(version)s")
 @click.pass_context
 def florilegium(context: click.Context, config_file: Path | None, server: str | None, token_file: Path | None) -> None:
     """A multi-user MCP knowledge server with per-user databases."""
-    context.obj = config_file
+    context.obj = config_file  # `setting_options` reads it, unless the command has its own --config
     if server is None:
         if token_file is not None:
             raise click.UsageError("--token-file requires --server")

@@ -5,22 +5,26 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from auth.audit import AuditEvent
 from auth.registry import Registry, UserRecord
 from config.errors import NotFound, StorageError
-from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.lazy_group import SettingsOverrides
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.stores import control_location, open_audit_log
 
 T = TypeVar("T")
 # The client of changes that were made on the command line of this machine.
 OPERATOR = "command line"
+
+
+def admin_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--json` and `--data-dir`."""
+    return json_option(setting_options("data_dir")(function))
 
 
 def data_root(settings: Settings) -> DataRoot:
@@ -33,13 +37,9 @@ def load_for_change(overrides: SettingsOverrides) -> Settings:
     The same command may use another data directory in another working directory or account.
     """
     loaded = overrides.load()
-    print_location(loaded)
-    return loaded.settings
-
-
-def print_location(loaded: LoadedConfig) -> None:
     config_file = loaded.config_file.absolute() if loaded.config_file else "none"
     click.echo(f"data directory: {data_root(loaded.settings).root}, config file: {config_file}", err=True)
+    return loaded.settings
 
 
 def require_data_root(settings: Settings) -> DataRoot:
@@ -49,6 +49,7 @@ def require_data_root(settings: Settings) -> DataRoot:
     reported instead of becoming a new, empty library.
     """
     root = data_root(settings)
+    # The users are in PostgreSQL then, and this machine may never have had a data directory.
     if settings.storage_url:
         return create_data_root(settings)
     root.require_control()
@@ -71,6 +72,7 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
 
     async def run() -> T:
         root = create_data_root(settings) if creates else require_data_root(settings)
+        # Access that a command withdraws has ended in all processes of the server when the command returns.
         async with Registry.open(control_location(settings, root), waits_for_servers=True) as registry:
             return await work(registry)
 

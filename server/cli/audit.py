@@ -1,17 +1,14 @@
 """`florilegium audit`: shows the audit log."""
 
-import asyncio
 import time
 from contextlib import closing
-from typing import Any
 
 import click
 
-from auth.audit import AuditEvent, AuditFilter
-from auth.registry import Registry
-from config.settings import Settings
-from server.cli.admin import data_root, find_user, run_with_registry
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from auth.audit import AuditFilter
+from auth.registry import Registry, UserRecord
+from server.cli.admin import admin_options, data_root, find_user, run_with_registry
+from server.cli.lazy_group import SettingsOverrides
 from server.cli.output import format_time, parse_start, print_json, print_table
 from server.cli.remote import remote_server
 from server.stores import open_audit_log
@@ -24,8 +21,7 @@ _LIMIT = 100
 @click.option("--action", "actions", multiple=True, help="Only this action, such as read or key.create; repeatable.")
 @click.option("--since", metavar="WHEN", help="Only events since then, such as 7d, 12h or 2026-01-31.")
 @click.option("--limit", type=click.IntRange(1), default=_LIMIT, show_default=True, help="How many events, at most.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def audit(
     overrides: SettingsOverrides,
     user_name: str | None,
@@ -37,47 +33,43 @@ def audit(
     """Show who signed in, which client read which item, and what was changed; the newest events first."""
     start = None if since is None else parse_start("since", since, time.time())
     if (server := remote_server()) is not None:
+        # GET /api/v1/audit filters by one action.
         if len(actions) > 1:
             raise click.UsageError("--action: expected one with --server")
         action = actions[0] if actions else None
         query = {"user": user_name, "action": action, "since": format_time(start), "limit": limit}
-        _print(server.get("/api/v1/audit", **query)["events"], as_json)
-        return
-    settings = overrides.load().settings
+        rows = server.get("/api/v1/audit", **query)["events"]
+    else:
+        settings = overrides.load().settings
 
-    async def work(registry: Registry) -> tuple[list[AuditEvent], dict[str, str]]:
-        user = await find_user(registry, user_name) if user_name is not None else None
-        where = AuditFilter(user_id=None if user is None else user.id, actions=actions, since=start)
-        events = await asyncio.to_thread(_select, settings, where, limit)
-        return events, {one.id: one.name for one in await registry.list_users()}
+        async def work(registry: Registry) -> tuple[UserRecord | None, list[UserRecord]]:
+            owner = await find_user(registry, user_name) if user_name is not None else None
+            return owner, await registry.list_users()
 
-    events, names = run_with_registry(settings, work)
-    _print([_as_data(event, names) for event in events], as_json)
-
-
-def _select(settings: Settings, where: AuditFilter, limit: int) -> list[AuditEvent]:
-    with closing(open_audit_log(settings, data_root(settings))) as log:
-        return log.select(where, limit)
-
-
-def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+        owner, users = run_with_registry(settings, work)
+        names: dict[str, str] = {user.id: user.name for user in users}
+        with closing(open_audit_log(settings, data_root(settings))) as log:
+            where = AuditFilter(user_id=None if owner is None else owner.id, actions=actions, since=start)
+            events = log.select(where, limit)
+        rows = [
+            {
+                "id": event.id,
+                "time": format_time(event.time),
+                "action": event.action,
+                # Events outlast their user, whose id is shown then.
+                "user": names.get(event.user_id, event.user_id),
+                "target": event.target,
+                "client": event.client,
+                "address": event.address,
+                "detail": event.detail,
+                "count": event.count,
+            }
+            for event in events
+        ]
     if as_json:
         print_json(rows)
         return
     columns = ("time", "user", "action", "count", "target", "client", "address", "detail")
-    cells = [[str(row[column]) or "-" for column in columns] for row in rows]
-    print_table([column.upper() for column in columns], cells)
-
-
-def _as_data(event: AuditEvent, names: dict[str, str]) -> dict[str, Any]:
-    return {
-        "id": event.id,
-        "time": format_time(event.time),
-        "action": event.action,
-        "user": names.get(event.user_id, event.user_id),
-        "target": event.target,
-        "client": event.client,
-        "address": event.address,
-        "detail": event.detail,
-        "count": event.count,
-    }
+    print_table(
+        [column.upper() for column in columns], [[str(row[column]) or "-" for column in columns] for row in rows]
+    )

@@ -12,25 +12,23 @@ from msgspec.structs import asdict
 
 from auth.audit import BACKUP_ACTION
 from auth.control_schema import CONTROL_SCHEMA
-from auth.registry import Registry, UserRecord, read_control_schema, read_users
+from auth.registry import UserRecord, read_control_schema, read_users
 from config.errors import ConfigurationError
 from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
 from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
-from config.settings import Settings
-from server.cli.admin import data_root, find_user, record_operation, run_with_registry
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import open_local, user_option
-from server.cli.output import format_time, pluralize, print_json, print_table
+from server.cli.admin import admin_options, data_root, find_user, record_operation, run_with_registry
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
+from server.cli.local_library import library_options, run_with_library
+from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
-from server.store_copy.migration import MigrationResult, migrate_to_postgres, migrate_to_sqlite
+from server.store_copy.migration import migrate_to_postgres, migrate_to_sqlite
 from server.stores import require_sqlite
 from sources.exporters.export import export_library
-from sources.exporters.lines import ExportManifest
 from sources.storage.sqlite.connection.pool import sqlite_options
-from sources.storage.sqlite.maintenance.backups import BackupManifest, BackupUser, back_up, restore_user, verify_user
+from sources.storage.sqlite.maintenance.backups import BackupManifest, back_up, restore_user, verify_user
 from sources.storage.sqlite.maintenance.backups import restore as restore_backup
 from sources.storage.sqlite.maintenance.backups import verify as verify_backup
 from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgrade
@@ -38,8 +36,7 @@ from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgr
 
 @click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@json_option
-@setting_options("data_dir")
+@admin_options
 def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     """Back up all users and the control database to the folder DIR.
 
@@ -55,26 +52,22 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
         "backup",
         "back up the database with pg_dump, or copy it to files with `florilegium migrate-store --to sqlite:DIRECTORY`",
     )
-    users = run_with_registry(settings, _users)
+    records = run_with_registry(settings, lambda registry: registry.list_users())
+    users = [(user.id, user.name) for user in records]
     copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
+    # GET /api/v1/server and the console show the newest of these events as the last backup.
     record_operation(settings, BACKUP_ACTION, "", str(folder.absolute()), contents(copy))
-    if as_json:
-        print_json(to_builtins(copy))
-    else:
-        click.echo(f"{folder}: {contents(copy)}")
-    report_problems(copy.problems, "not in the backup")
+    print_result(to_builtins(copy), f"{folder}: {contents(copy)}", as_json=as_json)
+    report_problems(copy.problems)
 
 
-def report_problems(problems: Sequence[str], effect: str) -> None:
+def report_problems(problems: Sequence[str]) -> None:
     """Names files that a backup lacks on stderr and exits with 1 if there are any."""
+    # A damaged file does not keep the others from being saved, but a script must notice.
     for problem in problems:
-        click.echo(f"{effect}: {problem}", err=True)
+        click.echo(f"not in the backup: {problem}", err=True)
     if problems:
         click.get_current_context().exit(1)
-
-
-async def _users(registry: Registry) -> list[tuple[UserId, str]]:
-    return [(user.id, user.name) for user in await registry.list_users()]
 
 
 def contents(backup: BackupManifest) -> str:
@@ -88,15 +81,12 @@ def contents(backup: BackupManifest) -> str:
 # -- restore -----------------------------------------------------------------------------------------------------------
 # `florilegium restore`: restores a backup into an empty data directory, or one user of it, or verifies it.
 
-_NOT_IN_BACKUP = "not in the backup"
-
 
 @click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--verify", is_flag=True, help="Verify the backup without writing anything.")
 @click.option("--user", help="Replace only the files of this user, who must exist. Stop the server first.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str | None, as_json: bool) -> None:
     """Restore the backup in DIR into the data directory.
 
@@ -114,37 +104,23 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
         "restore a dump of the database with pg_restore, or restore into a data directory and copy that with "
         "`florilegium migrate-store`",
     )
-    if user is not None:
-        if verify:
-            _, files = verify_user(folder, user)
-        else:
-            root, user_id = (
-                data_root(settings),
-                run_with_registry(settings, lambda registry: find_user(registry, user)).id,
-            )
-            with locked_directory(root.root, "restore", "maintenance"):
-                files = restore_user(folder, user, root, user_id)
-        if as_json:
-            print_json(to_builtins(files))
-        else:
-            click.echo(f"{user} in {folder} {_outcome(verify)}: {_describe(files)}")
-        report_problems([f"{user}: {problem}" for problem in files.problems], _NOT_IN_BACKUP)
+    root, outcome = data_root(settings), "is intact" if verify else "was restored"
+    if user is None:
+        backup = verify_backup(folder) if verify else restore_backup(folder, root)
+        print_result(to_builtins(backup), f"{folder} {outcome}: {contents(backup)}", as_json=as_json)
+        report_problems(backup.problems)
         return
-    backup = verify_backup(folder) if verify else restore_backup(folder, data_root(settings))
-    if as_json:
-        print_json(to_builtins(backup))
+    if verify:
+        _, files = verify_user(folder, user)
     else:
-        click.echo(f"{folder} {_outcome(verify)}: {contents(backup)}")
-    report_problems(backup.problems, _NOT_IN_BACKUP)
-
-
-def _describe(user: BackupUser) -> str:
-    rows = sum(sum(file.rows.values()) for file in user.files.values())
-    return f"{pluralize(len(user.files), 'files')}, {pluralize(rows, 'rows')}"
-
-
-def _outcome(verify: bool) -> str:
-    return "is intact" if verify else "was restored"
+        # The id comes from this server, because a user who was deleted and added again has another one in the backup.
+        user_id = run_with_registry(settings, lambda registry: find_user(registry, user)).id
+        with locked_directory(root.root, "restore", "maintenance"):
+            files = restore_user(folder, user, root, user_id)
+    rows = pluralize(sum(sum(file.rows.values()) for file in files.files.values()), "rows")
+    counts = f"{pluralize(len(files.files), 'files')}, {rows}"
+    print_result(to_builtins(files), f"{user} in {folder} {outcome}: {counts}", as_json=as_json)
+    report_problems([f"{user}: {problem}" for problem in files.problems])
 
 
 # -- export ------------------------------------------------------------------------------------------------------------
@@ -153,26 +129,18 @@ def _outcome(verify: bool) -> str:
 
 @click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json: bool) -> None:
     """Export a whole library into the folder DIR, which must be empty or absent.
 
     DIR/*.jsonl contain every field of every item; `florilegium import DIR` reads them. The Markdown pages are for
     people. Deleted items are not exported.
     """
-    manifest = asyncio.run(_export(overrides.load().settings, folder, user))
-    if as_json:
-        print_json(asdict(manifest))
-        return
+    manifest = run_with_library(
+        overrides.load().settings, user, lambda library, _local: export_library(library, folder)
+    )
     counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
-    click.echo(f"{folder}: {counts or 'the library is empty'}")
-
-
-async def _export(settings: Settings, folder: Path, user: str | None) -> ExportManifest:
-    async with open_local(settings, user) as local, local.libraries.library(local.context) as library:
-        return await export_library(library, folder)
+    print_result(asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
 
 
 # -- migrate store -----------------------------------------------------------------------------------------------------
@@ -199,6 +167,7 @@ Store = DataRoot | ConnectionOptions
     help=f"Where the data is now. Default: ${MIGRATION_SOURCE_VARIABLE}, or the store of the settings.",
 )
 @setting_options("data_dir")
+# A URL contains a password, and other accounts can read command lines: both stores can be named in the environment.
 def migrate_store(overrides: SettingsOverrides, target: str, source: str | None) -> None:
     """Copy all users and libraries from SQLite to PostgreSQL, or back.
 
@@ -208,8 +177,27 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None)
     Exit codes: 0 if the target is complete, 1 otherwise.
     """
     settings = overrides.load().settings
-    original = _parse_store("--from", source) if source else _configured_store(settings)
-    result = asyncio.run(_migrate(settings, original, _parse_store("--to", target)))
+    if source:
+        old = _parse_store("--from", source)
+    else:
+        old = ConnectionOptions(url=settings.storage_url) if settings.storage_url else data_root(settings)
+    new = _parse_store("--to", target)
+
+    def print_progress(user: UserRecord, copy: LibraryCopy | None) -> None:
+        click.echo(f"{user.name}: {'not changed' if copy is None else f'{copy.rows} rows'}", err=True)
+
+    # `describe_url` leaves out the password.
+    if isinstance(old, DataRoot) and isinstance(new, ConnectionOptions):
+        click.echo(f"{old.root} -> PostgreSQL at {describe_url(new.url)}", err=True)
+        result = asyncio.run(migrate_to_postgres(settings, old, new, print_progress))
+    elif isinstance(old, ConnectionOptions) and isinstance(new, DataRoot):
+        click.echo(f"PostgreSQL at {describe_url(old.url)} -> {new.root}", err=True)
+        result = asyncio.run(migrate_to_sqlite(settings, old, new, print_progress))
+    else:
+        raise ConfigurationError(
+            "--to: expected the other engine; to copy SQLite files, use `florilegium backup`; "
+            "to copy PostgreSQL, `pg_dump`"
+        )
     click.echo(f"{result.copied} of {result.users} libraries copied, {result.rows} rows.")
     if result.pending:
         click.echo(f"Not complete: {result.pending}.")
@@ -217,28 +205,9 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None)
     click.echo("The target is complete. Set storage_url, or data_dir, to use it.")
 
 
-async def _migrate(settings: Settings, source: Store, target: Store) -> MigrationResult:
-    if isinstance(source, DataRoot) and isinstance(target, ConnectionOptions):
-        click.echo(f"{source.root} -> PostgreSQL at {describe_url(target.url)}", err=True)
-        return await migrate_to_postgres(settings, source, target, _print_progress)
-    if isinstance(source, ConnectionOptions) and isinstance(target, DataRoot):
-        click.echo(f"PostgreSQL at {describe_url(source.url)} -> {target.root}", err=True)
-        return await migrate_to_sqlite(settings, source, target, _print_progress)
-    raise ConfigurationError(
-        "--to: expected the other engine; to copy SQLite files, use `florilegium backup`; to copy PostgreSQL, `pg_dump`"
-    )
-
-
-def _print_progress(user: UserRecord, copy: LibraryCopy | None) -> None:
-    click.echo(f"{user.name}: {'not changed' if copy is None else f'{copy.rows} rows'}", err=True)
-
-
-def _configured_store(settings: Settings) -> Store:
-    return ConnectionOptions(url=settings.storage_url) if settings.storage_url else data_root(settings)
-
-
 def _parse_store(option: str, text: str) -> Store:
     if text.startswith(_FILES):
+        # Shells expand ~ only at the beginning of a word.
         return DataRoot(Path(text.removeprefix(_FILES)).expanduser())
     if not is_postgres_url(text):
         raise ConfigurationError(f"{option}: expected postgresql://USER:PASSWORD@HOST/DATABASE or sqlite:DIRECTORY")
@@ -250,6 +219,7 @@ def _parse_store(option: str, text: str) -> Store:
 # `florilegium migrate`: upgrades libraries to the schema of this version, or lists those that need it.
 
 
+# `--check` must change nothing, so that the versions are read without opening a file for writing.
 class _FileSchema(Struct, frozen=True):
     """The schema of one file. `user_id` is None for the control database."""
 
@@ -266,19 +236,13 @@ class _FileSchema(Struct, frozen=True):
         return "current" if self.version == self.newest else "needs migration"
 
     def as_data(self) -> dict[str, Any]:
-        return {
-            "user": self.user,
-            "file": self.file,
-            "schema": self.version,
-            "known": self.newest,
-            "state": self.state,
-        }
+        versions = {"schema": self.version, "known": self.newest}
+        return {"user": self.user, "file": self.file, **versions, "state": self.state}
 
 
 @click.command(cls=SettingsCommand)
 @click.option("--check", is_flag=True, help="List libraries that need an upgrade, without changing anything.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     """Upgrade all libraries to the schema of this version.
 
@@ -289,29 +253,24 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     """
     settings = overrides.load().settings
     require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")
-    if not check:
-        _upgrade(settings)
-    outdated = [file for file in _all(data_root(settings)) if file.state != "current"]
+    root = data_root(settings)
+    old = [] if check else [file for file in _all(root) if file.state == "needs migration"]
+    if old:
+        # A server upgrades libraries, too, when their users call.
+        with locked_directory(root.root, "migrate", "writer"):
+            run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database
+            for file in old:
+                if file.user_id is not None:
+                    upgrade(root, file.user_id, cast("DatabaseKind", file.file), sqlite_options(settings))
+    outdated = [file for file in _all(root) if file.state != "current"]
     if as_json:
         print_json([file.as_data() for file in outdated])
     elif outdated:
-        rows = [(str(cell) for cell in file.as_data().values()) for file in outdated]
-        print_table(("USER", "FILE", "SCHEMA", "KNOWN", "STATE"), [tuple(row) for row in rows])
+        rows = [[str(cell) for cell in file.as_data().values()] for file in outdated]
+        print_table(("USER", "FILE", "SCHEMA", "KNOWN", "STATE"), rows)
     else:
         click.echo("All libraries are current.")
     click.get_current_context().exit(1 if outdated else 0)
-
-
-def _upgrade(settings: Settings) -> None:
-    root, options = data_root(settings), sqlite_options(settings)
-    outdated = [file for file in _all(root) if file.state == "needs migration"]
-    if not outdated:
-        return
-    with locked_directory(root.root, "migrate", "writer"):
-        run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database
-        for file in outdated:
-            if file.user_id is not None:
-                upgrade(root, file.user_id, cast("DatabaseKind", file.file), options)
 
 
 def _all(root: DataRoot) -> list[_FileSchema]:

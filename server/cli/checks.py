@@ -62,14 +62,22 @@ async def check_semantic(settings: Settings) -> list[Check]:
     if settings.storage_url and configured_model(settings) is not None:
         checks += await _check_pgvector(settings)
     if settings.reranker_url:
-        checks.append(await _check_reranker(settings))
+        try:
+            await Reranker(settings).scores(_TEXT, [_TEXT, "another"])
+            checks.append(Check("reranker", "ok", f"{settings.reranker_url} scores hits"))
+        except SemanticUnavailable as error:
+            checks.append(Check("reranker", "warn", f"{error.reason}; until then, hits keep their order"))
     return checks
 
 
 async def _check_model(settings: Settings) -> Check:
     name, model = "semantic search", configured_model(settings)
     if model is None:
-        return Check(name, "ok", _off(settings))
+        if settings.semantic_model == "auto":
+            return Check(name, "ok", f"off; {NO_MODEL}")
+        best = best_model(Path(settings.data_dir))
+        advice = f"; set semantic_model = {best.name} to use the model that is installed" if best else ""
+        return Check(name, "ok", f"off{advice}")
     try:
         named = NAMED_MODELS.get(model.name)
         if named is not None:
@@ -88,6 +96,7 @@ async def _check_pgvector(settings: Settings) -> list[Check]:
     """Returns nothing if the database cannot be read, which another check reports."""
     location = control_location(settings, DataRoot(Path(settings.data_dir)))
     assert isinstance(location, ConnectionOptions)
+    # In a read-only transaction: checks never create anything, also not the extension.
     threads = ConnectionThreads(location, 1, "doctor")
     extension = VectorExtensionMemory()
     try:
@@ -103,27 +112,15 @@ async def _check_pgvector(settings: Settings) -> list[Check]:
     return [Check("pgvector", "ok", f"{version} is installed in the database")]
 
 
-def _off(settings: Settings) -> str:
-    if settings.semantic_model == "auto":
-        return f"off; {NO_MODEL}"
-    best = best_model(Path(settings.data_dir))
-    if best is None:
-        return "off"
-    return f"off; set semantic_model = {best.name} to use the model that is installed"
-
-
-async def _check_reranker(settings: Settings) -> Check:
-    try:
-        await Reranker(settings).scores(_TEXT, [_TEXT, "another"])
-    except SemanticUnavailable as error:
-        return Check("reranker", "warn", f"{error.reason}; until then, hits keep their order")
-    return Check("reranker", "ok", f"{settings.reranker_url} scores hits")
-
+# -- all checks --------------------------------------------------------------------------------------------------------
+# `check_…` looks at something, `evaluate_…` judges a value that the caller measured, so that tests can pass any value.
 
 _MIB = 1024 * 1024
 _DISK_FAIL_BYTES = 64 * _MIB
 _DISK_WARN_BYTES = 1024 * _MIB
 _OPEN_FILES_WARN = 1024
+# A deployment may have thousands of users: only the libraries written last are opened, the others are checked for
+# missing files. `florilegium check` checks everything.
 _SAMPLE_USERS = 10
 _SAMPLE_FAULTS = ("damaged", "index damaged", "newer")
 _FAULTS_SHOWN = 3
@@ -136,13 +133,13 @@ _ROUND_TRIP_S = 60.0
 
 async def check_all(loaded: LoadedConfig, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
+    no_config_file = "none found; `florilegium config init` writes one"
     return [
-        evaluate_settings(loaded.warnings),
-        describe_config_file(loaded.config_file),
+        Check("settings", "warn" if loaded.warnings else "ok", "; ".join(loaded.warnings) or "valid"),
+        Check("config file", "ok", str(loaded.config_file.absolute()) if loaded.config_file else no_config_file),
         check_data_directory(root.root),
         evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
         *(await check_postgres(settings, root) if settings.storage_url else check_files(root, settings.user_max_bytes)),
-        *([] if settings.storage_url else [evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5())]),
         *(await check_session_server(settings) if settings.session_url else []),
         check_port(settings),
         await check_auth(settings, now),
@@ -152,18 +149,6 @@ async def check_all(loaded: LoadedConfig, now: float) -> list[Check]:
         evaluate_clock(now, _modified_at(root.control_path)),
         evaluate_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     ]
-
-
-def evaluate_settings(warnings: Sequence[str]) -> Check:
-    if warnings:
-        return Check("settings", "warn", "; ".join(warnings))
-    return Check("settings", "ok", "valid")
-
-
-def describe_config_file(path: Path | None) -> Check:
-    if path is None:
-        return Check("config file", "ok", "none found; `florilegium config init` writes one")
-    return Check("config file", "ok", str(path.absolute()))
 
 
 def check_data_directory(root: Path) -> Check:
@@ -201,10 +186,10 @@ async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
     url = describe_url(settings.storage_url)
     try:
         options = connection_options(settings)
+        # Opening the registry would create the tables, in whatever database storage_url names.
         if not await is_control_current(options):
-            return [
-                Check("PostgreSQL", "ok", f"{url} can be used; its tables are created or migrated by the next start")
-            ]
+            message = f"{url} can be used; its tables are created or migrated by the next start"
+            return [Check("PostgreSQL", "ok", message)]
         async with Registry.open(options) as registry:
             users, quotas = await registry.list_users(), Quotas(registry.database, settings)
             sizes = await stored_bytes(settings, root, [user.id for user in users])
@@ -213,6 +198,7 @@ async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
         return [Check("PostgreSQL", "fail", f"{url}: {error.message} ({error.reason})")]
     except FlorilegiumError as error:
         return [Check("PostgreSQL", "fail", f"{url}: {error.message}")]
+    # A quota of 0 means no limit.
     shares = [(sizes[user.id] / limits[user.id], user.name) for user in users if limits[user.id]]
     return [
         Check("PostgreSQL", "ok", f"{url} has {pluralize(len(users), 'users')}"),
@@ -238,7 +224,8 @@ async def check_session_server(settings: Settings) -> list[Check]:
 
 
 def check_files(root: DataRoot, max_bytes: int) -> list[Check]:
-    return [check_control_database(root), check_sample(root), check_quotas(root, max_bytes)]
+    sqlite = evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5())
+    return [check_control_database(root), check_sample(root), check_quotas(root, max_bytes), sqlite]
 
 
 def check_control_database(root: DataRoot) -> Check:
@@ -265,9 +252,8 @@ def check_sample(root: DataRoot) -> Check:
     name = "libraries"
     try:
         users = read_users(root.control_path) if root.control_path.exists() else []
-        sample = sorted(users, key=lambda user: _modified_at(root.paths_of(user[0]).chacha), reverse=True)[
-            :_SAMPLE_USERS
-        ]
+        newest_first = sorted(users, key=lambda user: _modified_at(root.paths_of(user[0]).chacha), reverse=True)
+        sample = newest_first[:_SAMPLE_USERS]
         faults = [f"{user}: {fault}" for user_id, user in users for fault in missing_files(root, user_id)]
         for user_id, user in sample:
             checks = check_library(root, user_id, is_quick=True)
@@ -276,10 +262,10 @@ def check_sample(root: DataRoot) -> Check:
         return Check(name, "fail", f"cannot be checked: {error}")
     if faults:
         return Check(name, "fail", f"{'; '.join(faults[:_FAULTS_SHOWN])}; run `florilegium check`")
-    scope = "all" if len(sample) == len(users) else f"a sample of {len(sample)}"
-    return Check(
-        name, "ok", f"{scope} of {pluralize(len(users), 'users')} checked; `florilegium check` checks everything"
+    scope = (
+        f"{'all' if len(sample) == len(users) else f'a sample of {len(sample)}'} of {pluralize(len(users), 'users')}"
     )
+    return Check(name, "ok", f"{scope} checked; `florilegium check` checks everything")
 
 
 def check_quotas(root: DataRoot, max_bytes: int) -> Check:
@@ -317,17 +303,12 @@ def has_fts5() -> bool:
 def evaluate_sqlite(version: tuple[int, ...], fts5: bool) -> Check:
     text = ".".join(map(str, version))
     if not fts5:
-        return Check(
-            "SQLite", "fail", f"{text} lacks FTS5, which search requires; use a Python whose SQLite includes FTS5"
-        )
+        advice = "use a Python whose SQLite includes FTS5"
+        return Check("SQLite", "fail", f"{text} lacks FTS5, which search requires; {advice}")
     if version < WAL_RESET_FIXED:
         fixed = ".".join(map(str, WAL_RESET_FIXED))
-        return Check(
-            "SQLite",
-            "warn",
-            f"{text} with FTS5; versions before {fixed} can, rarely, corrupt a database that several processes write "
-            "(WAL-reset bug): a second writing process is refused",
-        )
+        risk = f"versions before {fixed} can, rarely, corrupt a database that several processes write (WAL-reset bug)"
+        return Check("SQLite", "warn", f"{text} with FTS5; {risk}: a second writing process is refused")
     return Check("SQLite", "ok", f"{text} with FTS5")
 
 
@@ -336,10 +317,12 @@ def check_port(settings: Settings) -> Check:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As the server does: connections of a server that stopped a moment ago do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((settings.host, settings.port))
     except OSError as error:
         cause = (error.strerror or "unavailable").lower()
+        # In use is what an operator expects while the server runs, if it is this server, and of this version.
         try:
             health = fetch_health(local_url(settings))
         except Unavailable:
@@ -354,15 +337,13 @@ def check_port(settings: Settings) -> Check:
 async def check_auth(settings: Settings, now: float) -> Check:
     name = "authentication"
     try:
+        # With the secret, the whole way of a token can be tried: it is minted here and verified as a call would.
         if settings.jwt_secret:
             keys = load_signing_keys(settings)
             assert keys is not None
             token = mint_token(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
-            claims = await JwtVerifier(settings, keys).verify(token, now)
-            round_trip = (
-                f"minted and verified a token for {settings.audience} ({pluralize(len(claims.scopes), 'scopes')})"
-            )
-            return Check(name, "ok", round_trip)
+            scopes = pluralize(len((await JwtVerifier(settings, keys).verify(token, now)).scopes), "scopes")
+            return Check(name, "ok", f"minted and verified a token for {settings.audience} ({scopes})")
         if settings.jwt_key_file:
             load_signing_keys(settings)
             return Check(name, "ok", f"{settings.jwt_key_file} contains a usable public key")
@@ -373,14 +354,12 @@ async def check_auth(settings: Settings, now: float) -> Check:
     if settings.require_auth:
         sign_in = ", and sign-in with a browser" if settings.has_oauth_server else " only"
         return Check(name, "ok", f"API keys{sign_in}")
-    return Check(
-        name,
-        "ok",
-        f"single-user mode: no credential is required; every caller is the user {settings.single_user_name!r}",
-    )
+    caller = f"every caller is the user {settings.single_user_name!r}"
+    return Check(name, "ok", f"single-user mode: no credential is required; {caller}")
 
 
 async def _check_jwks(settings: Settings) -> Check:
+    # Fetched with the limits of the server, so that a document that is too large or too slow fails here, too.
     from auth.jwks import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
 
@@ -425,9 +404,8 @@ def evaluate_clock(now: float, newest: float) -> Check:
     """`newest` is a time known to be in the past: the last modification of one of our files."""
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     if now < _RELEASED_AT:
-        return Check(
-            "clock", "fail", f"says {shown}, which is in the past, so tokens cannot be verified; set the clock"
-        )
+        problem = "which is in the past, so tokens cannot be verified; set the clock"
+        return Check("clock", "fail", f"says {shown}, {problem}")
     if newest > now + _CLOCK_SKEW_S:
         return Check("clock", "warn", f"says {shown}, but the control database was modified later than that")
     return Check("clock", "ok", f"says {shown}")

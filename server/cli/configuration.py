@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 from config.errors import ConfigurationError, Conflict, StorageError
 from config.loading import describe_settings, find_config_file, sample_toml, settings_markdown, user_config_file
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.output import print_json, print_table
+from server.cli.output import print_json, print_result, print_table
 from server.protocol.messages import ALL_VERSIONS
 from server.version import VERSION
 
@@ -35,6 +35,7 @@ def show(overrides: SettingsOverrides, origin: bool, as_json: bool) -> None:
         titles = ("SETTING", "VALUE", "UNIT", *(("ORIGIN",) if origin else ()))
         cells = [(row.name, row.value, row.unit, *((row.origin,) if origin else ())) for row in rows]
         print_table(titles, cells)
+    # On stderr, so that --json stays JSON.
     for warning in loaded.warnings:
         click.echo(f"florilegium: warning: {warning}", err=True)
 
@@ -70,6 +71,7 @@ def init(path: Path | None) -> None:
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {(error.strerror or 'input/output error').lower()}") from error
     click.echo(f"Wrote {target}. Remove the # in front of the settings that you want to change.")
+    # Another file may come first in the order of places, and then the new one has no effect.
     found = find_config_file(None, os.environ)
     if not (found is not None and found.resolve() == target.resolve()):
         click.echo(f"To use it, pass `--config {target}` or set FLORILEGIUM_CONFIG.")
@@ -96,17 +98,13 @@ def import_tldw(file: Path) -> None:
 @json_option
 def version(as_json: bool) -> None:
     """Print the version."""
-    if as_json:
-        print_json(
-            {
-                "version": VERSION,
-                "python": platform.python_version(),
-                "sqlite": sqlite3.sqlite_version,
-                "protocol_versions": ALL_VERSIONS,
-            }
-        )
-    else:
-        click.echo(VERSION)
+    data = {
+        "version": VERSION,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "protocol_versions": ALL_VERSIONS,
+    }
+    print_result(data, VERSION, as_json=as_json)
 
 
 # -- completion --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import sys
 from urllib.parse import urlsplit
 
 import click
+from msgspec.structs import asdict
 
 from config.errors import InvalidParams
 from config.loading import CLIENT_TOKEN_VARIABLE
@@ -45,19 +46,26 @@ def connect(
     """Print the configuration for CLIENT. Without CLIENT, list the supported clients."""
     if token_env and key:
         raise click.UsageError("--token-env and --key cannot be combined")
+    # The profile is a part of the path, and a URL that is given is printed as it is.
     if profile and url:
         raise click.UsageError(
             "--profile and --url cannot be combined; put the profile into the URL, as in /mcp/research"
         )
     target = _target(overrides.load().settings, url, profile, token_env, key)
-    if client is None:
-        _list_clients(target, as_json)
+    if client is not None:
+        guide = CLIENTS[client](target)
+        if as_json:
+            print_json({"client": client, **asdict(guide)})
+        else:
+            click.echo(render(guide), nl=False)
         return
-    guide = CLIENTS[client](target)
+    titles = {name: guide(target).title for name, guide in CLIENTS.items()}
     if as_json:
-        print_json({"client": client, **_as_data(guide)})
-    else:
-        click.echo(render(guide), nl=False)
+        print_json([{"client": name, "title": title} for name, title in titles.items()])
+        return
+    for name, title in titles.items():
+        click.echo(f"{name:<18}{title}")
+    click.echo("\n`florilegium connect CLIENT` prints its configuration.")
 
 
 def render(guide: ClientGuide) -> str:
@@ -76,36 +84,15 @@ def _target(
     """Omits the credential if the server is known to need none; otherwise refers to the environment variable."""
     default_url = f"{settings.resource_url}/{profile}" if profile else settings.resource_url
     address = require_url("url", url or default_url)
+    # The values become part of shell commands, JSON and links, so that nothing may need quoting there.
     if key:
-        return ConnectionTarget(
-            address,
-            profile,
-            key=_require(
-                _CREDENTIAL, "key", sys.stdin.readline().strip() if key == "-" else key, "an API key or token"
-            ),
-        )
+        credential = sys.stdin.readline().strip() if key == "-" else key
+        if not _CREDENTIAL.match(credential):
+            raise InvalidParams("key: expected an API key or token")
+        return ConnectionTarget(address, profile, key=credential)
     if token_env:
-        name = _require(_VARIABLE, "token-env", token_env, "the name of an environment variable")
-        return ConnectionTarget(address, profile, token_env=name)
+        if not _VARIABLE.match(token_env):
+            raise InvalidParams("token-env: expected the name of an environment variable")
+        return ConnectionTarget(address, profile, token_env=token_env)
     is_open = not settings.is_auth_configured and is_loopback(urlsplit(address).hostname or "")
     return ConnectionTarget(address, profile, token_env="" if is_open else CLIENT_TOKEN_VARIABLE)
-
-
-def _require(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:
-    if not pattern.match(value):
-        raise InvalidParams(f"{field}: expected {expected}")
-    return value
-
-
-def _list_clients(target: ConnectionTarget, as_json: bool) -> None:
-    titles = {name: guide(target).title for name, guide in CLIENTS.items()}
-    if as_json:
-        print_json([{"client": name, "title": title} for name, title in titles.items()])
-        return
-    for name, title in titles.items():
-        click.echo(f"{name:<18}{title}")
-    click.echo("\n`florilegium connect CLIENT` prints its configuration.")
-
-
-def _as_data(guide: ClientGuide) -> dict[str, object]:
-    return {"title": guide.title, "snippets": guide.snippets, "notes": guide.notes, "link": guide.link}

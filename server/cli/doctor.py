@@ -34,38 +34,27 @@ def doctor(overrides: SettingsOverrides, url: str | None, client: str | None, to
         raise click.UsageError("--token takes - and reads the token from stdin, because others can read command lines")
     credential = sys.stdin.readline().strip() if token else ""
     if url or client:
-        checks = _check_connection(overrides, url, client or "any", credential)
+        from server.doctor.replay import ConnectionReplay  # noqa: PLC0415 - only needed here
+
+        address = require_url("url", url or overrides.load().settings.resource_url)
+        checks = asyncio.run(ConnectionReplay(address, FLOWS[client or "any"], credential).run())
     elif token:
         from server.doctor.tokens import explain_credential  # noqa: PLC0415 - only needed here
 
         settings = overrides.load().settings
         checks = [asyncio.run(explain_credential(settings, data_root(settings), credential))]
     else:
-        checks = _run_checks(overrides)
-    _print(checks, as_json)
-    if any(check.outcome == "fail" for check in checks):
-        click.get_current_context().exit(1)
-
-
-def _check_connection(overrides: SettingsOverrides, url: str | None, client: str, credential: str) -> list[Check]:
-    from server.doctor.replay import ConnectionReplay  # noqa: PLC0415 - only needed here
-
-    address = require_url("url", url or overrides.load().settings.resource_url)
-    return asyncio.run(ConnectionReplay(address, FLOWS[client], credential).run())
-
-
-def _print(checks: list[Check], as_json: bool) -> None:
+        try:
+            loaded = overrides.load()
+        except ConfigurationError as error:
+            # The other checks depend on the settings, so these are the only result.
+            checks = [Check("settings", "fail", sentence) for sentence in error.message.splitlines()]
+        else:
+            checks = asyncio.run(check_all(loaded, time.time()))
     if as_json:
         print_json(checks)
-        return
-    for check in checks:
-        click.echo(f"{check.outcome:<6}{check.name:<18}{check.message}")
-
-
-def _run_checks(overrides: SettingsOverrides) -> list[Check]:
-    """Runs all checks. Invalid settings are the only result then, because the other checks depend on them."""
-    try:
-        loaded = overrides.load()
-    except ConfigurationError as error:
-        return [Check("settings", "fail", sentence) for sentence in error.message.splitlines()]
-    return asyncio.run(check_all(loaded, time.time()))
+    else:
+        for check in checks:
+            click.echo(f"{check.outcome:<6}{check.name:<18}{check.message}")
+    if any(check.outcome == "fail" for check in checks):
+        click.get_current_context().exit(1)

@@ -2,13 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from auth.follows import Deployment, Deployments, FollowRecord, Follows, UserMapping, is_deployment_id
@@ -23,8 +21,15 @@ from server.cli.admin import (
     require_data_root,
     run_with_registry,
 )
-from server.cli.lazy_group import NamedValue, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import LocalLibrary, local_user, open_local, user_option
+from server.cli.lazy_group import NamedValue, SettingsOverrides, setting_options
+from server.cli.local_library import (
+    LocalLibrary,
+    library_options,
+    local_user,
+    open_local,
+    run_with_library,
+    user_option,
+)
 from server.cli.output import pluralize, print_json, print_table
 from server.cli.terminal import echo, strip_control_characters
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
@@ -34,12 +39,14 @@ from server.following.runs import resolve_conflict, run_source
 from server.stores import control_location
 from sources.following.state import SourceBusy, SyncReport
 from sources.importers.registry import all_importers, format_names, importer_by_name
+from sources.storage.contract import Library
 
 # -- follow deployments ------------------------------------------------------------------------------------------------
 # Followed deployments of tldw on the command line. Their ids tell them apart from followed sources of users.
+# The commands work with and without a running server: they change records in the control database, and a server that
+# runs reads these. `follow run` reads a source itself only if no server has the lock of the data directory.
 
-T = TypeVar("T")
-
+# The command line shows all users of a deployment, each with one problem. REST has pages.
 _USERS_MAX = 100_000
 _PROBLEMS_MAX = 1
 
@@ -67,6 +74,7 @@ def add_deployment(
             interval_s=interval_s,
         )
         folders = DeploymentFolders(settings, registry)
+        # Now instead of at the next scan, so that the answer says how many users were found.
         await folders.follow_new(deployment)
         return deployment, await describe_deployment(deployment, folders)
 
@@ -77,39 +85,20 @@ def add_deployment(
         return
     echo(f"Following the tldw users in {strip_control_characters(deployment.location)} as {deployment.id}.")
     text = f"{described.followed:,} of {described.followed + described.not_followed:,} tldw users have a user here"
-    users_text = f"{text}; `florilegium follow show {described.id}` lists them." if described.problem else f"{text}."
-    echo(users_text)
+    echo(f"{text}; `florilegium follow show {described.id}` lists them." if described.problem else f"{text}.")
     echo("A running server reads them now. Without one, run `florilegium serve` or `florilegium follow run`.")
-
-
-def list_deployments(settings: Settings) -> list[FollowedDeployment]:
-    async def work(registry: Registry) -> list[FollowedDeployment]:
-        folders = DeploymentFolders(settings, registry)
-        return [await describe_deployment(one, folders) for one in await Deployments(registry.database).list()]
-
-    return run_with_registry(settings, work)
-
-
-def print_deployments(deployments: list[FollowedDeployment]) -> None:
-    rows = [
-        (one.id, one.state, f"{one.followed:,}", f"{one.not_followed:,}", strip_control_characters(one.location))
-        for one in deployments
-    ]
-    print_table(("ID", "STATE", "USERS", "NOT FOLLOWED", "LOCATION"), rows)
-    for one in deployments:
-        if one.problem:
-            echo(f"{one.id}: {strip_control_characters(one.problem)}")
 
 
 def show_deployment(settings: Settings, deployment_id: str, *, as_json: bool) -> None:
     """Shows every user of the deployment. Each library is opened for it."""
 
+    # What was read of a source is in the library of its user. That of a disabled user cannot be opened.
     async def describe_source(record: FollowRecord) -> FollowedSource | None:
         async with Registry.open(control_location(settings, data_root(settings))) as registry:
             user = await registry.user_by_id(record.user_id)
         if user is None or user.is_disabled:
             return None
-        async with open_local(settings, user.name) as local, local.libraries.library(local.context) as library:
+        async with open_local(settings, user.name) as local, local.library() as library:
             return await describe(record, library, _PROBLEMS_MAX)
 
     async def work(registry: Registry) -> FollowedDeployment:
@@ -133,7 +122,7 @@ def show_deployment(settings: Settings, deployment_id: str, *, as_json: bool) ->
 
 def change_deployment(settings: Settings, deployment_id: str, action: str) -> None:
     """`action` is a method of `Deployments`."""
-    _with_deployments(settings, lambda deployments: getattr(deployments, action)(deployment_id))
+    run_with_registry(settings, lambda registry: getattr(Deployments(registry.database), action)(deployment_id))
     record_operation(settings, f"follow.{action}", target=deployment_id)
 
 
@@ -149,10 +138,8 @@ async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[st
         user, record = folder.user, folder.record
         if user is None or record is None or user.is_disabled or record.paused_at is not None:
             continue
-        async with (
-            open_local(settings, user.name, writes=True) as local,
-            local.libraries.library(local.context) as library,
-        ):
+        # One library at a time is open, and a database that cannot be read does not keep the others from being read.
+        async with open_local(settings, user.name, writes=True) as local, local.library() as library:
             try:
                 reports[f"tldw user {folder.name}"] = await run_source(library, record, user, settings)
             except FlorilegiumError as error:
@@ -160,12 +147,11 @@ async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[st
     return reports
 
 
-def _with_deployments(settings: Settings, work: Callable[[Deployments], Awaitable[T]]) -> T:
-    return run_with_registry(settings, lambda registry: work(Deployments(registry.database)))
-
+# -- follow sources ----------------------------------------------------------------------------------------------------
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+# Of one source. A folder can have thousands of files that cannot be read.
 _PROBLEMS_SHOWN = 100
 _SERVER_RUNS = "A server is running and reads it now; `florilegium follow list` shows the result."
 _BUSY = "Another process is reading it and will look again; `florilegium follow list` shows the result."
@@ -209,9 +195,7 @@ def follow() -> None:
 )
 @click.option("--user-name", metavar="TEMPLATE", help="tldw only: names of users, such as tldw-{id}. Default: {id}.")
 @click.option("--create-users", is_flag=True, help="tldw only: create users that do not exist.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def add(
     overrides: SettingsOverrides,
     location: str,
@@ -248,9 +232,28 @@ def add(
     if mapping or user_name or create_users:
         raise click.UsageError("--map, --user-name and --create-users need `follow add tldw ROOT`")
     if format_name is not None:
-        importer_by_name(format_name, all_importers())
-    options = _SourceOptions(format_name, every, keep_deleted, write_back)
-    record = _add_source(settings, location, user, options)
+        importer_by_name(format_name, all_importers())  # raises InvalidParams for an unknown name
+    # A server has another working directory.
+    place = location if "://" in location else str(Path(location).absolute())
+
+    async def work(registry: Registry) -> tuple[FollowRecord, UserRecord]:
+        owner, follows = await _owner(registry, settings, user), Follows(registry.database)
+        # The operator may follow any folder: who runs this command can read the files anyway.
+        others = await follows.list(owner.id)
+        allowed = allowed_location(settings, place, owner, is_administrator=True, writes_back=write_back, others=others)
+        record = await follows.add(
+            owner.id,
+            allowed.text,
+            format_name=format_name,
+            interval_s=every,
+            keeps_deleted=keep_deleted,
+            writes_back=write_back,
+            per_user_max=settings.follow_max_per_user,
+        )
+        return record, owner
+
+    record, owner = run_with_registry(settings, work, creates=True)
+    record_change(settings, "follow.add", owner, record.id, record.location)
     if as_json:
         print_json({"id": record.id, "location": record.location})
         return
@@ -258,74 +261,63 @@ def add(
     echo("A running server reads it now. Without one, run `florilegium serve` or `florilegium follow run`.")
 
 
-class _SourceOptions(Struct, frozen=True):
-    format_name: str | None
-    interval_s: float | None
-    keeps_deleted: bool
-    writes_back: bool
-
-
-def _add_source(settings: Settings, location: str, user: str | None, options: _SourceOptions) -> FollowRecord:
-    if "://" not in location:
-        location = str(Path(location).absolute())
-
-    async def work(registry: Registry) -> tuple[FollowRecord, UserRecord]:
-        owner, follows = await _owner(registry, settings, user), Follows(registry.database)
-        allowed = allowed_location(
-            settings,
-            location,
-            owner,
-            is_administrator=True,
-            writes_back=options.writes_back,
-            others=await follows.list(owner.id),
-        )
-        record = await follows.add(
-            owner.id,
-            allowed.text,
-            **asdict(options),
-            per_user_max=settings.follow_max_per_user,
-        )
-        return record, owner
-
-    record, owner = run_with_registry(settings, work, creates=True)
-    record_change(settings, "follow.add", owner, record.id, record.location)
-    return record
-
-
 @follow.command("list")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List followed sources and whether they are current."""
     settings = overrides.load().settings
     require_data_root(settings)
-    deployments = list_deployments(settings) if user is None else []
-    # Deployments belong to no user, so that there need not be one.
-    has_sources = not deployments or run_with_registry(settings, lambda registry: _has_default_user(registry, settings))
-    sources = asyncio.run(_describe_all(settings, user)) if has_sources else []
+
+    async def find_deployments(registry: Registry) -> tuple[list[FollowedDeployment], bool]:
+        folders = DeploymentFolders(settings, registry)
+        found = [await describe_deployment(one, folders) for one in await Deployments(registry.database).list()]
+        # Deployments belong to no user, so that there need not be one.
+        has_default_user = (
+            not settings.is_auth_configured and await registry.user_by_name(settings.single_user_name) is not None
+        )
+        return found, not found or has_default_user
+
+    async def describe_all(library: Library, local: LocalLibrary) -> list[FollowedSource]:
+        return [await describe(record, library) for record in await _records(settings, local)]
+
+    deployments, has_sources = run_with_registry(settings, find_deployments) if user is None else ([], True)
+    sources = run_with_library(settings, user, describe_all) if has_sources else []
     if as_json:
         print_json([asdict(source) for source in (*deployments, *sources)])
         return
     if deployments:
-        print_deployments(deployments)
-    if deployments and not sources:
-        return
-    if not sources:
+        of_deployments = [
+            (one.id, one.state, f"{one.followed:,}", f"{one.not_followed:,}", strip_control_characters(one.location))
+            for one in deployments
+        ]
+        print_table(("ID", "STATE", "USERS", "NOT FOLLOWED", "LOCATION"), of_deployments)
+        _print_problems(deployments)
+    if sources:
+        rows = [
+            (
+                one.id,
+                one.state,
+                *(f"{count:,}" for count in (one.files, one.items, one.conflicts, one.failed)),
+                one.changed_at or "-",
+                strip_control_characters(one.location),
+            )
+            for one in sources
+        ]
+        print_table(("ID", "STATE", "FILES", "ITEMS", "CONFLICTS", "FAILED", "LAST CHANGE", "LOCATION"), rows)
+        _print_problems(sources)
+    elif not deployments:
         echo("Nothing is followed; `florilegium follow add PATH` follows a folder or file.")
-        return
-    rows = [_row(source) for source in sources]
-    print_table(("ID", "STATE", "FILES", "ITEMS", "CONFLICTS", "FAILED", "LAST CHANGE", "LOCATION"), rows)
-    for source in sources:
-        if source.problem:
-            echo(f"{source.id}: {strip_control_characters(source.problem)}")
+
+
+def _print_problems(followed: Sequence[FollowedDeployment] | Sequence[FollowedSource]) -> None:
+    for one in followed:
+        if one.problem:
+            echo(f"{one.id}: {strip_control_characters(one.problem)}")
 
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Show the source ID with its conflicts and the files that could not be read, or a deployment with its users."""
     settings = overrides.load().settings
@@ -333,14 +325,10 @@ def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json
         show_deployment(settings, follow_id, as_json=as_json)
         return
 
-    async def work() -> FollowedSource:
-        async with (
-            _open_followed(settings, user, follow_id) as followed,
-            followed.local.libraries.library(followed.local.context) as library,
-        ):
-            return await describe(followed.record, library, _PROBLEMS_SHOWN)
+    async def work(library: Library, local: LocalLibrary) -> FollowedSource:
+        return await describe(await _record(settings, local, follow_id), library, _PROBLEMS_SHOWN)
 
-    source = asyncio.run(work())
+    source = run_with_library(settings, user, work)
     if as_json:
         print_json(asdict(source))
         return
@@ -385,15 +373,14 @@ def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> No
 @follow.command()
 @click.argument("follow_id", metavar="[ID]", required=False)
 @click.option("--accept", is_flag=True, help="Delete the items of missing files although the folder was replaced.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user: str | None, as_json: bool) -> None:
     """Read the source ID, or all that are not paused, now. A running server does it, otherwise this command."""
     settings = overrides.load().settings
     try:
         reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
     except _ServerIsRunning:
+        # The request in the control database has no place for the permission.
         if accept:
             raise StorageError("--accept needs the data directory for itself; stop the server first") from None
         _request_runs(settings, user, follow_id)
@@ -401,12 +388,21 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
         return
     if not reports:
         echo("Nothing was read: there are no followed sources, or all of them are paused.", err=as_json)
+    # Another process has the lease of the source: it looks again when it is done.
     for name in [name for name, report in reports.items() if isinstance(report, SourceBusy) and not accept]:
         del reports[name]
         _request_runs(settings, user, follow_id or name)
         echo(f"{name}: {_BUSY}", err=as_json)
     if as_json:
-        print_json({name: _report_data(report) for name, report in reports.items()})
+        fields = ("new", "updated", "deleted", "conflicts", "failed", "written")
+        print_json(
+            {
+                name: {"problem": report.message}
+                if isinstance(report, FlorilegiumError)
+                else {field: getattr(report, field) for field in fields}
+                for name, report in reports.items()
+            }
+        )
     else:
         for name, report in reports.items():
             echo(f"{name}: {_report_text(report)}")
@@ -429,13 +425,11 @@ def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, 
     """Settle the conflicts of FILE, a name that `follow show` lists."""
     settings = overrides.load().settings
 
-    async def work() -> None:
-        async with _open_followed(settings, user, follow_id, writes=True) as followed:
-            local = followed.local
-            async with local.libraries.library(local.context) as library:
-                await resolve_conflict(library, followed.record, local.user, settings, file, keep=keep)
+    async def work(library: Library, local: LocalLibrary) -> None:
+        record = await _record(settings, local, follow_id)
+        await resolve_conflict(library, record, local.user, settings, file, keep=keep)
 
-    asyncio.run(work())
+    run_with_library(settings, user, work, writes=True)
     echo(f"Kept the version of the {keep}.")
 
 
@@ -443,31 +437,17 @@ class _ServerIsRunning(Exception):
     """Another process has the lock of the data directory."""
 
 
-class _LocalFollowed(Struct, frozen=True):
-    local: LocalLibrary
-    record: FollowRecord
-    all_ids: Sequence[str]
+async def _record(settings: Settings, local: LocalLibrary, follow_id: str) -> FollowRecord:
+    for record in await _records(settings, local):
+        if record.id == follow_id:
+            return record
+    raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
 
 
-@asynccontextmanager
-async def _open_followed(
-    settings: Settings, user: str | None, follow_id: str, *, writes: bool = False
-) -> AsyncIterator[_LocalFollowed]:
-    async with open_local(settings, user, writes=writes) as local:
-        records = await _records(settings, local)
-        record = next((record for record in records if record.id == follow_id), None)
-        if record is None:
-            raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
-        yield _LocalFollowed(local, record, [record.id for record in records])
-
-
+# Which sources are followed is in the control database; what was read of each is in the library.
 async def _records(settings: Settings, local: LocalLibrary) -> Sequence[FollowRecord]:
     async with Registry.open(control_location(settings, data_root(settings))) as registry:
         return await Follows(registry.database).list(local.context.user_id)
-
-
-async def _has_default_user(registry: Registry, settings: Settings) -> bool:
-    return not settings.is_auth_configured and await registry.user_by_name(settings.single_user_name) is not None
 
 
 async def _owner(registry: Registry, settings: Settings, user: str | None) -> UserRecord:
@@ -490,6 +470,7 @@ def _change(overrides: SettingsOverrides, user: str | None, follow_id: str, acti
     record_change(settings, f"follow.{action}", run_with_registry(settings, work), follow_id)
 
 
+# The server notices the request in the control database. A command cannot reach it otherwise.
 def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -> None:
     if follow_id is not None and is_deployment_id(follow_id):
         change_deployment(settings, follow_id, "request_run")
@@ -519,7 +500,7 @@ async def _run_here(
             ]
             if follow_id and not chosen:
                 raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
-            async with local.libraries.library(local.context) as library:
+            async with local.library() as library:
                 for record in chosen:
                     try:
                         reports[record.id] = await run_source(
@@ -533,23 +514,11 @@ async def _run_here(
                     except FlorilegiumError as error:
                         reports[record.id] = error
     except StorageError as error:
+        # The lock of the data directory is taken, by a server or by another command that writes.
         if "is in use by" in error.message:
             raise _ServerIsRunning from error
         raise
     return reports
-
-
-async def _describe_all(settings: Settings, user: str | None) -> list[FollowedSource]:
-    async with open_local(settings, user) as local:
-        records = await _records(settings, local)
-        async with local.libraries.library(local.context) as library:
-            return [await describe(record, library) for record in records]
-
-
-def _row(source: FollowedSource) -> tuple[str, ...]:
-    counts = (source.files, source.items, source.conflicts, source.failed)
-    location = strip_control_characters(source.location)
-    return (source.id, source.state, *(f"{count:,}" for count in counts), source.changed_at or "-", location)
 
 
 def _report_text(report: SyncReport | FlorilegiumError) -> str:
@@ -560,10 +529,3 @@ def _report_text(report: SyncReport | FlorilegiumError) -> str:
     written = f", {pluralize(report.written, 'notes')} written to files" if report.written else ""
     failed = f", {pluralize(report.failed, 'files')} could not be read completely" if report.failed else ""
     return text + conflicts + written + failed
-
-
-def _report_data(report: SyncReport | FlorilegiumError) -> dict[str, Any]:
-    if isinstance(report, FlorilegiumError):
-        return {"problem": report.message}
-    names = ("new", "updated", "deleted", "conflicts", "failed", "written")
-    return {name: getattr(report, name) for name in names}

@@ -12,7 +12,7 @@ from aggregator.retrieval import KnowledgeGet
 from config.settings import Settings
 from config.times import format_clock
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
+from server.cli.local_library import demo_option, demo_settings, open_local, user_option
 from server.cli.output import print_json
 from server.cli.remote import remote_server
 from server.cli.terminal import MatchHighlighter, dim, echo, source_style, strip_control_characters
@@ -52,53 +52,49 @@ class RecordingTime(click.ParamType[float]):
 @demo_option
 @json_option
 @setting_options("data_dir", "single_user_name")
-def get(overrides: SettingsOverrides, uri: str, user: str | None, demo: bool, as_json: bool, **options: Any) -> None:
+def get(
+    overrides: SettingsOverrides,
+    uri: str,
+    mode: str | None,
+    query: str | None,
+    seconds: float | None,
+    max_tokens: int | None,
+    cursor: str | None,
+    user: str | None,
+    demo: bool,
+    as_json: bool,
+) -> None:
     """Show an item of a library on this machine.
 
     `florilegium search` prints the URI below each hit.
     """
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
-    request = _request(uri, **options)
+    has_position = query is not None or seconds is not None
+    mode = mode or ("chunk_with_siblings" if has_position else "full")
+    shared = {"uri": uri, "query": query, "cursor": cursor}
+    # Attachments contain the times in a recording.
     if (server := remote_server()) is not None:
-        mode = request.retrieval.mode if request.retrieval is not None else None
-        query = {"uri": uri, "mode": mode, "attachments": "true"} | options | {"mode": mode}
-        response = msgspec.json.decode(server.request("GET", "/api/v1/items", query=query), type=GetResponse)
+        fields = {**shared, "mode": mode, "seconds": seconds, "max_tokens": max_tokens, "attachments": "true"}
+        response = msgspec.json.decode(server.request("GET", "/api/v1/items", query=fields), type=GetResponse)
     else:
-        response = asyncio.run(_get(settings, user, request, is_demo=demo))
+        loc = {"seconds": seconds} if seconds is not None else None
+        retrieval = {"mode": mode, "max_tokens": max_tokens, "attachments": True}
+        request = msgspec.convert({**shared, "loc": loc, "retrieval": retrieval}, KnowledgeGet)
+
+        async def work() -> GetResponse:
+            async with open_local(settings, user, is_demo=demo) as local:
+                return await build_knowledge(settings, local.libraries).retriever.get(local.context, request)
+
+        response = asyncio.run(work())
     if as_json:
         print_json(response)
     else:
-        _show(response, options["query"] or "", settings)
+        _show(response, query or "", settings)
 
 
-def _request(
-    uri: str, mode: str | None, query: str | None, seconds: float | None, max_tokens: int | None, cursor: str | None
-) -> KnowledgeGet:
-    has_position = query is not None or seconds is not None
-    return msgspec.convert(
-        {
-            "uri": uri,
-            "query": query,
-            "cursor": cursor,
-            "loc": {"seconds": seconds} if seconds is not None else None,
-            "retrieval": {
-                "mode": mode or ("chunk_with_siblings" if has_position else "full"),
-                "max_tokens": max_tokens,
-                "attachments": True,  # the times in a recording
-            },
-        },
-        KnowledgeGet,
-    )
-
-
-async def _get(settings: Settings, user: str | None, request: KnowledgeGet, *, is_demo: bool) -> GetResponse:
-    async with open_local(settings, user, creates=is_demo) as local:
-        if is_demo:
-            await fill_demo(local.libraries, local.context)
-        return await build_knowledge(settings, local.libraries).retriever.get(local.context, request)
-
-
+# Everything from the library passes `strip_control_characters` or the highlighter, which does: an imported text could
+# otherwise move the cursor or set the title of the terminal.
 def _show(response: GetResponse, query: str, settings: Settings) -> None:
     highlighter, meta = MatchHighlighter(read_query(query, settings)), response.meta
     echo(f"{click.style(strip_control_characters(meta.title or '(no title)'), bold=True)}  {source_style(meta.source)}")
@@ -107,8 +103,10 @@ def _show(response: GetResponse, query: str, settings: Settings) -> None:
     echo()
     for passage in _passages(response):
         echo(highlighter.text(passage))
-    for note in _notes(response):
-        echo(note, err=True)
+    # Notes go to stderr, so that stdout has only the content.
+    echo(f"{response.tokens} tokens", err=True)
+    if response.next_cursor is not None:
+        echo(f"truncated; continue with --cursor {response.next_cursor}", err=True)
 
 
 def _passages(response: GetResponse) -> Iterator[str]:
@@ -120,9 +118,3 @@ def _passages(response: GetResponse) -> Iterator[str]:
     ends = [start for start, _ in starts[1:]] + [len(response.content)]
     for (start, milliseconds), end in zip(starts, ends, strict=True):
         yield f"[{format_clock(milliseconds / 1000)}] {response.content[start:end].strip()}"
-
-
-def _notes(response: GetResponse) -> Iterator[str]:
-    yield f"{response.tokens} tokens"
-    if response.next_cursor is not None:
-        yield f"truncated; continue with --cursor {response.next_cursor}"

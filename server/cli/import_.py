@@ -2,18 +2,16 @@
 only what has changed."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from msgspec.structs import asdict
 
-from config.settings import Settings
-from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import open_local, settings_of_user, user_option
+from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
+from server.cli.local_library import library_options, open_local, settings_of_user
 from server.cli.output import pluralize, print_json
 from server.cli.terminal import dim, echo, show_progress, strip_control_characters
-from sources.importers.engine.discovery import DiscoveryResult
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
@@ -38,9 +36,7 @@ _DRY_RUN = "Dry run: nothing was written."
 )
 @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
 @click.option("--again", is_flag=True, help="Also read files that have not changed since the last import.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def import_(
     overrides: SettingsOverrides,
     paths: tuple[Path, ...],
@@ -56,11 +52,25 @@ def import_(
 
     Exit codes: 0 everything was imported, 1 something could not be read, 2 nothing could be read, 130 interrupted.
     """
-    settings, progress = overrides.load().settings, ImportProgress()
+    progress = ImportProgress()
+
+    async def work() -> ImportSummary:
+        settings = await settings_of_user(overrides.load().settings, user)
+        # Before the library is opened: a path that does not exist creates nothing.
+        results = await find_files(paths, import_limits(settings), format_name)
+        if dry_run:
+            async with show_progress(progress):
+                return await run_import(None, results, settings, progress)
+        async with (
+            open_local(settings, user, creates=True, writes=True) as local,
+            local.library() as library,
+            show_progress(progress),
+        ):
+            return await run_import(library, results, settings, progress, rereads_unchanged=again)
+
     try:
-        settings = asyncio.run(settings_of_user(settings, user))
-        results = asyncio.run(find_files(paths, import_limits(settings), format_name))
-        summary = asyncio.run(_import(settings, results, user, progress, is_dry_run=dry_run, rereads_unchanged=again))
+        summary = asyncio.run(work())
+    # What was written stays: each batch is a transaction, and the next import continues.
     except KeyboardInterrupt:
         echo(interruption_message(progress, is_dry_run=dry_run), err=True)
         click.get_current_context().exit(_INTERRUPTED)
@@ -70,26 +80,6 @@ def import_(
         for line in report_lines(summary, is_dry_run=dry_run):
             echo(line)
     click.get_current_context().exit(exit_code(summary))
-
-
-async def _import(
-    settings: Settings,
-    results: Sequence[DiscoveryResult],
-    user: str | None,
-    progress: ImportProgress,
-    *,
-    is_dry_run: bool,
-    rereads_unchanged: bool,
-) -> ImportSummary:
-    if is_dry_run:
-        async with show_progress(progress):
-            return await run_import(None, results, settings, progress)
-    async with (
-        open_local(settings, user, creates=True, writes=True) as local,
-        local.libraries.library(local.context) as library,
-        show_progress(progress),
-    ):
-        return await run_import(library, results, settings, progress, rereads_unchanged=rereads_unchanged)
 
 
 def interruption_message(progress: ImportProgress, *, is_dry_run: bool) -> str:
@@ -117,12 +107,10 @@ def report_lines(summary: ImportSummary, *, is_dry_run: bool) -> Iterator[str]:
         yield "  ".join([kind.ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells, widths[1:], strict=True))])
     for reason, count in sorted(summary.skipped.items()):
         yield dim(f"skipped: {count_reason(count, strip_control_characters(reason))}")
-    for problem in summary.problems:
-        location = ", ".join(filter(None, (problem.file, problem.location)))
-        yield click.style("failed: ", fg="red") + strip_control_characters(f"{location}: {problem.problem}")
-    for doubt in summary.doubts:
-        location = ", ".join(filter(None, (doubt.file, doubt.location)))
-        yield click.style("check: ", fg="yellow") + strip_control_characters(f"{location}: {doubt.problem}")
+    for label, colour, problems in (("failed: ", "red", summary.problems), ("check: ", "yellow", summary.doubts)):
+        for problem in problems:
+            location = ", ".join(filter(None, (problem.file, problem.location)))
+            yield click.style(label, fg=colour) + strip_control_characters(f"{location}: {problem.problem}")
     if summary.doubtful_items > len(summary.doubts):
         yield f"and {pluralize(summary.doubtful_items - len(summary.doubts), 'more items')} to check"
     hidden = summary.failures - len(summary.problems)

@@ -3,18 +3,15 @@
 The commands write what the tools `items_create`, `items_update`, `items_delete` and `items_tag` write.
 """
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
-from config.settings import Settings
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import LocalLibrary, open_local, user_option
-from server.cli.output import confirm, pluralize, print_json, print_table
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides
+from server.cli.local_library import LocalLibrary, library_options, run_with_library
+from server.cli.output import confirm, pluralize, print_json, print_result, print_table
 from server.cli.terminal import echo, strip_control_characters
 from server.protocol.schema import read_arguments
 from server.tools.items import (
@@ -33,13 +30,10 @@ from server.tools.items import (
     update_item,
 )
 from sources.installed import ITEM_KINDS
-from sources.records import ListPage
 from sources.registry import load_sources
-from sources.source import ItemEntry
 from sources.storage.contract import Library
 
-T = TypeVar("T")
-
+# `add note` reads better than `add notes`, which is the name of the source.
 _SINGULARS = {**{kind.name: source for source, kind in ITEM_KINDS.items()}, "chat": "chats"}
 _STDIN = "-"
 
@@ -65,6 +59,7 @@ class FieldValue(click.ParamType[tuple[str, Any]]):
         name, separator, text = str(value).partition("=")
         if not name or not separator:
             self.fail(f"expected NAME=VALUE, got {str(value)[:40]!r}", param, ctx)
+        # Anything else is text. A number in a text field would otherwise have to be quoted for the shell and for JSON.
         if not text.startswith(("[", "{")):
             return name, text
         try:
@@ -84,9 +79,7 @@ _field_option = click.option(
 @click.option("--title", default="", help="Title, or name of a character or prompt.")
 @click.option("--tag", "tags", multiple=True, help="Tag; can be repeated.")
 @_field_option
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def add(
     overrides: SettingsOverrides,
     kind: str,
@@ -105,7 +98,10 @@ def add(
     arguments = read_arguments(
         {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}, ItemsCreate
     )
-    result = _run(overrides, user, lambda library, settings: create_item(library, arguments, settings), creates=True)
+    settings = overrides.load().settings
+    result = run_with_library(
+        settings, user, lambda library, _: create_item(library, arguments, settings), creates=True, writes=True
+    )
     _print_result("Added", result, as_json)
 
 
@@ -113,9 +109,7 @@ def add(
 @click.argument("kind", type=KindName())
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Items to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Items to skip.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def list_items(
     overrides: SettingsOverrides, kind: str, limit: int, offset: int, user: str | None, as_json: bool
 ) -> None:
@@ -123,7 +117,11 @@ def list_items(
 
     KIND is notes, media, chats, characters or prompts.
     """
-    page = asyncio.run(_list(overrides.load().settings, user, kind, limit, offset))
+    settings = overrides.load().settings
+    source = next(source for source in load_sources(settings) if source.name == kind)
+    page = run_with_library(
+        settings, user, lambda library, local: source.list_items(local.context, library, limit, offset)
+    )
     if as_json:
         print_json({"items": page.rows, "total": page.total})
         return
@@ -141,9 +139,7 @@ def list_items(
 @click.option("--content", help="The complete new text. Default: edit the current text in $EDITOR.")
 @click.option("--title", help="New title or name.")
 @_field_option
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def edit(
     overrides: SettingsOverrides,
     uri: str,
@@ -163,24 +159,25 @@ def edit(
     changes: dict[str, Any] = {"uri": uri, "title": title, "content": _read(stdin) if stdin else content}
     if fields:
         changes["fields"] = dict(fields)
+    settings = overrides.load().settings
     if all(value is None for name, value in changes.items() if name != "uri"):
-        edited = _edit_text(_run(overrides, user, lambda library, _settings: read_text(library, uri)))
+        # The library is closed while the editor is open, so that its lock does not keep others from writing.
+        current = run_with_library(settings, user, lambda library, _: read_text(library, uri), writes=True)
+        edited = _edit_text(current)
         if edited is None:
             click.echo("Unchanged.", err=True)
             return
         # Fails instead of overwriting a change that was made while the editor was open.
         changes |= {"content": edited.text, "expected_version": edited.version}
     arguments = read_arguments(changes, ItemsUpdate)
-    result = _run(overrides, user, lambda library, settings: update_item(library, arguments, settings))
+    result = run_with_library(settings, user, lambda library, _: update_item(library, arguments, settings), writes=True)
     _print_result("Changed", result, as_json)
 
 
 @click.command(cls=SettingsCommand)
 @click.argument("uris", metavar="URI...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str | None, as_json: bool) -> None:
     """Delete items or messages of a library on this machine.
 
@@ -188,12 +185,13 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
     """
     if not yes:
         confirm(f"Delete {pluralize(len(uris), 'items')}?")
-    results = [_delete(overrides, user, uri) for uri in uris]
-    if as_json:
-        print_json(results)
-    else:
-        for result in results:
-            click.echo(f"Deleted {result.uri}.")
+    settings = overrides.load().settings
+
+    async def delete_all(library: Library, _local: LocalLibrary) -> list[DeleteResult]:
+        return [await delete_item(library, ItemsDelete(uri=uri), settings) for uri in uris]
+
+    results = run_with_library(settings, user, delete_all, writes=True)
+    print_result(results, "\n".join(f"Deleted {result.uri}." for result in results), as_json=as_json)
 
 
 # Without -h, which would be read as the start of "-home".
@@ -202,9 +200,7 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
 @click.argument("tags", metavar="[+TAG|-TAG]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--add", multiple=True, help="Tag to add, like +TAG; can be repeated.")
 @click.option("--remove", multiple=True, help="Tag to remove, like -TAG; can be repeated.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def tag(
     overrides: SettingsOverrides,
     uri: str,
@@ -218,6 +214,7 @@ def tag(
 
     `florilegium tag notes://6f1c +work -inbox` adds work and removes inbox.
     """
+    # `-inbox` looks like an option, so that click passes on what it does not know, and it is checked here.
     for text in tags:
         if len(text) < 2 or text[0] not in "+-":
             raise click.UsageError(f"expected +TAG or -TAG, got {text[:40]!r}")
@@ -226,41 +223,11 @@ def tag(
         add=(*add, *(text[1:] for text in tags if text[0] == "+")),
         remove=(*remove, *(text[1:] for text in tags if text[0] == "-")),
     )
-    result = _run(overrides, user, lambda library, settings: tag_item(library, arguments, settings))
-    if as_json:
-        print_json(result)
-    else:
-        click.echo(f"{result.uri}: {strip_control_characters(', '.join(result.tags)) or 'no tags'}")
-
-
-def _run(
-    overrides: SettingsOverrides,
-    user: str | None,
-    work: Callable[[Library, Settings], Awaitable[T]],
-    *,
-    creates: bool = False,
-) -> T:
     settings = overrides.load().settings
-
-    async def run() -> T:
-        async with open_local(settings, user, creates=creates, writes=True) as local, _library(local) as library:
-            return await work(library, settings)
-
-    return asyncio.run(run())
-
-
-def _library(local: LocalLibrary) -> Any:
-    return local.libraries.library(local.context)
-
-
-def _delete(overrides: SettingsOverrides, user: str | None, uri: str) -> DeleteResult:
-    return _run(overrides, user, lambda library, settings: delete_item(library, ItemsDelete(uri=uri), settings))
-
-
-async def _list(settings: Settings, user: str | None, kind: str, limit: int, offset: int) -> ListPage[ItemEntry]:
-    source = next(source for source in load_sources(settings) if source.name == kind)
-    async with open_local(settings, user) as local, _library(local) as library:
-        return await source.list_items(local.context, library, limit, offset)
+    result = run_with_library(settings, user, lambda library, _: tag_item(library, arguments, settings), writes=True)
+    print_result(
+        result, f"{result.uri}: {strip_control_characters(', '.join(result.tags)) or 'no tags'}", as_json=as_json
+    )
 
 
 def _read(content: str | None) -> str | None:
@@ -279,8 +246,5 @@ def _edit_text(current: EditableText) -> EditableText | None:
 
 
 def _print_result(verb: str, result: WriteResult, as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        title = f": {strip_control_characters(result.title)}" if result.title else ""
-        click.echo(f"{verb} {result.uri}{title}")
+    title = f": {strip_control_characters(result.title)}" if result.title else ""
+    print_result(result, f"{verb} {result.uri}{title}", as_json=as_json)

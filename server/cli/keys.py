@@ -11,14 +11,21 @@ from auth.notices import KeyCreation, KeyCreations
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
 from auth.registry import KeyRecord, Registry
 from config.errors import InvalidParams
-from config.settings import Settings
-from server.cli.admin import find_user, load_for_change, record_change, record_operation, run_with_registry
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
-from server.cli.output import format_time, parse_expiry, print_json, print_table
+from server.cli.admin import (
+    admin_options,
+    find_user,
+    load_for_change,
+    record_change,
+    record_operation,
+    run_with_registry,
+)
+from server.cli.lazy_group import SettingsOverrides
+from server.cli.output import format_time, parse_expiry, print_json, print_result, print_table
 from server.cli.remote import RemoteApi, path_segment, remote_server
 from server.profiles import PROFILE_NAMES
 from server.runtime import require_known_sources
 
+# Administration has to be asked for.
 DEFAULT_SCOPES = (READ, WRITE)
 _KEYS = "/api/v1/keys"
 
@@ -46,8 +53,7 @@ def key() -> None:
     "--expires", metavar="WHEN", help="Expiry, such as 90d, 12h or 2026-12-31 (end of that day, UTC). Default: never."
 )
 @click.option("--quiet", is_flag=True, help="Print only the key.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def create(
     overrides: SettingsOverrides,
     user: str,
@@ -66,32 +72,34 @@ def create(
     if (server := remote_server()) is not None:
         _require_own(server, user)
         limits = {"profile": profile, "sources": sources or None, "expires_at": format_time(expires_at)}
-        _print_new_key(server.send("POST", _KEYS, {"name": name, "scopes": scopes, **limits}), user, quiet, as_json)
+        created = server.send("POST", _KEYS, {"name": name, "scopes": scopes, **limits})
+        _print_new_key(created, user, " ".join(created["scopes"]), quiet, as_json)
         return
 
     async def work(registry: Registry) -> tuple[KeyRecord, str]:
         owner = await find_user(registry, user)
         return await registry.create_key(owner.id, name, scopes, expires_at, profile, sources or None)
 
+    # `--quiet` prints nothing but the key, also not the data directory on stderr.
     settings = overrides.load().settings if quiet else load_for_change(overrides)
+    # A key for a misspelled source would reach nothing.
     require_known_sources(settings, sources)
     record, secret = run_with_registry(settings, work)
-    record_change(settings, "key.create", record.user, record.id, " ".join(sorted(record.scopes)))
-    if as_json:
-        print_json({**_as_data(record, time.time()), "secret": secret})
-    elif quiet:
-        click.echo(secret)
-    else:
-        allowed = ", ".join((_scopes(record), *_profile(record), *_sources(record), _expiry(record)))
-        click.echo(f"key {record.id} ({record.name}) of {user}, {allowed}:")
-        click.echo(f"\n    {secret}\n")
-        click.echo("Save it now: only its hash is stored, so it cannot be shown again.")
+    scope_names = " ".join(sorted(record.scopes))
+    record_change(settings, "key.create", record.user, record.id, scope_names)
+    allowed = [
+        scope_names,
+        *([f"profile {record.profile}"] if record.profile is not None else []),
+        *([f"only {' '.join(sorted(record.sources))}"] if record.sources is not None else []),
+        f"expires {format_time(record.expires_at)}" if record.expires_at is not None else "never expires",
+    ]
+    data = {**_as_data(record, time.time()), "secret": secret}
+    _print_new_key(data, user, ", ".join(allowed), quiet, as_json)
 
 
 @key.command("list")
 @click.argument("user", required=False)
-@json_option
-@setting_options("data_dir")
+@admin_options
 def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List the keys of USER, or of all users."""
 
@@ -116,10 +124,10 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 @key.command()
 @click.argument("key_id", metavar="ID")
 @click.option("--created", is_flag=True, help="Also revoke what was created with the key.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def revoke(overrides: SettingsOverrides, key_id: str, created: bool, as_json: bool) -> None:
     """Revoke the key ID. It is rejected from its next use on. What was created with it is listed."""
+    # A thief who had the key may have created keys, followed sources or invitations with it, which outlast it.
     if (server := remote_server()) is not None:
         query = "?created=true" if created else ""
         revoked = server.send("DELETE", f"{_KEYS}/{path_segment(key_id)}{query}")
@@ -133,19 +141,13 @@ def revoke(overrides: SettingsOverrides, key_id: str, created: bool, as_json: bo
     settings = load_for_change(overrides)
     record, found = run_with_registry(settings, work)
     record_change(settings, "key.revoke", record.user, record.id)
+    # Each thing that was revoked with the key has an event of its own.
     for one in found if created else ():
         record_change(settings, "key.revoke_created", record.user, one.id, f"{one.kind}, created with {record.id}")
     rows = [
-        {
-            "kind": one.kind,
-            "id": one.id,
-            "name": one.name,
-            "created_at": format_time(one.created_at),
-            "is_revoked": created,
-        }
-        for one in found
+        {"kind": one.kind, "id": one.id, "name": one.name, "created_at": format_time(one.created_at)} for one in found
     ]
-    data = {**_as_data(record, time.time()), "created": rows}
+    data = {**_as_data(record, time.time()), "created": [{**row, "is_revoked": created} for row in rows]}
     _print_revoked(data, f"{record.id} ({record.name}) of {record.user.name}", as_json)
 
 
@@ -169,24 +171,26 @@ def _require_own(server: RemoteApi, user: str | None) -> str:
     return name
 
 
-def _print_new_key(key: dict[str, Any], user: str, quiet: bool, as_json: bool) -> None:
-    """Prints a key that a server created, for the user of the credential."""
+def _print_new_key(key: dict[str, Any], user: str, allowed: str, quiet: bool, as_json: bool) -> None:
     if as_json:
         print_json(key)
     elif quiet:
         click.echo(key["secret"])
     else:
-        click.echo(f"key {key['id']} ({key['name']}) of {user}, {' '.join(key['scopes'])}:")
+        click.echo(f"key {key['id']} ({key['name']}) of {user}, {allowed}:")
         click.echo(f"\n    {key['secret']}\n")
         click.echo("Save it now: only its hash is stored, so it cannot be shown again.")
 
 
 def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
+    state = "active" if record.is_valid(now) else "expired"
+    if record.revoked_at is not None:
+        state = "revoked"
     return {
         "id": record.id,
         "user": record.user.name,
         "name": record.name,
-        "state": _state(record, now),
+        "state": state,
         "scopes": sorted(record.scopes),
         "profile": record.profile,
         "sources": None if record.sources is None else sorted(record.sources),
@@ -197,32 +201,10 @@ def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
     }
 
 
-def _state(record: KeyRecord, now: float) -> str:
-    if record.revoked_at is not None:
-        return "revoked"
-    return "active" if record.is_valid(now) else "expired"
-
-
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return " ".join(value) if isinstance(value, list) else str(value)
-
-
-def _scopes(record: KeyRecord) -> str:
-    return " ".join(sorted(record.scopes))
-
-
-def _profile(record: KeyRecord) -> tuple[str, ...]:
-    return (f"profile {record.profile}",) if record.profile is not None else ()
-
-
-def _sources(record: KeyRecord) -> tuple[str, ...]:
-    return (f"only {' '.join(sorted(record.sources))}",) if record.sources is not None else ()
-
-
-def _expiry(record: KeyRecord) -> str:
-    return f"expires {format_time(record.expires_at)}" if record.expires_at is not None else "never expires"
 
 
 # -- oauth clients -----------------------------------------------------------------------------------------------------
@@ -245,8 +227,7 @@ def client() -> None:
 )
 @click.option("--confidential", is_flag=True, help="Create a secret that the client has to send. Default: none.")
 @click.option("--device", is_flag=True, help="Let the client use device codes. It then needs no redirect URI.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def add(
     overrides: SettingsOverrides,
     name: str,
@@ -257,20 +238,15 @@ def add(
 ) -> None:
     """Add the client NAME, for applications that cannot register themselves."""
     settings = load_for_change(overrides)
-    document = {
-        "client_name": name,
-        "redirect_uris": list(redirect_uris),
-        "grant_types": [
-            *([AUTHORIZATION_CODE] if redirect_uris or not device else []),
-            REFRESH,
-            *([DEVICE] if device else []),
-        ],
-    }
-
-    async def work(registry: Registry) -> tuple[OAuthClient, str]:
-        return await _clients(registry, settings).add(document, is_confidential=confidential)
-
-    record, secret = run_with_registry(settings, work, creates=True)
+    # RFC 7591 section 2: the metadata that a client which registers itself would send.
+    redirects = [AUTHORIZATION_CODE] if redirect_uris or not device else []
+    grants = [*redirects, REFRESH, *([DEVICE] if device else [])]
+    document = {"client_name": name, "redirect_uris": list(redirect_uris), "grant_types": grants}
+    record, secret = run_with_registry(
+        settings,
+        lambda registry: OAuthClients(registry.database, settings).add(document, is_confidential=confidential),
+        creates=True,
+    )
     record_operation(settings, "client.add", target=record.id, detail=record.name)
     if as_json:
         print_json({**_client_as_data(record), **({"client_secret": secret} if secret else {})})
@@ -282,50 +258,36 @@ def add(
 
 
 @client.command("list")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def list_clients(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all clients. Those with a metadata document are not stored."""
+    # Their ids are the URLs of their documents, which are fetched when a person signs in.
     settings = overrides.load().settings
-    records = run_with_registry(settings, lambda registry: _clients(registry, settings).list())
+    records = run_with_registry(settings, lambda registry: OAuthClients(registry.database, settings).list())
     if as_json:
         print_json([_client_as_data(record) for record in records])
         return
-    rows = [
-        (
-            record.id,
-            record.name,
-            _kind(record),
-            format_time(record.created_at) or "",
-            format_time(record.last_used_at) or "-",
-        )
-        for record in records
-    ]
+    rows = []
+    for record in records:
+        kind = "registered itself" if record.kind == "dynamic" else "operator"
+        times = (format_time(record.created_at) or "", format_time(record.last_used_at) or "-")
+        rows.append((record.id, record.name, kind if record.is_public else f"{kind}, confidential", *times))
     print_table(("ID", "NAME", "KIND", "CREATED", "LAST CONNECTED"), rows)
 
 
 @client.command()
 @click.argument("client_id", metavar="ID")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def remove(overrides: SettingsOverrides, client_id: str, as_json: bool) -> None:
     """Remove the client ID and end all of its connections. ID can be the URL of a metadata document."""
     settings = load_for_change(overrides)
-    ended = run_with_registry(settings, lambda registry: _clients(registry, settings).remove(client_id))
+    ended = run_with_registry(settings, lambda registry: OAuthClients(registry.database, settings).remove(client_id))
     record_operation(settings, "client.remove", target=client_id, detail=f"{ended} connections ended")
-    if as_json:
-        print_json({"id": client_id, "state": "removed", "connections_ended": ended})
-    else:
-        click.echo(f"Removed {client_id}; {ended} connections ended.")
-
-
-def _clients(registry: Registry, settings: Settings) -> OAuthClients:
-    return OAuthClients(registry.database, settings)
-
-
-def _kind(record: OAuthClient) -> str:
-    kind = "registered itself" if record.kind == "dynamic" else "operator"
-    return kind if record.is_public else f"{kind}, confidential"
+    print_result(
+        {"id": client_id, "state": "removed", "connections_ended": ended},
+        f"Removed {client_id}; {ended} connections ended.",
+        as_json=as_json,
+    )
 
 
 def _client_as_data(record: OAuthClient) -> dict[str, Any]:

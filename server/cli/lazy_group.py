@@ -26,6 +26,7 @@ def lasting_objects() -> Iterator[None]:
     Modules last as long as the process. Collecting while they are imported and once more at exit takes a quarter of the
     time of a short command.
     """
+    # CPU time of `florilegium search` with and without: 0.43 and 0.55 s, of `--help` 0.41 and 0.60 s.
     gc.disable()
     try:
         yield
@@ -63,6 +64,7 @@ class LazyGroup(click.Group):
         if target is None:
             return None
         module, _, name = target.partition(":")
+        # Each command imports only what it needs: `stdio` must not load starlette, jwt or uvicorn.
         with lasting_objects():
             command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
@@ -82,6 +84,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except (ConfigurationError, InvalidParams) as error:
             raise CommandUsageError(error.message) from error
+        # Operators may see why PostgreSQL was not reached. Callers of a server may not.
         except DatabaseUnavailable as error:
             raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
         except FlorilegiumError as error:
@@ -97,16 +100,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 OFFERED = {setting.name: setting for setting in SETTINGS if not setting.is_secret}
 # The settings that people give on the command line; `--help` lists only these, and `--help-all` every one.
-COMMON = (
-    "host",
-    "port",
-    "public_url",
-    "workers",
-    "data_dir",
-    "log_level",
-    "semantic_model",
-    "require_auth",
-)
+COMMON = ("host", "port", "public_url", "workers", "data_dir", "log_level", "semantic_model", "require_auth")
 _HELP_ALL = "server.cli.help_all"
 # By the first word of a setting's type.
 _METAVARS = {
@@ -140,7 +134,7 @@ class SettingOption(click.Option):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(
-            [option_name(setting.name), setting.name],
+            ["--" + setting.name.replace("_", "-"), setting.name],
             metavar=_METAVARS.get(setting.type_text.split()[0], setting.type_text.replace(" or ", "|")),
             help=setting.description,
         )
@@ -152,10 +146,16 @@ class SettingsCommand(click.Command):
     ones, and with `--help-all` all of them by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        parameters, section = self.get_params(ctx), _section
-        if any(parameter.name == "help_all" for parameter in parameters) and not ctx.meta.get(_HELP_ALL):
+        parameters = self.get_params(ctx)
+        is_short = any(parameter.name == "help_all" for parameter in parameters) and not ctx.meta.get(_HELP_ALL)
+        if is_short:
             parameters = [p for p in parameters if not isinstance(p, SettingOption) or p.name in COMMON]
-            section = _short_section
+
+        def section(parameter: click.Parameter) -> str:
+            if not isinstance(parameter, SettingOption):
+                return "Options"
+            return "Common settings" if is_short else f"{parameter.group} settings"
+
         own_options_first = sorted(parameters, key=lambda option: isinstance(option, SettingOption))
         for title, options in groupby(own_options_first, key=section):
             rows = [row for option in options if (row := option.get_help_record(ctx))]
@@ -164,23 +164,11 @@ class SettingsCommand(click.Command):
                     formatter.write_dl(rows)
 
 
-def _section(parameter: click.Parameter) -> str:
-    return f"{parameter.group} settings" if isinstance(parameter, SettingOption) else "Options"
-
-
-def _short_section(parameter: click.Parameter) -> str:
-    return "Common settings" if isinstance(parameter, SettingOption) else "Options"
-
-
 def _print_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
     if is_set:
         ctx.meta[_HELP_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
-
-
-def option_name(setting: str) -> str:
-    return "--" + setting.replace("_", "-")
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -196,16 +184,17 @@ def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[...,
             global_config_file = click.get_current_context().find_root().obj
             return function(SettingsOverrides(cli, config_file or global_config_file), **values)
 
+        # click takes the help and the name of the command from these.
         run.__doc__ = function.__doc__
         run.__name__ = function.__name__
-        parameters = [_config_option(), *(SettingOption(OFFERED[name]) for name in offered)]
+        # `--config` works before and after the name of the command.
+        config_path = click.Path(path_type=Path)
+        config = click.Option(["--config", "config_file"], type=config_path, help="TOML file with settings.")
+        parameters = [config, *(SettingOption(OFFERED[name]) for name in offered)]
         if not names:
+            eager: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
             help_all = "Show this message with all settings and exit."
-            parameters.append(
-                click.Option(
-                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help=help_all
-                )
-            )
+            parameters.append(click.Option(["--help-all"], **eager, callback=_print_all, help=help_all))
         own = getattr(function, "__click_params__", [])
         # click expects the parameters in reverse order.
         run.__click_params__ = [*reversed(parameters), *own]  # type: ignore[attr-defined]  # click's protocol
@@ -224,11 +213,6 @@ class NamedValue(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(name) for name in self._names if name.startswith(incomplete)]
-
-
-def _config_option() -> click.Option:
-    path = click.Path(path_type=Path)
-    return click.Option(["--config", "config_file"], type=path, help="TOML file with settings.")
 
 
 def json_option(function: Decorated) -> Decorated:

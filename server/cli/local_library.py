@@ -4,8 +4,9 @@ Access to the files is access to the library, so no credential is needed. If aut
 be named.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
 import click
@@ -21,11 +22,13 @@ from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import create_data_root, data_root, find_user, require_data_root
+from server.cli.lazy_group import json_option, setting_options
 from server.directory_lock import locked_directory
 from server.stores import control_location, has_control_data, open_libraries
 from sources.semantic.service import SemanticService
-from sources.storage.contract import Libraries
+from sources.storage.contract import Libraries, Library
 
+T = TypeVar("T")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DEMO_SUFFIX = "-demo"
@@ -33,16 +36,23 @@ _REQUEST = "command line"
 
 
 class LocalLibrary(Struct, frozen=True):
-    settings: Settings
     libraries: Libraries
     semantic: SemanticService
     context: RequestContext
     user: UserRecord
 
+    def library(self) -> AbstractAsyncContextManager[Library]:
+        return self.libraries.library(self.context)
+
 
 def user_option(function: Decorated) -> Decorated:
     help_ = "The library's user. Default: the setting single_user_name; required if authentication is configured."
     return click.option("--user", help=help_)(function)
+
+
+def library_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--user`, `--json`, and the settings that decide which library is used."""
+    return user_option(json_option(setting_options("data_dir", "single_user_name")(function)))
 
 
 def demo_option(function: Decorated) -> Decorated:
@@ -52,8 +62,8 @@ def demo_option(function: Decorated) -> Decorated:
 
 def demo_settings(loaded: LoadedConfig) -> Settings:
     """Returns settings with the demo's own data directory, unless the command line names one."""
-    settings = loaded.settings
-    settings = replace(settings, storage_url="")
+    # The demo library is in files even if the other libraries are in PostgreSQL.
+    settings = replace(loaded.settings, storage_url="")
     if loaded.origins["data_dir"] != "command line":
         settings = replace(settings, data_dir=settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
     return settings
@@ -61,10 +71,12 @@ def demo_settings(loaded: LoadedConfig) -> Settings:
 
 @asynccontextmanager
 async def open_local(
-    settings: Settings, user_name: str | None, *, creates: bool = False, writes: bool = False
+    settings: Settings, user_name: str | None, *, creates: bool = False, writes: bool = False, is_demo: bool = False
 ) -> AsyncIterator[LocalLibrary]:
     """Opens the library of a user. Creates a missing data directory or user only with `creates`. With `writes`, takes
-    the lock of the data directory."""
+    the lock of the data directory. With `is_demo`, creates and fills the demo library."""
+    creates = creates or is_demo
+    # A server for several users has no default user, and guessing one would open somebody's library.
     if user_name is None and settings.is_auth_configured:
         raise click.UsageError("--user is required because authentication is configured")
     root = create_data_root(settings) if creates else require_data_root(settings)
@@ -73,13 +85,35 @@ async def open_local(
     with locked_directory(root.root, command_name(), "writer") if is_locked else nullcontext():
         async with Registry.open(control_location(settings, root)) as registry:
             user = await local_user(registry, settings, user_name, creates=creates)
+            # The quotas of a user apply on the command line, too.
             quotas, semantic = Quotas(registry.database, settings), SemanticService(settings)
+            # Work in the background would end with the command; `florilegium embed` embeds.
             libraries = open_libraries(settings, root, semantic, quotas, embeds_in_background=False)
             try:
-                yield LocalLibrary(settings, libraries, semantic, local_context(user, root), user)
+                local = LocalLibrary(libraries, semantic, local_context(user, root), user)
+                if is_demo:
+                    await fill_demo(libraries, local.context)
+                yield local
             finally:
                 await libraries.close()
                 await semantic.close()
+
+
+def run_with_library(
+    settings: Settings,
+    user_name: str | None,
+    work: Callable[[Library, LocalLibrary], Awaitable[T]],
+    *,
+    creates: bool = False,
+    writes: bool = False,
+) -> T:
+    """Runs `work` with the open library of a user."""
+
+    async def run() -> T:
+        async with open_local(settings, user_name, creates=creates, writes=writes) as local, local.library() as library:
+            return await work(library, local)
+
+    return asyncio.run(run())
 
 
 async def settings_of_user(settings: Settings, user_name: str | None) -> Settings:
@@ -115,17 +149,13 @@ async def local_user(registry: Registry, settings: Settings, name: str | None, *
         user = await find_user(registry, name)
     elif creates:
         user = await single_user(registry, settings)
+    elif (existing := await registry.user_by_name(settings.single_user_name)) is not None:
+        user = existing
     else:
-        user = await _existing_single_user(registry, settings.single_user_name)
+        missing = repr(settings.single_user_name)
+        raise StorageError(f"the default user {missing} has no library yet; choose another user with --user")
     if user.is_disabled:
         raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
-    return user
-
-
-async def _existing_single_user(registry: Registry, name: str) -> UserRecord:
-    user = await registry.user_by_name(name)
-    if user is None:
-        raise StorageError(f"the default user {name!r} has no library yet; choose another user with --user")
     return user
 
 

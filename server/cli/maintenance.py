@@ -3,26 +3,25 @@
 import asyncio
 import sys
 import time
-from typing import Any
 
 import click
-from msgspec import Struct
 
 from auth.library_files import forget_file
 from auth.registry import UserRecord
 from config.errors import Unavailable
 from config.paths import DataRoot, set_aside
 from config.settings import Settings
-from server.cli.admin import data_root, find_user, run_with_registry
+from server.cli.admin import admin_options, data_root, find_user, run_with_registry
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import open_local, user_option
-from server.cli.output import pluralize, print_json, print_table
+from server.cli.output import pluralize, print_json, print_result, print_table
 from server.directory_lock import locked_directory
 from server.stores import require_sqlite
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.library_check import FileCheck, FileState, check_library
-from sources.storage.sqlite.maintenance.maintenance import SalvageReport, reindex, salvage
+from sources.storage.sqlite.maintenance.maintenance import reindex, salvage
 
+# On a terminal a line is redrawn. In a log, each line stays, so that there are few.
 _DRAW_INTERVAL_S = 0.5
 _PRINT_INTERVAL_S = 10.0
 _ERASE_LINE = "\r\x1b[2K"
@@ -39,10 +38,11 @@ def embed(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     interrupted at any time and continues where it stopped.
     """
     passages, stop = asyncio.run(_embed(overrides.load().settings, user))
-    if as_json:
-        print_json({"passages": passages, **({"stopped": stop} if stop else {})})
-    else:
-        click.echo(f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.")
+    print_result(
+        {"passages": passages, **({"stopped": stop} if stop else {})},
+        f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.",
+        as_json=as_json,
+    )
 
 
 async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]:
@@ -52,7 +52,7 @@ async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]
             raise Unavailable("semantic search is off; set semantic_model, and see `florilegium model list`")
         task = asyncio.create_task(local.libraries.embed(local.context.user_id))
         try:
-            # Returns when the task is done. Raises Unavailable if the model cannot be used.
+            # Until the task is done. If the model cannot be used, the state says why, and the command ends.
             draws = sys.stderr.isatty()
             printed_at = time.monotonic()
             while not (await asyncio.wait([task], timeout=_DRAW_INTERVAL_S))[0]:
@@ -91,6 +91,7 @@ def repair(overrides: SettingsOverrides, user: str, accept_loss: bool) -> None:
     settings = overrides.load().settings
     require_sqlite(settings, "repair", "restore a dump of the database with pg_restore")
     root, record = data_root(settings), run_with_registry(settings, lambda registry: find_user(registry, user))
+    # Damaged files are replaced, so that no server and no other command may write to them.
     with locked_directory(root.root, "repair", "maintenance"):
         checks = check_library(root, record.id)
         repairs = [_repair(settings, root, record, check, accept_loss=accept_loss) for check in checks]
@@ -112,8 +113,13 @@ def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileChe
         case "damaged":
             report = salvage(root, user.id, kind)
             reindex(root, user.id, kind, sqlite_options(settings))
-            click.echo(f"{kind}.db: {_describe(report)}")
+            rows = pluralize(sum(report.rows.values()), "rows")
+            gaps = ", ".join(f"{table} ({pluralize(count, 'places')})" for table, count in report.gaps.items())
+            lost = f"unreadable: {gaps}" if gaps else "every row was readable"
+            click.echo(f"{kind}.db: {rows} salvaged; {lost}; the damaged file is kept as {report.replaced}")
         case "missing" if accept_loss:
+            # The control database records which files a user has, so that a missing one is not replaced silently by an
+            # empty one. Without the record, the next use creates it.
             set_aside(getattr(root.paths_of(user.id), kind))
             forget_file(root.control_path, user.id, kind)
             click.echo(f"{kind}.db: missing; {user.name} starts with an empty one")
@@ -127,16 +133,10 @@ def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileChe
     return False
 
 
-def _describe(report: SalvageReport) -> str:
-    rows = pluralize(sum(report.rows.values()), "rows")
-    gaps = ", ".join(f"{table} ({pluralize(count, 'places')})" for table, count in report.gaps.items())
-    lost = f"; unreadable: {gaps}" if gaps else "; every row was readable"
-    return f"{rows} salvaged{lost}; the damaged file is kept as {report.replaced}"
-
-
 # -- check -------------------------------------------------------------------------------------------------------------
 # `florilegium check`: checks the integrity of all libraries, or of one.
 
+# What to do about a file in each state.
 ADVICE: dict[FileState, str] = {
     "missing": "`florilegium restore DIR --user {name}`",
     "damaged": "`florilegium restore DIR --user {name}`, or `florilegium repair --user {name}`",
@@ -145,31 +145,9 @@ ADVICE: dict[FileState, str] = {
 }
 
 
-class UserFileCheck(Struct, frozen=True):
-    """The check of one file of a user."""
-
-    user: UserRecord
-    file: FileCheck
-
-    @property
-    def advice(self) -> str:
-        return ADVICE[self.file.state].format(name=self.user.name) if self.file.state in ADVICE else ""
-
-    def as_data(self) -> dict[str, Any]:
-        file = self.file
-        return {
-            "user": self.user.name,
-            "file": file.kind,
-            "state": file.state,
-            "detail": file.detail,
-            "advice": self.advice,
-        }
-
-
 @click.command(cls=SettingsCommand)
 @click.option("--user", help="Check only the library of this user.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Check all libraries: expected files, SQLite's integrity check, every text, and every index against its rows.
 
@@ -179,24 +157,28 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     """
     settings = overrides.load().settings
     require_sqlite(settings, "check", "check the database with pg_amcheck")
-    checks = check_users(settings, user)
-    faults = [check for check in checks if check.file.state != "ok"]
+    if user is None:
+        records = run_with_registry(settings, lambda registry: registry.list_users())
+    else:
+        records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
+    checks = [
+        {
+            "user": record.name,
+            "file": file.kind,
+            "state": file.state,
+            "detail": file.detail,
+            "advice": ADVICE.get(file.state, "").format(name=record.name),
+        }
+        for record in records
+        for file in check_library(data_root(settings), record.id)
+    ]
+    faults = [check for check in checks if check["state"] != "ok"]
     if as_json:
-        print_json([check.as_data() for check in checks])
+        print_json(checks)
     else:
         if faults:
-            rows = [(fault.user.name, fault.file.kind, fault.file.state, fault.advice) for fault in faults]
+            rows = [(fault["user"], fault["file"], fault["state"], fault["advice"]) for fault in faults]
             print_table(("USER", "FILE", "STATE", "REPAIR"), rows)
-        users = pluralize(len({check.user.id for check in checks}), "users")
+        users = pluralize(len({check["user"] for check in checks}), "users")
         click.echo(f"{pluralize(len(checks), 'files')} of {users} checked, {pluralize(len(faults), 'faults')} found.")
     click.get_current_context().exit(1 if faults else 0)
-
-
-def check_users(settings: Settings, name: str | None) -> list[UserFileCheck]:
-    """Checks the files of one user, or of all."""
-    root = data_root(settings)
-    if name is None:
-        users = run_with_registry(settings, lambda registry: registry.list_users())
-    else:
-        users = [run_with_registry(settings, lambda registry: find_user(registry, name))]
-    return [UserFileCheck(user, file) for user in users for file in check_library(root, user.id)]

@@ -3,14 +3,13 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import Struct
 
 from config.errors import Conflict, InvalidParams
 from config.settings import Settings
-from server.cli.admin import create_data_root, data_root
+from server.cli.admin import admin_options, create_data_root, data_root
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
 from server.cli.terminal import format_size
@@ -54,8 +53,14 @@ def list_models(overrides: SettingsOverrides, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    titles = ("NAME", "ACTIVE", "DIMENSION", "SIZE", "LICENSE", "INSTALLED")
-    print_table(titles, [_cells(row) for row in rows])
+    cells = []
+    for row in rows:
+        where = f"{row.origin}: {row.path}" if row.origin else f"no; run `florilegium model install {row.name}`"
+        if row.missing_packages:
+            where += f" (needs {', '.join(row.missing_packages)})"
+        numbers = (str(row.dimension), format_size(row.size))
+        cells.append((row.name, "yes" if row.is_active else "", *numbers, row.license, where))
+    print_table(("NAME", "ACTIVE", "DIMENSION", "SIZE", "LICENSE", "INSTALLED"), cells)
     active = configured_model(settings)
     if active is None:
         click.echo("\nSemantic search is off. Turn it on with the setting semantic_model.")
@@ -67,8 +72,7 @@ def list_models(overrides: SettingsOverrides, as_json: bool) -> None:
 @_name_argument
 @click.option("--from", "folder", type=click.Path(path_type=Path), help="Copy the files from this folder, offline.")
 @click.option("--mirror", default="", metavar="URL", help="Fetch the files from below this URL instead.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror: str, as_json: bool) -> None:
     """Install the model NAME into the data directory.
 
@@ -80,10 +84,20 @@ def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror
         raise click.UsageError("--from and --mirror cannot be combined")
     settings = overrides.load().settings
     root = create_data_root(settings).root
+    packaged = find_files(named, root)
+    # Damaged files in the data directory are replaced, and a mirror that is named is used.
     if folder:
         message = f"{name} was copied to {copy_from_folder(named, root, folder)}"
+    elif is_intact(named, root):
+        message = f"{name} is already installed in {installed_folder(named, root)}"
+    elif packaged is not None and packaged.origin and not mirror:
+        place = packaged.weights.parent
+        message = f"{name} is part of the package {packaged.origin}, in {place}; nothing was fetched"
     else:
-        message = _existing(named, root, mirror) or f"{name} was installed in {_download(named, root, mirror)}"
+        label = f"{name} ({format_size(named.size)})"
+        with click.progressbar(length=named.size, label=label, file=sys.stderr) as bar:
+            work = download(named, root, mirror=mirror, timeout_s=_MODEL_DOWNLOAD_TIMEOUT_S, progress=bar.update)
+            message = f"{name} was installed in {asyncio.run(work)}"
     if as_json:
         print_json(_row(named, settings))
         return
@@ -99,6 +113,7 @@ def remove_model(overrides: SettingsOverrides, name: str) -> None:
     """Remove the model NAME from the data directory. Vectors that were made with it are kept."""
     named = _find(name)
     root = data_root(overrides.load().settings).root
+    # A model that is part of an installed package belongs to pip.
     if remove(named, root):
         click.echo(f"{name} was removed from {installed_folder(named, root)}")
         return
@@ -109,28 +124,10 @@ def remove_model(overrides: SettingsOverrides, name: str) -> None:
 
 
 def _find(name: str) -> NamedModel:
+    # NamedValue only completes the names.
     if name not in NAMED_MODELS:
         raise InvalidParams(f"NAME: expected {' or '.join(NAMED_MODELS)}, got {name!r}")
     return NAMED_MODELS[name]
-
-
-def _existing(named: NamedModel, root: Path, mirror: str) -> str:
-    """Describes where the model is if it need not be fetched. Damaged files in the data directory are replaced, and a
-    mirror that is named is used."""
-    if is_intact(named, root):
-        return f"{named.name} is already installed in {installed_folder(named, root)}"
-    paths = find_files(named, root)
-    if paths is None or not paths.origin or mirror:
-        return ""
-    return f"{named.name} is part of the package {paths.origin}, in {paths.weights.parent}; nothing was fetched"
-
-
-def _download(named: NamedModel, root: Path, mirror: str) -> Path:
-    with click.progressbar(
-        length=named.size, label=f"{named.name} ({format_size(named.size)})", file=sys.stderr
-    ) as bar:
-        work = download(named, root, mirror=mirror, timeout_s=_MODEL_DOWNLOAD_TIMEOUT_S, progress=bar.update)
-        return asyncio.run(work)
 
 
 def _row(named: NamedModel, settings: Settings) -> ModelRow:
@@ -146,10 +143,3 @@ def _row(named: NamedModel, settings: Settings) -> ModelRow:
         missing_packages=named.missing_packages,
         is_active=active is not None and active.id == named.info.id,
     )
-
-
-def _cells(row: ModelRow) -> tuple[Any, ...]:
-    where = f"{row.origin}: {row.path}" if row.origin else f"no; run `florilegium model install {row.name}`"
-    if row.missing_packages:
-        where += f" (needs {', '.join(row.missing_packages)})"
-    return (row.name, "yes" if row.is_active else "", str(row.dimension), format_size(row.size), row.license, where)

@@ -29,10 +29,6 @@ def cell_width(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
-def pad_cells(text: str, width: int) -> str:
-    return text + " " * (width - cell_width(text))
-
-
 def truncate_cells(text: str, width: int) -> str:
     """Returns as much of the text as fits into `width` cells."""
     used = 0
@@ -53,11 +49,16 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """Prints what a command did, for a program or for people."""
+    print_json(value) if as_json else click.echo(text)
+
+
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints columns as wide as their widest value. The last column is not padded."""
     widths = [max(cell_width(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
     for row in (titles, *rows):
-        cells = [pad_cells(cell, width) for cell, width in zip(row, widths, strict=True)]
+        cells = [cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
 
 
@@ -75,6 +76,7 @@ def format_time(seconds: float | None) -> str | None:
 
 def confirm(question: str) -> None:
     """Asks on the terminal, and ends the command unless the answer is yes."""
+    # Without a terminal, the answer would be whatever is piped to the command.
     if not sys.stdin.isatty():
         raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
     click.confirm(question, abort=True)
@@ -100,6 +102,7 @@ def require_url(field: str, url: str) -> str:
         _ = parts.port  # the port is parsed and validated only when accessed
     except ValueError:
         parts = urlsplit("")
+    # The URL becomes part of commands and configuration that people copy, so that no character may need quoting.
     plain = url.isascii() and url.isprintable() and not set(" \"'<>\\^`{|}?#") & set(url)
     if not plain or parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InvalidParams(f"{field}: expected http:// or https:// and a host, without a query, got {url[:80]!r}")
@@ -128,32 +131,24 @@ def parse_expiry(field: str, text: str, now: float) -> float:
     """Converts a duration from now, a date (end of that day) or a date and time to seconds since 1970."""
     if _DURATION.match(text):
         return now + parse_duration(field, text)
-    try:
-        return _end_of_day(text) if len(text) <= len("2026-12-31") else _point_in_time(text)
-    except (ValueError, OverflowError):
-        expected = "a duration such as 90d, a date such as 2026-12-31, or 2026-12-31T18:00:00Z"
-        raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
+    # A key that expires on a date is valid through that day.
+    return _parse_date(field, text, timedelta(days=1), "90d", "2026-12-31")
 
 
 def parse_start(field: str, text: str, now: float) -> float:
     """Converts a duration before now, a date (beginning of that day) or a date and time to seconds since 1970."""
     if _DURATION.match(text):
         return now - parse_duration(field, text)
+    return _parse_date(field, text, timedelta(), "7d", "2026-01-31")
+
+
+def _parse_date(field: str, text: str, offset: timedelta, duration_example: str, date_example: str) -> float:
+    """Converts a date and time, or a date (the beginning of that day plus `offset`), to seconds since 1970."""
     try:
-        if len(text) > len("2026-12-31"):
-            return _point_in_time(text)
-        day = date.fromisoformat(text)
+        if len(text) > len(date_example):
+            return parse_time(text).timestamp()
+        day = date.fromisoformat(text) + offset
         return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
     except (ValueError, OverflowError):
-        expected = "a duration such as 7d, a date such as 2026-01-31, or 2026-01-31T18:00:00Z"
+        expected = f"a duration such as {duration_example}, a date such as {date_example}, or {date_example}T18:00:00Z"
         raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
-
-
-def _end_of_day(text: str) -> float:
-    """Returns the end of a day: a key that expires on a date is valid through that day."""
-    following = date.fromisoformat(text) + timedelta(days=1)
-    return datetime(following.year, following.month, following.day, tzinfo=UTC).timestamp()
-
-
-def _point_in_time(text: str) -> float:
-    return parse_time(text).timestamp()

@@ -1,16 +1,14 @@
 """`florilegium reindex`, which rebuilds the full-text indexes of a library, and `florilegium schema`."""
 
 import asyncio
-from collections.abc import Mapping
 
 import click
 
 from config.paths import UserId
-from config.settings import Settings
 from server.cli.admin import data_root
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import open_local, user_option
-from server.cli.output import pluralize, print_json
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides
+from server.cli.local_library import library_options, open_local
+from server.cli.output import pluralize, print_result
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.storage.postgres import PostgresLibraries
@@ -23,45 +21,29 @@ from sources.storage.sqlite.schema.kinds import kind_statements as sqlite_statem
 
 
 @click.command(cls=SettingsCommand)
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Rebuild the full-text indexes of a library from its rows.
 
     Needed if `florilegium check` reports a damaged index. Writes to the library wait until it is done. In PostgreSQL
     the index is built in batches, between which a server can write.
     """
-    settings = overrides.load().settings
-    if settings.storage_url:
-        entries = asyncio.run(_reindex_schema(settings, user))
-    else:
-        user_id = asyncio.run(_user_id(settings, user))
-        with locked_directory(data_root(settings).root, "reindex", "writer"):
-            root = data_root(settings)
-            options = sqlite_options(settings)
-            entries = {
-                status.kind: reindex_file(root, user_id, status.kind, options)
-                for status in schema_statuses(root, user_id)
-            }
-    if as_json:
-        print_json(entries)
-    else:
-        click.echo(
-            ", ".join(f"{kind}: {pluralize(count, 'entries')}" for kind, count in entries.items())
-            or "Nothing to index."
-        )
+    settings, entries = overrides.load().settings, dict[str, int]()
 
+    async def work() -> UserId:
+        async with open_local(settings, user) as local:
+            if isinstance(local.libraries, PostgresLibraries):
+                entries.update(await local.libraries.reindex(local.context.user_id))
+            return local.context.user_id
 
-async def _reindex_schema(settings: Settings, user: str | None) -> Mapping[str, int]:
-    async with open_local(settings, user) as local:
-        assert isinstance(local.libraries, PostgresLibraries)
-        return await local.libraries.reindex(local.context.user_id)
-
-
-async def _user_id(settings: Settings, user: str | None) -> UserId:
-    async with open_local(settings, user) as local:
-        return local.context.user_id
+    user_id, root = asyncio.run(work()), data_root(settings)
+    if not settings.storage_url:
+        # Files are indexed after the library was closed, with a connection of its own.
+        with locked_directory(root.root, "reindex", "writer"):
+            for status in schema_statuses(root, user_id):
+                entries[status.kind] = reindex_file(root, user_id, status.kind, sqlite_options(settings))
+    counts = ", ".join(f"{kind}: {pluralize(count, 'entries')}" for kind, count in entries.items())
+    print_result(entries, counts or "Nothing to index.", as_json=as_json)
 
 
 @click.command()

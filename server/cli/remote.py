@@ -32,6 +32,7 @@ class RemoteApi:
             raise InvalidParams(f"--server: expected a URL such as https://kb.example.com, got {url[:80]!r}")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise InvalidParams("--server: expected https, because the token would be sent unencrypted")
+        # The address that people have given to their clients ends with /mcp.
         self._base_url = url.rstrip("/").removesuffix("/mcp")
         self._token = token
 
@@ -46,31 +47,27 @@ class RemoteApi:
     ) -> bytes:
         present = {name: value for name, value in (query or {}).items() if value is not None}
         url = f"{self._base_url}{path}" + (f"?{urlencode(present)}" if present else "")
-        headers = {"Accept": "application/json", **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         data = None
         if body is not None:
             headers["Content-Type"] = "application/json"
             data = msgspec.json.encode(body)
-        status, content = self._fetch(url, method, headers, data)
-        if status >= 300:
-            raise _error(self._base_url, status, content)
-        return content
-
-    def _fetch(self, url: str, method: str, headers: Mapping[str, str], data: bytes | None) -> tuple[int, bytes]:
-        """Without a handler for redirects: the token must not reach another server."""
-        import http.client  # noqa: PLC0415 - loads ssl, which commands on this machine do not need
-        import urllib.request  # noqa: PLC0415 - as above
-
+        # Without a handler for redirects: the token must not reach another server.
         opener = urllib.request.OpenerDirector()
         for handler in (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
             opener.add_handler(handler())
-        request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310 - http and https only
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - http and https only
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as response:
-                return response.status, response.read(_RESPONSE_MAX_BYTES)
+                status, content = response.status, response.read(_RESPONSE_MAX_BYTES)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise Unavailable(f"{self._base_url} does not respond: {str(reason).lower()}") from error
+        if status >= 300:
+            raise _error(self._base_url, status, content)
+        return bytes(content)
 
 
 def connect_to_server(url: str, token_file: Path | None) -> None:
@@ -93,6 +90,7 @@ def path_segment(name: str) -> str:
     return quote(name, safe="")
 
 
+# The exit code is that of the same mistake on this machine: 2 for invalid arguments, 1 for everything else.
 def _error(url: str, status: int, content: bytes) -> FlorilegiumError:
     try:
         message = str(msgspec.json.decode(content)["error"]["message"])
@@ -107,6 +105,7 @@ def _error(url: str, status: int, content: bytes) -> FlorilegiumError:
 # Fetches the health of a running server, without proxies or redirects, so that only that server can answer.
 
 TIMEOUT_S = 5.0
+# Another program may answer at the port.
 _HEALTH_MAX_BYTES = 65_536
 
 
@@ -132,12 +131,9 @@ def fetch_health(base_url: str, timeout_s: float = TIMEOUT_S) -> Health:
     except msgspec.MsgspecError as error:
         raise Unavailable(f"{url} responds, but is not a Florilegium server") from error
     except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"{url} does not respond: {_cause(error)}") from error
-
-
-def _cause(error: Exception) -> str:
-    reason = getattr(error, "reason", error)
-    return str(getattr(reason, "strerror", None) or reason or type(reason).__name__).lower()
+        reason = getattr(error, "reason", error)
+        cause = str(getattr(reason, "strerror", None) or reason or type(reason).__name__).lower()
+        raise Unavailable(f"{url} does not respond: {cause}") from error
 
 
 # -- healthcheck -------------------------------------------------------------------------------------------------------

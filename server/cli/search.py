@@ -12,7 +12,7 @@ from aggregator.search import KnowledgeSearch
 from config.settings import Settings
 from config.times import format_clock
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
+from server.cli.local_library import demo_option, demo_settings, open_local, user_option
 from server.cli.output import print_json
 from server.cli.remote import remote_server
 from server.cli.terminal import MatchHighlighter, dim, echo, source_style, strip_control_characters
@@ -60,54 +60,53 @@ def search(
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
     request = KnowledgeSearch(
-        query=" ".join(query),
-        limit=limit,
-        offset=offset,
-        sources=sources,
-        order_by="recent" if recent else "relevance",
+        query=" ".join(query), limit=limit, offset=offset, sources=sources, order_by="recent" if recent else "relevance"
     )
     if (server := remote_server()) is not None:
+        # The response is the same Struct, so that hits are printed by the same code.
         body = {"query": request.query, "limit": limit, "offset": offset, "sources": sources}
         found = server.request("POST", "/api/v1/search", {**body, "order_by": request.order_by})
         response = msgspec.json.decode(found, type=KnowledgeResponse)
     else:
-        response = asyncio.run(_search(settings, user, request, is_demo=demo))
+
+        async def work() -> KnowledgeResponse:
+            async with open_local(settings, user, is_demo=demo) as local:
+                # Before the search, whose deadline is shorter than loading a model can take.
+                await local.semantic.load()
+                return await build_knowledge(settings, local.libraries).aggregator.search(local.context, request)
+
+        response = asyncio.run(work())
     if as_json:
         print_json(without_repetition(response))
     else:
         print_hits(response.results, request.query, request.offset, settings)
         for note in _notes(response):
             echo(note, err=True)
+    # As grep does, so that scripts can tell.
     if not response.results:
         click.get_current_context().exit(1)
-
-
-async def _search(
-    settings: Settings, user: str | None, request: KnowledgeSearch, *, is_demo: bool
-) -> KnowledgeResponse:
-    async with open_local(settings, user, creates=is_demo) as local:
-        if is_demo:
-            await fill_demo(local.libraries, local.context)
-        # Before the search, whose deadline is shorter than loading a model can take.
-        await local.semantic.load()
-        return await build_knowledge(settings, local.libraries).aggregator.search(local.context, request)
 
 
 def print_hits(items: Sequence[ResultItem], query: str, offset: int, settings: Settings) -> None:
     highlighter = MatchHighlighter(read_query(query, settings))
     for number, item in enumerate(items, offset + 1):
-        for line in _hit(number, item, highlighter):
-            echo(line)
+        about = [source_style(item.source), *_position(item), *([item.created_at[:10]] if item.created_at else [])]
+        echo(f"{number:>2} {highlighter.line(item.title or '(no title)', bold=True)}  {' · '.join(about)}")
+        snippets = [item.snippet or ""]
+        counts = [f"score {item.score:.2f}"]
+        if item.cost_tokens:
+            counts.append(f"{item.cost_tokens} tokens")
+        if item.more_in_item:
+            counts.append(f"{item.more_in_item} more in this item")
+        if isinstance(item, KnowledgeItem):
+            snippets += (f"{one.sender}: {one.snippet}" if one.sender else one.snippet for one in item.passages or ())
+            if item.also_in:
+                counts.append(f"also {' '.join(item.also_in)}")
+        for snippet in snippets:
+            for line in highlighter.paragraph(snippet):
+                echo(line)
+        echo("   " + dim(" · ".join([item.uri, *counts])))
         echo()
-
-
-def _hit(number: int, item: ResultItem, highlighter: MatchHighlighter) -> Iterator[str]:
-    about = [source_style(item.source), *_position(item), *([item.created_at[:10]] if item.created_at else [])]
-    yield f"{number:>2} {highlighter.line(item.title or '(no title)', bold=True)}  {' · '.join(about)}"
-    yield from highlighter.paragraph(item.snippet or "")
-    for passage in (item.passages or ()) if isinstance(item, KnowledgeItem) else ():
-        yield from highlighter.paragraph(f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet)
-    yield "   " + dim(" · ".join([item.uri, *_counts(item)]))
 
 
 def _position(item: ResultItem) -> Iterator[str]:
@@ -120,16 +119,7 @@ def _position(item: ResultItem) -> Iterator[str]:
         yield f"turn {item.loc.message_index + 1}"
 
 
-def _counts(item: ResultItem) -> Iterator[str]:
-    yield f"score {item.score:.2f}"
-    if item.cost_tokens:
-        yield f"{item.cost_tokens} tokens"
-    if item.more_in_item:
-        yield f"{item.more_in_item} more in this item"
-    if isinstance(item, KnowledgeItem) and item.also_in:
-        yield f"also {' '.join(item.also_in)}"
-
-
+# They go to stderr, so that stdout has only hits.
 def _notes(response: KnowledgeResponse) -> Iterator[str]:
     """Yields notes about the response as a whole."""
     if not response.results:

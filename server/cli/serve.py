@@ -6,9 +6,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 from urllib.parse import urlsplit
 
 import click
@@ -48,6 +47,8 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
     with lasting_objects():
         from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
 
+    # This process is one of three: the only server process, the one that starts workers, or one of these workers, which
+    # finds its place in the environment.
     place = worker_place(os.environ)
     inherited = inherited_sockets(descriptor, os.environ)
     sockets = [listening_socket(number) for number in place.sockets] if place else inherited
@@ -75,10 +76,8 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
         require_shared_state(loaded.settings)
         run(_serve_with_workers(loaded.settings, sockets), loaded.settings.storage_url)
         return
-    service = _Service(
-        loaded, overrides.config_file, lambda: effective(overrides.read()).settings, sockets, demo, place
-    )
-    run(service.run(), loaded.settings.storage_url)
+    service = _serve(loaded, overrides.config_file, lambda: effective(overrides.read()).settings, sockets, demo, place)
+    run(service, loaded.settings.storage_url)
 
 
 async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socket]) -> None:
@@ -91,6 +90,7 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         url = local_url(replace(settings, port=sockets[0].getsockname()[1]))
         if lock is not None:
             lock.publish_url(url)
+        # A worker is a new process with the same arguments. It inherits the sockets, so that all serve one address.
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
         workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url), _WORKER_HANG_S)
         async with manager.watchdog():
@@ -98,111 +98,74 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         manager.stopping()
 
 
-class _Service:
-    """One run of the server. `reload` loads the settings again."""
+async def _serve(
+    loaded: LoadedConfig,
+    config_file: Path | None,
+    load_again: Callable[[], Settings],
+    sockets: Sequence[socket.socket],
+    is_demo: bool,
+    place: WorkerPlace | None,
+) -> None:
+    """Serves until the process is stopped, as the only process or as the worker at `place`."""
+    with lasting_objects():
+        from server.app import build_app  # noqa: PLC0415 - importing the web stack takes 0.5 s
+        from server.lifespan import open_runtime  # noqa: PLC0415 - as above
+        from server.metrics import Metrics  # noqa: PLC0415 - as above
+        from server.runtime import remove_leftovers  # noqa: PLC0415 - as above
+        from server.serving import serve as serve_app  # noqa: PLC0415 - as above
+        from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
 
-    def __init__(
-        self,
-        loaded: LoadedConfig,
-        config_file: Path | None,
-        reload: Callable[[], Settings],
-        sockets: Sequence[socket.socket],
-        is_demo: bool,
-        place: WorkerPlace | None = None,
-    ) -> None:
-        self._place = place
-        self._loaded = loaded
-        self._settings = loaded.settings
-        self._config_file = config_file
-        self._reload = reload
-        self._sockets = sockets
-        self._is_demo = is_demo
-        self._manager = ServiceManager(os.environ)
-        settings = loaded.settings
-        self._stop_limit = StopLimit(settings.shutdown_delay_s + settings.shutdown_grace_s)
-        self._lock: DirectoryLock | None = None
-        self._setup_link: NewLink | None = None
+    settings, metrics, manager = loaded.settings, Metrics(), ServiceManager(os.environ)
+    stop_limit = StopLimit(settings.shutdown_delay_s + settings.shutdown_grace_s)
+    # Of several workers, the first does what must happen once: cleaning up, the setup link, the welcome message.
+    is_first = place is None or place.is_first
+    lock: DirectoryLock | None = None
+    setup_link: NewLink | None = None
 
-    async def run(self) -> None:
-        with lasting_objects():
-            from server.app import build_app  # noqa: PLC0415 - importing the web stack takes 0.5 s
-            from server.lifespan import open_runtime  # noqa: PLC0415 - as above
-            from server.metrics import Metrics  # noqa: PLC0415 - as above
-            from server.runtime import remove_leftovers  # noqa: PLC0415 - as above
-            from server.serving import serve as serve_app  # noqa: PLC0415 - as above
-            from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
-
-        metrics, settings = Metrics(), self._settings
-        with self._data_directory(), self._place.stop_with_parent() if self._place else nullcontext():
-            if self._is_first:
-                remove_leftovers(Path(settings.data_dir))
-            async with (
-                open_runtime(settings, observer=metrics) as runtime,
-                metrics.shared(self._place),
-                self._manager.watchdog(),
-            ):
-                if self._is_demo:
-                    # Adds the demo items before the first call. Fifty small items take 0.3 s, and 0.1 s if they already
-                    # exist.
-                    from sources.demo import fill  # noqa: PLC0415 - only here
-
-                    context = local_context(await single_user(runtime.registry, runtime.settings), runtime.data_root)
-                    async with runtime.libraries.library(context) as library:
-                        await fill(library)
-                if self._is_first:
-                    self._setup_link = await _create_setup_link(runtime)
-                app = build_app(runtime, metrics)
-                reload = SettingsReload(settings, self._reload, reload_targets(runtime, metrics)).reload
-                with _ignore_repeated_signals(), self._reload_on_hangup(reload):
-                    await serve_app(app, settings, runtime.open_streams, self._announce, self._stop, self._sockets)
-
-    @property
-    def _is_first(self) -> bool:
-        return self._place is None or self._place.is_first
-
-    @contextmanager
-    def _data_directory(self) -> Iterator[None]:
-        """Holds the lock of the data directory. That of a worker is held by the process that started it."""
-        root = create_data_root(self._settings).root
-        if self._place is not None:
-            yield
-            return
-        with locked_directory(root, "serve", "server") as self._lock:
-            yield
-
-    def _announce(self, address: str) -> None:
-        settings = self._settings
+    def announce(address: str) -> None:
         # With port 0 the system chooses the port; the address contains the chosen one.
         url = local_url(replace(settings, port=urlsplit(address).port or settings.port))
-        if self._lock is not None:
-            self._lock.publish_url(url)
-        if self._is_first:
-            click.echo(
-                welcome(self._loaded, url, self._config_file, is_demo=self._is_demo, setup_link=self._setup_link)
-            )
-        if self._place is not None:
-            self._place.report_ready()
-        self._manager.ready(url)
+        if lock is not None:
+            lock.publish_url(url)
+        if is_first:
+            click.echo(welcome(loaded, url, config_file, is_demo=is_demo, setup_link=setup_link))
+        if place is not None:
+            place.report_ready()
+        manager.ready(url)
         asyncio.get_running_loop().run_in_executor(None, _log_sandbox, settings)
 
-    def _stop(self) -> None:
-        self._stop_limit.start()
-        self._manager.stopping()
+    def stop() -> None:
+        # SIGTERM ends the process within the grace period, even if something hangs.
+        stop_limit.start()
+        manager.stopping()
 
-    @contextmanager
-    def _reload_on_hangup(self, reload: Callable[[], None]) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
+    with ExitStack() as stack:
+        # The lock of the data directory of a worker is held by the process that started it.
+        root = create_data_root(settings).root
+        if place is None:
+            lock = stack.enter_context(locked_directory(root, "serve", "server"))
+        else:
+            stack.enter_context(place.stop_with_parent())
+        if is_first:
+            remove_leftovers(Path(settings.data_dir))
+        async with (
+            open_runtime(settings, observer=metrics) as runtime,
+            metrics.shared(place),
+            manager.watchdog(),
+        ):
+            if is_demo:
+                from sources.demo import fill  # noqa: PLC0415 - only here
 
-        def handle() -> None:
-            self._manager.reloading()
-            reload()
-            self._manager.ready(local_url(self._settings))
-
-        loop.add_signal_handler(signal.SIGHUP, handle)
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGHUP)
+                # Before the first call. Fifty small items take 0.3 s, and 0.1 s if they already exist.
+                context = local_context(await single_user(runtime.registry, settings), runtime.data_root)
+                async with runtime.libraries.library(context) as library:
+                    await fill(library)
+            if is_first:
+                setup_link = await _create_setup_link(runtime)
+            app = build_app(runtime, metrics)
+            reload = SettingsReload(settings, load_again, reload_targets(runtime, metrics)).reload
+            with _signal_handlers(manager, reload, local_url(settings)):
+                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets)
 
 
 async def _create_setup_link(runtime: Runtime) -> NewLink | None:
@@ -228,15 +191,22 @@ def _log_sandbox(settings: Settings) -> None:
 
 
 @contextmanager
-def _ignore_repeated_signals() -> Iterator[None]:
-    """Ignores the stop signal that uvicorn raises again after it has shut down; the exit code stays 0."""
-    before = {number: signal.signal(number, _pass) for number in (signal.SIGINT, signal.SIGTERM)}
+def _signal_handlers(manager: ServiceManager, reload: Callable[[], None], url: str) -> Iterator[None]:
+    """Reloads settings on SIGHUP. Ignores the stop signal that uvicorn raises again after it has shut down; the exit
+    code stays 0."""
+
+    # systemd waits for READY=1 after RELOADING=1 (sd_notify).
+    def reload_settings() -> None:
+        manager.reloading()
+        reload()
+        manager.ready(url)
+
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reload_settings)
     try:
         yield
     finally:
+        loop.remove_signal_handler(signal.SIGHUP)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _pass(number: int, frame: FrameType | None) -> None:
-    """Does nothing: the server has already stopped."""

@@ -5,9 +5,8 @@ import asyncio
 import click
 
 from aggregator.similar import ItemsSimilar
-from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
+from server.cli.local_library import demo_option, demo_settings, open_local, user_option
 from server.cli.output import print_json
 from server.cli.search import print_hits, semantic_note
 from server.cli.terminal import echo
@@ -37,30 +36,24 @@ def similar(
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
     request = ItemsSimilar(uri=uri, limit=limit, offset=offset)
-    response = asyncio.run(_find(settings, user, request, is_demo=demo))
+
+    async def work() -> SearchResponse:
+        async with open_local(settings, user, is_demo=demo) as local:
+            await local.semantic.load()
+            return await build_knowledge(settings, local.libraries).similar.find(local.context, request)
+
+    response = asyncio.run(work())
     if as_json:
         print_json(response)
     else:
         print_hits(response.results, "", request.offset, settings)
         if not response.results:
-            echo(_reason(response), err=True)
+            status = response.semantic
+            reason = status.reason if isinstance(status, SemanticStatus) else None
+            echo(f"No similar items: {reason}." if reason else "No similar items.", err=True)
         for note in semantic_note(response.semantic):
             echo(note, err=True)
         if response.next_offset is not None:
             echo(f"more hits: --offset {response.next_offset}", err=True)
     if not response.results:
         click.get_current_context().exit(1)
-
-
-async def _find(settings: Settings, user: str | None, request: ItemsSimilar, *, is_demo: bool) -> SearchResponse:
-    async with open_local(settings, user, creates=is_demo) as local:
-        if is_demo:
-            await fill_demo(local.libraries, local.context)
-        await local.semantic.load()
-        return await build_knowledge(settings, local.libraries).similar.find(local.context, request)
-
-
-def _reason(response: SearchResponse) -> str:
-    status = response.semantic
-    reason = status.reason if isinstance(status, SemanticStatus) else None
-    return f"No similar items: {reason}." if reason else "No similar items."

@@ -62,13 +62,21 @@ def stdio(
     if remote is None:
         settings = demo_settings(loaded) if demo else loaded.settings
         asyncio.run(_serve(settings, user, profile, is_demo=demo))
-    elif not asyncio.run(_forward(loaded.settings, remote, _token(token_env), insecure)):
+        return
+    # A server may need no credential, but a variable that is named explicitly must be set.
+    token = os.environ.get(token_env or CLIENT_TOKEN_VARIABLE, "").strip()
+    if token_env and not token:
+        raise ConfigurationError(f"--token-env: the environment variable {token_env} is not set")
+    from server.transports.bridge import RemoteServer, bridge  # noqa: PLC0415 - only needed with --remote
+
+    if not asyncio.run(bridge(RemoteServer.at(remote, token, allow_insecure=insecure), loaded.settings)):
         click.get_current_context().exit(1)
 
 
 async def _serve(settings: Settings, user_name: str | None, profile: str | None, *, is_demo: bool) -> None:
     # The operator runs this process for one user, so there are no other users to protect from too many calls.
     settings = replace(settings, rate_user_per_minute=0, rate_tool_per_minute=0)
+    # Several clients may each start a process for the same library, if SQLite is recent enough.
     root = create_data_root(settings).root
     with locked_directory(root, "stdio", "writer"):
         async with open_runtime(settings) as runtime:
@@ -76,17 +84,3 @@ async def _serve(settings: Settings, user_name: str | None, profile: str | None,
             if is_demo:
                 await fill_demo(runtime.libraries, local_context(user, runtime.data_root))
             await serve_stdio(runtime, local_principal(user), profile=profile)
-
-
-async def _forward(settings: Settings, url: str, token: str, insecure: bool) -> bool:
-    from server.transports.bridge import RemoteServer, bridge  # noqa: PLC0415 - only needed with --remote
-
-    return await bridge(RemoteServer.at(url, token, allow_insecure=insecure), settings)
-
-
-def _token(variable: str | None) -> str:
-    """Returns the credential, or an empty string if the server needs none. A variable named explicitly must be set."""
-    value = os.environ.get(variable or CLIENT_TOKEN_VARIABLE, "").strip()
-    if variable and not value:
-        raise ConfigurationError(f"--token-env: the environment variable {variable} is not set")
-    return value

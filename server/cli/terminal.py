@@ -67,6 +67,7 @@ class MatchHighlighter:
         text, start = strip_control_characters(text), 0
         ranges = self._ranges(text)
         width = min(_WIDTH_MAX, terminal_columns()) - len(_INDENT)
+        # `start` counts the space that wrapping removes. Words are not broken, because the offsets would be lost.
         for line in textwrap.wrap(text, max(20, width), break_long_words=False, break_on_hyphens=False):
             yield _INDENT + _styled(line, start, ranges)
             start += len(line) + 1
@@ -118,6 +119,7 @@ def terminal_columns(descriptor: int = 1) -> int:
 
 _BAR_CELLS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+# A shorter part of a name says too little.
 _FILE_CELLS_MIN = 8
 _DRAW_INTERVAL_S = 0.2
 _PRINT_INTERVAL_S = 10.0
@@ -131,6 +133,7 @@ async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = 
     """Shows progress while the block runs. It is written to stderr, so that stdout has only the command's result."""
     started = time.monotonic()
     draws = sys.stderr.isatty() if is_terminal is None else is_terminal
+    # A task of its own, so that the importer need not know who looks at its progress.
     task = asyncio.create_task(_draw(progress, started) if draws else _print(progress))
     try:
         yield
@@ -195,6 +198,7 @@ async def _draw(progress: ImportProgress, started: float) -> None:
         await asyncio.sleep(_DRAW_INTERVAL_S)
 
 
+# For logs: no sequences that only a terminal understands.
 async def _print(progress: ImportProgress) -> None:
     while True:
         await asyncio.sleep(_PRINT_INTERVAL_S)

@@ -6,15 +6,14 @@ import time
 import click
 
 from auth.context import SCOPES
-from auth.registry import Registry, UserRecord, has_key_prefix
+from auth.registry import Registry, has_key_prefix
 from auth.signing_keys import load_signing_keys
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
-from config.settings import Settings
-from server.cli.admin import find_user, load_for_change, run_with_registry
+from server.cli.admin import admin_options, find_user, load_for_change, run_with_registry
 from server.cli.keys import DEFAULT_SCOPES
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
-from server.cli.output import format_time, parse_duration, print_json
+from server.cli.lazy_group import SettingsOverrides
+from server.cli.output import format_time, parse_duration, print_result
 
 
 @click.group()
@@ -27,8 +26,7 @@ def token() -> None:
 @click.option("--scope", "scopes", multiple=True, default=DEFAULT_SCOPES, show_default=True, help=", ".join(SCOPES))
 @click.option("--lifetime", default="1h", show_default=True, help="How long the token is valid: 30m, 12h, 7d.")
 @click.option("--client", default="florilegium-cli", show_default=True, help="Client name in the token.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def mint(
     overrides: SettingsOverrides, user: str, scopes: tuple[str, ...], lifetime: str, client: str, as_json: bool
 ) -> None:
@@ -36,23 +34,29 @@ def mint(
     settings, now = overrides.load().settings, time.time()
     lifetime_s = parse_duration("lifetime", lifetime)
     if not settings.jwt_secret:
-        raise ConfigurationError(_no_secret(settings))
-    subject = _subject(settings, run_with_registry(settings, lambda registry: find_user(registry, user)))
-    text = mint_token(settings, subject, scopes, lifetime_s=lifetime_s, now=now, client_id=client)
-    if as_json:
-        expires_at = format_time(now + lifetime_s)
-        print_json({"token": text, "user": user, "scopes": sorted(set(scopes)), "expires_at": expires_at})
-    else:
-        click.echo(text)
+        if settings.has_jwt_key:
+            raise ConfigurationError("tokens are signed by your identity provider; request one there")
+        raise ConfigurationError("jwt_secret is not set; set FLORILEGIUM_JWT_SECRET to mint tokens")
+    record = run_with_registry(settings, lambda registry: find_user(registry, user))
+    if record.is_disabled:
+        raise Conflict(f"user {user!r} is disabled; run `florilegium user enable {user}`")
+    # The same subject of another issuer is another person.
+    if record.issuer not in ("", settings.issuer):
+        raise Conflict(
+            f"user {user!r} belongs to issuer {record.issuer!r}, but the configured issuer is {settings.issuer!r}"
+        )
+    text = mint_token(settings, record.subject, scopes, lifetime_s=lifetime_s, now=now, client_id=client)
+    data = {"token": text, "user": user, "scopes": sorted(set(scopes)), "expires_at": format_time(now + lifetime_s)}
+    print_result(data, text, as_json=as_json)
 
 
 @token.command()
 @click.argument("text", metavar="TOKEN")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
     """Revoke TOKEN (- reads it from stdin, which keeps it out of the process list)."""
     settings = load_for_change(overrides)
+    # One byte more than allowed and the newline, so that a token that is too long is refused and not cut.
     credential = sys.stdin.readline(settings.fixed.token_max_bytes + 2).strip() if text == "-" else text
     if has_key_prefix(credential):
         raise InvalidParams("TOKEN: expected a JWT, got an API key; `florilegium key revoke ID` revokes keys")
@@ -61,30 +65,12 @@ def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
         keys = load_signing_keys(settings)
         if keys is None:
             raise ConfigurationError("no JWT key is configured, so no token is accepted")
+        # Only a token that would be accepted can be revoked. The entry is not needed any more once it has expired.
         claims = await JwtVerifier(settings, keys).verify(credential, time.time())
         await registry.revoke_token(claims.identity, claims.expires_at)
         return claims
 
     claims = run_with_registry(settings, work, creates=True)
-    if as_json:
-        expires_at = format_time(claims.expires_at)
-        print_json({"id": claims.identity, "subject": claims.subject, "state": "revoked", "expires_at": expires_at})
-    else:
-        click.echo(f"Revoked token {claims.identity} of {claims.subject}.")
-
-
-def _no_secret(settings: Settings) -> str:
-    if settings.has_jwt_key:
-        return "tokens are signed by your identity provider; request one there"
-    return "jwt_secret is not set; set FLORILEGIUM_JWT_SECRET to mint tokens"
-
-
-def _subject(settings: Settings, user: UserRecord) -> str:
-    """Returns the subject of the user's tokens from the configured issuer."""
-    if user.is_disabled:
-        raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
-    if user.issuer not in ("", settings.issuer):
-        raise Conflict(
-            f"user {user.name!r} belongs to issuer {user.issuer!r}, but the configured issuer is {settings.issuer!r}"
-        )
-    return user.subject
+    about, expires_at = {"id": claims.identity, "subject": claims.subject}, format_time(claims.expires_at)
+    data = {**about, "state": "revoked", "expires_at": expires_at}
+    print_result(data, f"Revoked token {claims.identity} of {claims.subject}.", as_json=as_json)

@@ -1,10 +1,12 @@
 """`florilegium user`: manages users."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Any, get_args
 
 import click
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from auth.accounts.links import AccountLinks, NewLink
@@ -16,6 +18,7 @@ from config.errors import ConfigurationError, Conflict
 from config.paths import UserId, is_user_id
 from config.settings import Settings
 from server.cli.admin import (
+    admin_options,
     data_root,
     find_user,
     load_for_change,
@@ -24,7 +27,7 @@ from server.cli.admin import (
     run_with_registry,
 )
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
-from server.cli.output import confirm, format_time, local_url, print_json, print_table
+from server.cli.output import confirm, format_time, local_url, print_json, print_result, print_table
 from server.cli.remote import path_segment, remote_server
 from server.stores import open_audit_log, open_libraries, stored_bytes
 
@@ -32,6 +35,7 @@ from server.stores import open_audit_log, open_libraries, stored_bytes
 # `florilegium user quota`: shows and sets the quotas of one user.
 
 _DEFAULT = "default"
+# JSON clients read larger numbers inexactly (RFC 8259 section 6).
 _QUOTA_MAX = 2**53 - 1
 
 
@@ -56,52 +60,43 @@ _QUOTA = _QuotaValue()
 @click.option("--max-items", type=_QUOTA, metavar="N", help="Number of items.")
 @click.option("--import-max-bytes", type=_QUOTA, metavar="N", help="Size of an import, at most the setting.")
 @click.option("--max-passages", type=_QUOTA, metavar="N", help="Number of passages with embeddings.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int | str | None) -> None:
     """Show the quotas of NAME, or set those that are named.
 
     0 means no quota, `default` the quota of the settings. A change applies from the next call on."""
     changes = {field: None if value == _DEFAULT else value for field, value in options.items() if value is not None}
-    server = remote_server()
-    if server is not None:
+    limits: dict[str, Any]
+    own: dict[str, Any]
+    if (server := remote_server()) is not None:
         path = f"/api/v1/users/{path_segment(name)}/quotas"
         quotas = server.get(path)
         if changes:
+            # PUT replaces all quotas of the user, so that those that do not change are sent, too.
             quotas = server.send("PUT", path, {**quotas["own"], **changes})
         own_limits = quotas.pop("own")
         limits, own = quotas, {field: own_limits.get(field) for field in quotas}
     else:
-        limits, own = _local_quotas(overrides, name, changes)
+        settings = load_for_change(overrides) if changes else overrides.load().settings
+
+        async def work(registry: Registry) -> tuple[UserRecord, UserLimits, QuotaOverrides]:
+            quotas, record = Quotas(registry.database, settings), await find_user(registry, name)
+            if changes:
+                await quotas.set(record.id, replace(await quotas.overrides(record.id), **changes))
+            return record, await quotas.limits(record.id), await quotas.overrides(record.id)
+
+        record, effective, set_for_user = run_with_registry(settings, work)
+        if changes:
+            record_change(settings, "quota.set", record, detail=describe_limits(effective))
+        limits, own = asdict(effective), asdict(set_for_user)
     if as_json:
         print_json({**limits, "own": own})
         return
     rows = [
-        (
-            field,
-            f"{limits[field]:,}" if limits[field] else "no quota",
-            "settings" if own[field] is None else "this user",
-        )
-        for field in limits
+        (field, f"{limit:,}" if limit else "no quota", "settings" if own[field] is None else "this user")
+        for field, limit in limits.items()
     ]
     print_table(("QUOTA", "VALUE", "SET FOR"), rows)
-
-
-def _local_quotas(
-    overrides: SettingsOverrides, name: str, changes: dict[str, Any]
-) -> tuple[dict[str, int], dict[str, int | None]]:
-    settings = load_for_change(overrides) if changes else overrides.load().settings
-
-    async def work(registry: Registry) -> tuple[UserRecord, UserLimits, QuotaOverrides]:
-        quotas, record = Quotas(registry.database, settings), await find_user(registry, name)
-        if changes:
-            await quotas.set(record.id, replace(await quotas.overrides(record.id), **changes))
-        return record, await quotas.limits(record.id), await quotas.overrides(record.id)
-
-    record, limits, own = run_with_registry(settings, work)
-    if changes:
-        record_change(settings, "quota.set", record, detail=describe_limits(limits))
-    return asdict(limits), asdict(own)
 
 
 ROLE = click.Choice(get_args(Role))
@@ -121,21 +116,21 @@ user.add_command(quota)
 @click.option("--issuer", default="", help="The `iss` of the user's tokens. Default: the configured issuer.")
 @click.option("--subject", default="", help="The user claim (by default `sub`) of the user's tokens. Default: NAME.")
 @click.option("--role", type=ROLE, default="writer", show_default=True, help="What the user may do.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role: Role, as_json: bool) -> None:
     """Add the user NAME."""
     if (server := remote_server()) is not None:
         body = {"name": name, "role": role, "issuer": issuer, "subject": subject}
-        _print_remote(server.send("POST", _USERS, body), f"Added {name}.", as_json)
+        print_result(server.send("POST", _USERS, body), f"Added {name}.", as_json=as_json)
         return
     settings = load_for_change(overrides)
     record = run_with_registry(settings, lambda registry: registry.add_user(name, issuer, subject, role), creates=True)
     record_change(settings, "user.add", record, detail=role)
-    if as_json:
-        print_json(_as_data(record))
-    else:
-        click.echo(f"Added {record.name} ({record.id}). Create an API key with `florilegium key create {record.name}`.")
+    print_result(
+        _as_data(record),
+        f"Added {record.name} ({record.id}). Create an API key with `florilegium key create {record.name}`.",
+        as_json=as_json,
+    )
 
 
 @user.command()
@@ -151,9 +146,7 @@ def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -
         return
     settings = _load_for_link(overrides)
     link = run_with_registry(
-        settings,
-        lambda registry: AccountLinks(registry.database).create_invitation(role, name),
-        creates=True,
+        settings, lambda registry: AccountLinks(registry.database).create_invitation(role, name), creates=True
     )
     record_operation(settings, "user.invite", target=name, detail=role)
     _print_link(_link_data(settings, link), sentence, as_json)
@@ -192,48 +185,26 @@ def reset_password(overrides: SettingsOverrides, name: str, remove_passkeys: boo
 @user.command()
 @click.argument("name")
 @click.argument("role", type=ROLE)
-@json_option
-@setting_options("data_dir")
+@admin_options
 def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> None:
     """Set what NAME may do: read (reader), also write (writer), also manage this server (admin).
 
     Keys and connections that NAME has lose the scopes that the role does not allow."""
-    if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"role": role}), f"{name} is now {role}.", as_json)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        return await registry.set_role((await find_user(registry, name)).id, role)
-
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, work)
-    record_change(settings, "user.role", record, detail=role)
-    _print_change(record, f"{name} is now {role}.", as_json)
+    change = _Change("user.role", {"role": role}, lambda registry, user_id: registry.set_role(user_id, role), role)
+    _change_user(overrides, name, change, f"{name} is now {role}.", as_json=as_json)
 
 
 @user.command("confirm")
 @click.argument("name")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def confirm_name(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Confirm a name that a person chose, so that folders named after NAME are theirs."""
-    sentence = f"Confirmed the name {name}."
-    if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"is_name_confirmed": True}), sentence, as_json)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        return await registry.confirm_name((await find_user(registry, name)).id)
-
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, work)
-    record_change(settings, "user.confirm", record)
-    _print_change(record, sentence, as_json)
+    change = _Change("user.confirm", {"is_name_confirmed": True}, Registry.confirm_name)
+    _change_user(overrides, name, change, f"Confirmed the name {name}.", as_json=as_json)
 
 
 @user.command("list")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all users."""
     if (server := remote_server()) is not None:
@@ -246,6 +217,7 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
 
     async def work(registry: Registry) -> list[tuple[UserRecord, int, int]]:
         quotas, records = Quotas(registry.database, settings), await registry.list_users()
+        # The sizes of all users at once: with PostgreSQL they come from the database.
         sizes = await stored_bytes(settings, data_root(settings), [record.id for record in records])
         return [(record, sizes[record.id], (await quotas.limits(record.id)).max_bytes) for record in records]
 
@@ -253,66 +225,65 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
     if as_json:
         print_json([{**_as_data(record), "bytes": size, "max_bytes": quota or None} for record, size, quota in users])
         return
-    rows = [
-        (
-            r.name,
-            r.id,
-            _state(r),
-            r.role,
-            format_time(r.created_at) or "",
-            _usage(size, max_bytes),
-            r.subject,
-            r.issuer or "-",
-        )
-        for r, size, max_bytes in users
-    ]
+    rows = []
+    for record, size, max_bytes in users:
+        share = f" ({size / max_bytes:.0%})" if max_bytes else ""
+        used = f"{size / 1_000_000:,.1f} MB{share}"
+        about = (record.name, record.id, _state(record), record.role, format_time(record.created_at) or "")
+        rows.append((*about, used, record.subject, record.issuer or "-"))
     print_table(("NAME", "ID", "STATE", "ROLE", "CREATED", "USED", "SUBJECT", "ISSUER"), rows)
 
 
 @user.command()
 @click.argument("name")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Revoke all access of NAME immediately. Existing keys, tokens and sessions stay invalid."""
-    if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"is_disabled": True}), f"Disabled {name}.", as_json)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        return await registry.disable_user((await find_user(registry, name)).id)
-
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, work)
-    record_change(settings, "user.disable", record)
-    _print_change(record, f"Disabled {name}. All keys, tokens and sessions are invalid.", as_json)
+    change = _Change("user.disable", {"is_disabled": True}, Registry.disable_user)
+    note = " All keys, tokens and sessions are invalid."
+    _change_user(overrides, name, change, f"Disabled {name}.", note, as_json=as_json)
 
 
 @user.command()
 @click.argument("name")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Enable NAME again. NAME needs a new key or token."""
+    change = _Change("user.enable", {"is_disabled": False}, Registry.enable_user)
+    _change_user(overrides, name, change, f"Enabled {name}.", " A new key or token is needed.", as_json=as_json)
+
+
+class _Change(Struct, frozen=True):
+    """A change of a user: its action in the audit log, the fields for a remote server, and the local change."""
+
+    action: str
+    fields: dict[str, Any]
+    apply: Callable[[Registry, UserId], Awaitable[UserRecord]]
+    detail: str = ""
+
+
+def _change_user(
+    overrides: SettingsOverrides, name: str, change: _Change, sentence: str, note: str = "", *, as_json: bool
+) -> None:
+    """Changes a user on the server of `--server`, or on this machine, where `note` follows the sentence."""
     if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"is_disabled": False}), f"Enabled {name}.", as_json)
+        print_result(server.send("PATCH", _path(name), change.fields), sentence, as_json=as_json)
         return
 
     async def work(registry: Registry) -> UserRecord:
-        return await registry.enable_user((await find_user(registry, name)).id)
+        return await change.apply(registry, (await find_user(registry, name)).id)
 
     settings = load_for_change(overrides)
     record = run_with_registry(settings, work)
-    record_change(settings, "user.enable", record)
-    _print_change(record, f"Enabled {name}. A new key or token is needed.", as_json)
+    record_change(settings, change.action, record, detail=change.detail)
+    print_result(_as_data(record), sentence + note, as_json=as_json)
 
 
 @user.command()
 @click.argument("name")
 @click.option("--purge", is_flag=True, help="Delete the user's databases too. This cannot be undone.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_json: bool) -> None:
     """Delete NAME and all keys of NAME; with --purge, also the databases.
 
@@ -322,10 +293,11 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         if not yes:
             confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
         purged = "true" if purge else None
-        _print_remote(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json)
+        print_result(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json=as_json)
         return
     settings = load_for_change(overrides)
-    if purge and run_with_registry(settings, lambda registry: _is_id_of_no_user(registry, name)):
+    users = run_with_registry(settings, lambda registry: registry.list_users()) if purge else []
+    if purge and is_user_id(name) and all(name not in (user.id, user.name) for user in users):
         if not yes:
             confirm(f"Delete the databases that are kept under the id {name}?")
         _purge_kept_library(settings, UserId(name), as_json)
@@ -351,20 +323,21 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
     click.echo(f"Deleted {name}.{databases}")
 
 
-async def _is_id_of_no_user(registry: Registry, name: str) -> bool:
-    return is_user_id(name) and all(name not in (user.id, user.name) for user in await registry.list_users())
-
-
+# Databases of a user who was deleted without --purge are kept under an id that is in no table any more. In PostgreSQL
+# they could otherwise be removed only by hand.
 def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> None:
     asyncio.run(_delete_library(settings, user_id))
     record_operation(settings, "user.delete", user_id, user_id, "purged")
-    if as_json:
-        print_json({"name": None, "id": user_id, "state": "deleted", "is_purged": True})
-        return
-    click.echo(f"No databases are kept under the id {user_id} any more.")
+    print_result(
+        {"name": None, "id": user_id, "state": "deleted", "is_purged": True},
+        f"No databases are kept under the id {user_id} any more.",
+        as_json=as_json,
+    )
 
 
 async def _delete_library(settings: Settings, user_id: UserId) -> None:
+    # The library, what copies of the control database from before migrations have of the user, and the log of reads.
+    # Other events of the user stay in the audit log.
     root = data_root(settings)
     if settings.storage_url:
         libraries = open_libraries(settings, root)
@@ -381,6 +354,7 @@ async def _delete_library(settings: Settings, user_id: UserId) -> None:
 
 def _load_for_link(overrides: SettingsOverrides) -> Settings:
     settings = load_for_change(overrides)
+    # The link would lead to a page that does not exist.
     if not settings.is_auth_configured or not settings.password_sign_in:
         raise ConfigurationError(
             "this server has no sign-in with passwords; set require_auth = true and password_sign_in = true"
@@ -406,25 +380,8 @@ def _path(name: str) -> str:
     return f"{_USERS}/{path_segment(name)}"
 
 
-def _print_remote(user: dict[str, Any], sentence: str, as_json: bool) -> None:
-    print_json(user) if as_json else click.echo(sentence)
-
-
-def _print_change(record: UserRecord, sentence: str, as_json: bool) -> None:
-    if as_json:
-        print_json(_as_data(record))
-    else:
-        click.echo(sentence)
-
-
 def _state(record: UserRecord) -> str:
     return "disabled" if record.is_disabled else "active"
-
-
-def _usage(size: int, max_bytes: int) -> str:
-    """Returns the size of a library, and its share of the quota if there is one."""
-    share = f" ({size / max_bytes:.0%})" if max_bytes else ""
-    return f"{size / 1_000_000:,.1f} MB{share}"
 
 
 def _as_data(record: UserRecord) -> dict[str, Any]:

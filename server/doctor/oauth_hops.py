@@ -52,10 +52,7 @@ FLOWS: Mapping[str, ClientFlow] = {
         required_tools=frozenset(("search", "fetch")),
     ),
     "claude-ai": ClientFlow(
-        title="claude.ai",
-        redirect_uri="https://claude.ai/api/mcp/auth_callback",
-        is_hosted=True,
-        accepts_keys=False,
+        title="claude.ai", redirect_uri="https://claude.ai/api/mcp/auth_callback", is_hosted=True, accepts_keys=False
     ),
     "claude-code": ClientFlow(title="Claude Code", redirect_uri="http://localhost:33418/callback"),
     "claude-desktop": ClientFlow(title="Claude Desktop, through `florilegium stdio --remote`"),
@@ -83,6 +80,7 @@ FLOWS: Mapping[str, ClientFlow] = {
 
 
 _RESOURCE_METADATA = re.compile(r'resource_metadata="([^"]*)"')
+# The client that a registration leaves behind has this name in the list of clients.
 _REGISTERED_NAME = "Florilegium doctor"
 
 
@@ -101,20 +99,16 @@ class AuthorizationRequest(Struct, frozen=True):
     metadata: Mapping[str, Any]
 
 
-def metadata_url_of(challenge: str) -> str:
-    """Returns the address in a WWW-Authenticate header, or "" if there is none."""
-    match = _RESOURCE_METADATA.search(challenge)
-    return match[1] if match else ""
-
-
 async def read_resource(requests: Requests, url: str, challenge: str) -> ProtectedResource:
     """Reads the metadata of the resource, and compares its `resource` with the address as clients do."""
-    metadata_url = metadata_url_of(challenge)
+    match = _RESOURCE_METADATA.search(challenge)
+    metadata_url = match[1] if match else ""
     if not metadata_url:
         raise HopFailed(
             "the response 401 has no resource_metadata in WWW-Authenticate, so clients cannot find the sign-in; "
             "let the proxy pass this header through"
         )
+    # Behind a proxy, the server names the address that it listens on unless public_url is set.
     if urlsplit(metadata_url).netloc != urlsplit(url).netloc:
         raise HopFailed(
             f"the challenge leads to {metadata_url}, but clients use {_base(url)}: set public_url to {_base(url)}"
@@ -148,6 +142,7 @@ async def read_authorization_server(requests: Requests, issuer: str) -> Mapping[
         response = await requests.get(metadata_url)
         if response.status == 200:
             metadata = response.json_object(metadata_url)
+            # RFC 8414 section 3.3: clients must not use metadata of another issuer.
             if str(metadata.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
                 raise HopFailed(
                     f"the metadata has the issuer {metadata.get('issuer')!r}, but clients expect {issuer!r}"
@@ -190,6 +185,7 @@ async def register(requests: Requests, metadata: Mapping[str, Any], flow: Client
             "redirect_uris": [flow.redirect_uri],
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
+            # A public client, as programs on a device are: PKCE protects the code.
             "token_endpoint_auth_method": "none",
             "application_type": "web" if flow.is_hosted else "native",
         },
@@ -215,14 +211,17 @@ async def authorize(
         "code_challenge": base64.urlsafe_b64encode(challenge).decode().rstrip("="),
         "code_challenge_method": "S256",
         "state": secrets.token_urlsafe(16),
+        # RFC 8707: MCP clients must say for which server they want a token.
         "resource": resource.resource,
         **({"scope": " ".join(resource.scopes)} if resource.scopes else {}),
     }
     url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+    # The headers with which a browser opens a page.
     headers = {"Accept": "text/html", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     response = await requests.send("GET", url, headers)
     if response.status in (301, 302, 303, 307, 308):
         target = urljoin(endpoint, response.headers.get("location", ""))
+        # Back at the client without a person having signed in: only an error can be in the answer.
         if target.startswith(flow.redirect_uri):
             raise HopFailed(f"the authorization server sends people back with an error: {urlsplit(target).query}")
         return target.partition("?")[0]

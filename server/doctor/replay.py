@@ -4,18 +4,13 @@ Only the registration leaves something behind on the server: a client named "Flo
 """
 
 import ipaddress
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
-
-from msgspec import Struct
 
 from config.settings import is_loopback
 from server.doctor.oauth_hops import (
     TOOL_NAME,
-    AuthorizationRequest,
     ClientFlow,
-    ProtectedResource,
     authorize,
     preflight,
     read_authorization_server,
@@ -26,24 +21,13 @@ from server.doctor.oauth_hops import (
 from server.doctor.requests import HopFailed, HopResponse, Requests, response_problem
 from server.doctor.tokens import Check, ExpectedToken, describe_refusal
 
+# A revision with an `initialize` handshake, whose first request is the same for all clients.
 _PROTOCOL_VERSION = "2025-11-25"
-_DESCRIPTION_MAX_CHARS = 2048
 _INITIALIZE = {
     "protocolVersion": _PROTOCOL_VERSION,
     "capabilities": {},
     "clientInfo": {"name": "florilegium-doctor", "version": "1"},
 }
-
-
-class _Session(Struct):
-    """What the hops have learned so far."""
-
-    challenge: str = ""
-    needs_token: bool = False
-    resource: ProtectedResource | None = None
-    request: AuthorizationRequest | None = None
-    session_id: str = ""
-    tools: tuple[str, ...] = ()
 
 
 class ConnectionReplay:
@@ -58,44 +42,55 @@ class ConnectionReplay:
         self._token = token
         self._checks_sign_in = checks_sign_in
         self._requests = Requests(timeout_s, flow.origin)
-        self._state = _Session()
+        self._checks: list[Check] = []
+        # The current hop. A HopFailed that is raised anywhere is its failure.
+        self._hop = ""
+        self._session_id = ""
 
     async def run(self) -> list[Check]:
         """Returns the result of each hop, up to and including the first that fails."""
-        checks: list[Check] = []
-        for name, hop in self._hops():
-            try:
-                message = await hop()
-            except HopFailed as failure:
-                return [*checks, Check(name, "fail", str(failure))]
-            if message:
-                checks.append(Check(name, "ok", message))
-        if self._state.needs_token and not self._token:
-            key = "an API key" if self._flow.accepts_keys else "a token"
-            advice = f"pass {key} with --token - to check the calls that follow"
-            if not self._flow.has_oauth:
-                what_remains = f"{self._flow.title} needs an API key; {advice}"
-            else:
-                what_remains = f"the rest needs a person who signs in; {advice}"
-            checks.append(Check("sign-in", "warn", what_remains))
-        return checks
+        try:
+            await self._connect()
+        except HopFailed as failure:
+            self._checks.append(Check(self._hop, "fail", str(failure)))
+        return self._checks
 
-    def _hops(self) -> list[tuple[str, Callable[[], Awaitable[str]]]]:
-        return [
-            ("address", self._check_address),
-            ("challenge", self._call_without_token),
-            ("cors", self._check_cors),
-            ("resource metadata", self._find_resource),
-            ("server metadata", self._find_authorization_server),
-            ("registration", self._register),
-            ("authorize", self._authorize),
-            ("token", self._try_token),
-            ("initialize", self._initialize),
-            ("tools", self._list_tools),
-            ("call", self._call_tool),
-        ]
+    def _passed(self, message: str) -> None:
+        self._checks.append(Check(self._hop, "ok", message))
 
-    async def _check_address(self) -> str:
+    async def _connect(self) -> None:
+        flow = self._flow
+        self._hop = "address"
+        self._require_usable_address()
+        self._passed(f"{self._url} can be used by {flow.title}")
+
+        # Clients learn from the first response whether they need a token, and where to get one (RFC 9728 section 5).
+        self._hop = "challenge"
+        response = await self._send("initialize", _INITIALIZE, token="")
+        needs_token = response.status != 200 or _result(response) is None
+        if needs_token and response.status != 401:
+            raise HopFailed(response_problem(response, self._url, flow.origin))
+        challenge = response.headers.get("www-authenticate", "") if needs_token else ""
+        self._passed("a call without a token is answered with 401" if needs_token else "no credential is required")
+
+        if flow.origin:
+            self._hop = "cors"
+            await preflight(self._requests, self._url, flow.origin)
+            self._passed(f"pages of {flow.origin} may call the server")
+
+        # A client uses a token that it was given, instead of signing in.
+        is_given = bool(self._token) and flow.accepts_keys and not self._checks_sign_in
+        if needs_token and flow.has_oauth and not is_given:
+            await self._sign_in(challenge)
+        if self._token or not needs_token:
+            await self._call(challenge)
+            return
+        key = "an API key" if flow.accepts_keys else "a token"
+        need = "the rest needs a person who signs in" if flow.has_oauth else f"{flow.title} needs an API key"
+        advice = f"pass {key} with --token - to check the calls that follow"
+        self._checks.append(Check("sign-in", "warn", f"{need}; {advice}"))
+
+    def _require_usable_address(self) -> None:
         parts, flow = urlsplit(self._url), self._flow
         host = parts.hostname or ""
         if flow.is_hosted and (parts.scheme != "https" or parts.port not in (None, 443)):
@@ -104,77 +99,55 @@ class ConnectionReplay:
             raise HopFailed(f"{flow.title} connects from the internet and cannot reach {host}; use a public name")
         if parts.scheme == "http" and not is_loopback(host):
             raise HopFailed(f"{parts.netloc} is not this machine, and without TLS others can read tokens; use https://")
-        return f"{self._url} can be used by {flow.title}"
 
-    async def _call_without_token(self) -> str:
-        response = await self._send("initialize", _INITIALIZE, token="")
-        if response.status == 200 and _result(response) is not None:
-            return "no credential is required"
-        if response.status != 401:
-            raise HopFailed(response_problem(response, self._url, self._flow.origin))
-        self._state.needs_token = True
-        self._state.challenge = response.headers.get("www-authenticate", "")
-        return "a call without a token is answered with 401"
+    async def _sign_in(self, challenge: str) -> None:
+        """Replays the hops up to the page on which a person signs in."""
+        self._hop = "resource metadata"
+        resource = await read_resource(self._requests, self._url, challenge)
+        self._passed(f"{resource.resource} is protected by {resource.authorization_server}")
 
-    async def _check_cors(self) -> str:
-        if not self._flow.origin:
-            return ""
-        await preflight(self._requests, self._url, self._flow.origin)
-        return f"pages of {self._flow.origin} may call the server"
-
-    async def _find_resource(self) -> str:
-        if not self._signs_in:
-            return ""
-        resource = await read_resource(self._requests, self._url, self._state.challenge)
-        self._state.resource = resource
-        return f"{resource.resource} is protected by {resource.authorization_server}"
-
-    async def _find_authorization_server(self) -> str:
-        if (resource := self._state.resource) is None:
-            return ""
+        self._hop = "server metadata"
         metadata = await read_authorization_server(self._requests, resource.authorization_server)
-        self._state.request = AuthorizationRequest("", metadata)
-        return f"{resource.authorization_server} offers sign-in with PKCE"
+        self._passed(f"{resource.authorization_server} offers sign-in with PKCE")
 
-    async def _register(self) -> str:
-        if (request := self._state.request) is None:
-            return ""
-        self._state.request = await register(self._requests, request.metadata, self._flow)
-        if self._state.request is None:
-            return f"{self._flow.title} introduces itself with its metadata document"
-        return "a client can register"
+        self._hop = "registration"
+        request = await register(self._requests, metadata, self._flow)
+        if request is None:
+            # The authorization page would fetch the document from the vendor, which the doctor cannot stand in for.
+            self._passed(f"{self._flow.title} introduces itself with its metadata document")
+            return
+        self._passed("a client can register")
 
-    async def _authorize(self) -> str:
-        request, resource = self._state.request, self._state.resource
-        if request is None or resource is None:
-            return ""
-        page = await authorize(self._requests, request, resource, self._flow)
-        return f"people sign in at {page}"
+        self._hop = "authorize"
+        self._passed(f"people sign in at {await authorize(self._requests, request, resource, self._flow)}")
 
-    async def _try_token(self) -> str:
-        if self._state.request is None:
-            return ""
-        await try_token_endpoint(self._requests, self._state.request, self._flow)
-        return "the token endpoint answers"
+        self._hop = "token"
+        await try_token_endpoint(self._requests, request, self._flow)
+        self._passed("the token endpoint answers")
 
-    async def _initialize(self) -> str:
-        if not self._can_call:
-            return ""
+    async def _call(self, challenge: str) -> None:
+        """Replays what the client does once it has a token, or without one if none is needed."""
+        self._hop = "initialize"
         response = await self._send("initialize", _INITIALIZE)
         if response.status in (401, 403) and self._token:
-            raise HopFailed(describe_refusal(self._token, response, await self._expected_token()))
+            # Compares the token with what the server publishes, or with the address if it publishes nothing usable.
+            try:
+                resource = await read_resource(self._requests, self._url, challenge)
+                expected = ExpectedToken(resource.resource, resource.authorization_server)
+            except HopFailed:
+                expected = ExpectedToken(self._url)
+            raise HopFailed(describe_refusal(self._token, response, expected))
         server = self._result_of(response, "initialize").get("serverInfo") or {}
-        self._state.session_id = response.headers.get("mcp-session-id", "")
+        # A server without sessions sends no id, and then the calls that follow have none either.
+        self._session_id = response.headers.get("mcp-session-id", "")
         message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await self._requests.post_json(self._url, message, self._call_headers(None))
-        return f"{server.get('name', 'the server')} {server.get('version', '')} answers".replace("  ", " ")
+        await self._requests.post_json(self._url, message, self._headers(self._token))
+        self._passed(f"{server.get('name', 'the server')} {server.get('version', '')} answers".replace("  ", " "))
 
-    async def _list_tools(self) -> str:
-        if not self._can_call:
-            return ""
+        self._hop = "tools"
         result = self._result_of(await self._send("tools/list", {}), "tools/list")
         tools = [tool for tool in result.get("tools", ()) if isinstance(tool, dict)]
-        names = tuple(str(tool.get("name", "")) for tool in tools)
+        names = [str(tool.get("name", "")) for tool in tools]
         unusable = [name for name in names if not TOOL_NAME.fullmatch(name)]
         if unusable:
             raise HopFailed(f"clients refuse the tool name {unusable[0]!r}: set tool_names to underscore")
@@ -185,49 +158,30 @@ class ConnectionReplay:
             )
         if not names:
             raise HopFailed("the credential may use no tool: give it the scope knowledge:read")
-        self._state.tools = names
-        return f"{len(names)} tools are listed"
+        self._passed(f"{len(names)} tools are listed")
 
-    async def _call_tool(self) -> str:
-        tool = next((name for name in ("knowledge_search", "search") if name in self._state.tools), None)
+        self._hop = "call"
+        tool = next((name for name in ("knowledge_search", "search") if name in names), None)
         if tool is None:
-            return ""
+            return
         params = {"name": tool, "arguments": {"query": "florilegium"}}
         result = self._result_of(await self._send("tools/call", params), tool)
         if result.get("isError"):
             content = result.get("content") or [{}]
             raise HopFailed(f"{tool} fails: {content[0].get('text', 'no reason given')}")
-        return f"{tool} answers"
-
-    async def _expected_token(self) -> ExpectedToken:
-        """Returns what the server publishes about its tokens, or the address if it publishes nothing usable."""
-        try:
-            resource = self._state.resource or await read_resource(self._requests, self._url, self._state.challenge)
-        except HopFailed:
-            return ExpectedToken(self._url)
-        return ExpectedToken(resource.resource, resource.authorization_server)
-
-    @property
-    def _signs_in(self) -> bool:
-        """Whether the client has to get a token: it would use one that it was given."""
-        is_given = bool(self._token) and self._flow.accepts_keys and not self._checks_sign_in
-        return self._state.needs_token and self._flow.has_oauth and not is_given
-
-    @property
-    def _can_call(self) -> bool:
-        return bool(self._token) or not self._state.needs_token
+        self._passed(f"{tool} answers")
 
     async def _send(self, method: str, params: dict[str, Any], token: str | None = None) -> HopResponse:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return await self._requests.post_json(self._url, message, self._call_headers(token))
+        return await self._requests.post_json(
+            self._url, message, self._headers(self._token if token is None else token)
+        )
 
-    def _call_headers(self, token: str | None) -> dict[str, str]:
-        credential = self._token if token is None else token
-        return {
-            **({"Authorization": f"Bearer {credential}"} if credential else {}),
-            **({"Mcp-Session-Id": self._state.session_id} if self._state.session_id else {}),
-            **({"MCP-Protocol-Version": _PROTOCOL_VERSION} if self._state.session_id else {}),
-        }
+    def _headers(self, token: str) -> dict[str, str]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if self._session_id:
+            headers |= {"Mcp-Session-Id": self._session_id, "MCP-Protocol-Version": _PROTOCOL_VERSION}
+        return headers
 
     def _result_of(self, response: HopResponse, what: str) -> dict[str, Any]:
         result = _result(response)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from config.public_http import OutgoingRequestError, open_response
 
+# Another program may answer at the address, with a response of any size.
 _BODY_MAX_BYTES = 4 * 1024 * 1024
 _QUOTED_CHARS = 120
 
@@ -35,6 +36,7 @@ class HopResponse(Struct, frozen=True):
     def json(self) -> Any:
         """Returns the JSON of the body, or of the last event of a stream; None if there is none."""
         text = self.text
+        # A server may answer a POST with a stream, whose last event is the response (MCP, Streamable HTTP).
         if self.media_type == "text/event-stream":
             events = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
             text = events[-1] if events else ""
@@ -55,6 +57,7 @@ class HopResponse(Struct, frozen=True):
 
     def quote(self) -> str:
         """Returns the beginning of the body on one line."""
+        # It is printed on a terminal, and any program may have sent it.
         text = " ".join("".join(c if c.isprintable() else " " for c in self.text).split())
         return text[:_QUOTED_CHARS] + ("…" if len(text) > _QUOTED_CHARS else "") or "no text"
 
@@ -96,6 +99,7 @@ class Requests:
 
 
 def _connection_problem(url: str, error: OutgoingRequestError) -> str:
+    # The error has only the text of its cause, from OpenSSL or from the resolver of the system.
     host, detail = urlsplit(url).netloc, error.detail
     if "CERTIFICATE_VERIFY_FAILED" in detail:
         reason = detail.partition("certificate verify failed:")[2].partition(" (")[0].strip() or "not trusted"

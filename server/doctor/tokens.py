@@ -32,6 +32,7 @@ class ExpectedToken(Struct, frozen=True):
 def describe_refusal(token: str, response: HopResponse, expected: ExpectedToken) -> str:
     """Returns why the token was refused, as far as its owner can know it."""
     message = response.error_message() or f"status {response.status}"
+    # RFC 6750 section 3.1: 403 means that the token is valid, but has too few scopes.
     if response.status == 403:
         return f"the token is accepted, but not for this: {message}"
     return f"the token is refused ({message}): {'; '.join(token_problems(token, expected, time.time()))}"
@@ -46,11 +47,22 @@ def token_problems(token: str, expected: ExpectedToken, now: float) -> list[str]
     claims = read_claims(token)
     if claims is None:
         return ["it is neither an API key nor a JWT"]
-    problems = [
-        *_time_problems(claims, now),
-        *_audience_problems(claims, expected.audience),
-        *_issuer_problems(claims, expected.issuer),
-    ]
+    problems = []
+    expires_at, not_before = claims.get("exp"), claims.get("nbf")
+    if not isinstance(expires_at, int | float):
+        problems.append("it has no expiry (exp)")
+    elif expires_at <= now:
+        problems.append(f"it expired at {_time(expires_at)}, and now it is {_time(now)}")
+    if isinstance(not_before, int | float) and not_before > now:
+        problems.append(f"it is valid from {_time(not_before)} on, and now it is {_time(now)}: compare the clocks")
+    # RFC 7519 section 4.1.3: the audience is one text or a list of them.
+    audience, issuer = claims.get("aud"), claims.get("iss")
+    audiences = audience if isinstance(audience, list) else [audience]
+    if expected.audience not in audiences:
+        actual = ", ".join(str(name) for name in audiences if name) or "missing"
+        problems.append(f"its audience (aud) is {actual}, and {expected.audience} is expected")
+    if expected.issuer and issuer != expected.issuer:
+        problems.append(f"its issuer (iss) is {issuer or 'missing'}, and {expected.issuer} is expected")
     return problems or ["its times, audience and issuer are right; the server's log says more at log_level debug"]
 
 
@@ -62,34 +74,6 @@ def read_claims(token: str) -> Mapping[str, Any] | None:
     except (ValueError, binascii.Error, RecursionError):
         return None
     return claims if isinstance(claims, dict) else None
-
-
-def _time_problems(claims: Mapping[str, Any], now: float) -> list[str]:
-    problems = []
-    expires_at, not_before = claims.get("exp"), claims.get("nbf")
-    if not isinstance(expires_at, int | float):
-        problems.append("it has no expiry (exp)")
-    elif expires_at <= now:
-        problems.append(f"it expired at {_time(expires_at)}, and now it is {_time(now)}")
-    if isinstance(not_before, int | float) and not_before > now:
-        problems.append(f"it is valid from {_time(not_before)} on, and now it is {_time(now)}: compare the clocks")
-    return problems
-
-
-def _audience_problems(claims: Mapping[str, Any], expected: str) -> list[str]:
-    audience = claims.get("aud")
-    audiences = audience if isinstance(audience, list) else [audience]
-    if expected in audiences:
-        return []
-    actual = ", ".join(str(name) for name in audiences if name) or "missing"
-    return [f"its audience (aud) is {actual}, and {expected} is expected"]
-
-
-def _issuer_problems(claims: Mapping[str, Any], expected: str) -> list[str]:
-    issuer = claims.get("iss")
-    if not expected or issuer == expected:
-        return []
-    return [f"its issuer (iss) is {issuer or 'missing'}, and {expected} is expected"]
 
 
 def _time(seconds: float) -> str:
@@ -123,9 +107,8 @@ async def explain_credential(settings: Settings, data_root: DataRoot, credential
         async with Registry.open(control_location(settings, data_root)) as registry:
             key = await registry.key_by_hash(hash_key(credential))
         if key is None:
-            return Check(
-                _NAME, "fail", "no API key of this data directory; check data_dir and that the key is complete"
-            )
+            advice = "check data_dir and that the key is complete"
+            return Check(_NAME, "fail", f"no API key of this data directory; {advice}")
         now = time.time()
         label = f"the API key {key.name!r} of {key.user.name}"
         if key.user.is_disabled:
@@ -158,27 +141,20 @@ async def _explain_jwt(settings: Settings, data_root: DataRoot, credential: str)
     try:
         claims = await JwtVerifier(settings, keys).verify(credential, time.time())
     except Unauthenticated as error:
-        return Check(_NAME, "fail", _describe_jwt(settings, credential, error))
+        reason = error.reason or error.message
+        if read_claims(credential) is not None:
+            expected = ExpectedToken(settings.audience, settings.issuer)
+            reason = "; ".join((reason, *token_problems(credential, expected, time.time())))
+        return Check(_NAME, "fail", f"{error.message}: {reason}")
     user = None
     if has_control_data(settings, data_root):
         async with Registry.open(control_location(settings, data_root)) as registry:
             user = await registry.user_of_claims(claims.issuer, claims.subject, settings.issuer)
+    # A valid token of someone unknown creates a user at the first call, if the settings say so.
     if user is None and not settings.jwt_create_users:
         advice = f"add it with `florilegium user add NAME --subject {claims.subject}`, or set jwt_create_users"
         return Check(_NAME, "fail", f"the token is valid, but there is no user {claims.subject!r}; {advice}")
     if user is not None and user.is_disabled:
         return Check(_NAME, "fail", f"the token is valid, but the user {user.name} is disabled")
-    scopes = " ".join(sorted(claims.scopes)) or "none"
-    return Check(
-        _NAME,
-        "ok",
-        f"valid for {claims.subject} until {format_time_seconds(claims.expires_at)}, with the scopes {scopes}",
-    )
-
-
-def _describe_jwt(settings: Settings, credential: str, error: Unauthenticated) -> str:
-    reason = error.reason or error.message
-    if read_claims(credential) is None:
-        return f"{error.message}: {reason}"
-    expected = ExpectedToken(settings.audience, settings.issuer)
-    return f"{error.message}: {reason}; {'; '.join(token_problems(credential, expected, time.time()))}"
+    scopes, end = " ".join(sorted(claims.scopes)) or "none", format_time_seconds(claims.expires_at)
+    return Check(_NAME, "ok", f"valid for {claims.subject} until {end}, with the scopes {scopes}")

@@ -67,6 +67,21 @@ def read_decision(form: Mapping[str, str], scopes: frozenset[str], sources: tupl
     return Decision(chosen, None if chosen_sources == set(sources) else chosen_sources)
 
 
+def _grant(
+    session: BrowserSession, client: OAuthClient, redirect_uri: str, resource: TokenResource, decision: Decision
+) -> GrantRequest:
+    return GrantRequest(
+        user=session.user,
+        client_id=client.id,
+        client_name=client.name,
+        redirect_uri=redirect_uri,
+        resource=resource,
+        scopes=decision.scopes,
+        sources=decision.sources,
+        auth_method=client.metadata.token_endpoint_auth_method,
+    )
+
+
 def consent_values(
     client: OAuthClient,
     redirect_uri: str,
@@ -81,6 +96,7 @@ def consent_values(
         "client_name": client.name,
         "identity": _identity(client),
         "is_verified": client.kind != "dynamic",
+        # Anyone can choose a name, but the answer goes to this place only.
         "redirect_target": describe_target(redirect_uri) if redirect_uri else "",
         "is_local": bool(redirect_uri) and (is_loopback_uri(redirect_uri) or is_private_use(redirect_uri)),
         "user_name": session.user.name,
@@ -121,6 +137,8 @@ class AuthorizePage:
         await self._services.limits.requests.take(client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
+        # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until
+        # the redirect URI is known to be the client's, every error is a page of this server (RFC 6749 section 4.1.2.1).
         if self._services.is_document(parameters.get("client_id")):
             await self._browser.require_session(request)  # strangers cannot make this server fetch documents
         address = await self._return_address(parameters)
@@ -162,18 +180,10 @@ class AuthorizePage:
             decision = read_decision(form, authorization.scopes, self._services.sources)
         except InvalidParams as error:
             return await self._ask(request, authorization, session, query, problem=error.message)
+        # Someone who finds an open browser must not be able to give an application access to all users.
         if ADMIN in decision.scopes and not self._browser.is_recent(session):
             return see_other(sign_in_again_path(safe_path(f"{request.url.path}?{query}")))
-        grant = GrantRequest(
-            user=session.user,
-            client_id=address.client.id,
-            client_name=address.client.name,
-            redirect_uri=address.redirect_uri,
-            resource=authorization.resource,
-            scopes=decision.scopes,
-            sources=decision.sources,
-            auth_method=address.client.metadata.token_endpoint_auth_method,
-        )
+        grant = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
         return see_other(address.success(code))
@@ -198,16 +208,8 @@ class AuthorizePage:
         """Returns a code for what the person allowed before, or None if there is no such decision."""
         if not authorization.can_be_remembered:
             return None
-        client = authorization.address.client
-        wanted = GrantRequest(
-            user=session.user,
-            client_id=client.id,
-            client_name=client.name,
-            redirect_uri=authorization.address.redirect_uri,
-            resource=authorization.resource,
-            scopes=authorization.scopes,
-            auth_method=client.metadata.token_endpoint_auth_method,
-        )
+        address, decision = authorization.address, Decision(authorization.scopes, None)
+        wanted = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:
             return None
@@ -224,20 +226,15 @@ class AuthorizePage:
         query: str,
         problem: str = "",
     ) -> Response:
-        address = authorization.address
-        values = consent_values(
-            address.client,
-            address.redirect_uri,
-            authorization.resource,
-            authorization.scopes,
-            self._services.sources,
-            session,
-        )
+        address, resource, sources = authorization.address, authorization.resource, self._services.sources
+        uri = address.redirect_uri
+        values = consent_values(address.client, uri, resource, authorization.scopes, sources, session)
         return await self._browser.render(
             request,
             "consent.html",
             status=400 if problem else 200,
-            form_action=f"'self' {form_target(address.redirect_uri)}",
+            # Browsers apply `form-action` to the redirects that follow a form, too.
+            form_action=f"'self' {form_target(uri)}",
             action=AUTHORIZE_PATH,
             hidden={"request": query},
             device_code="",
@@ -273,6 +270,8 @@ class DevicePage:
 
     async def show(self, request: Request) -> Response:
         await self._browser.require_session(request)
+        # A link may contain the code (RFC 8628 section 3.3.1). It only fills in the form: the person has to compare the
+        # code with the one on the device.
         return await self._ask_for_code(request, request.query_params.get("user_code", ""))
 
     async def submit(self, request: Request) -> Response:
@@ -282,6 +281,7 @@ class DevicePage:
         user_code = normalize_user_code(form.get("user_code", ""))
         device = await self._services.device_codes.find(user_code)
         if device is None:
+            # User codes are short, so that guesses count like wrong passwords (RFC 8628 section 5.1).
             await self._services.limits.failures.take(client_address(request))
             return await self._ask_for_code(request, form.get("user_code", ""), _UNKNOWN_CODE)
         client = await self._services.find_client(device.client_id)
@@ -296,16 +296,7 @@ class DevicePage:
                     return see_other(
                         sign_in_again_path(f"{DEVICE_PATH}?user_code={format_user_code(device.user_code)}")
                     )
-                grant = GrantRequest(
-                    user=session.user,
-                    client_id=client.id,
-                    client_name=client.name,
-                    redirect_uri="",
-                    resource=device.resource,
-                    scopes=decision.scopes,
-                    sources=decision.sources,
-                    auth_method=client.metadata.token_endpoint_auth_method,
-                )
+                grant = _grant(session, client, "", device.resource, decision)
                 await self._services.device_codes.approve(device.user_code, grant)
                 self._services.record("connection.create", grant, request)
                 return _message(

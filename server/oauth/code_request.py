@@ -31,6 +31,7 @@ from server.rest.inputs import read_body
 # -- parameters --------------------------------------------------------------------------------------------------------
 # The parameters of an OAuth request, from a query string or a form.
 
+# A request has about a dozen parameters.
 _PARAMETERS_MAX = 50
 
 
@@ -67,6 +68,7 @@ def parse_parameters(text: str) -> Parameters:
         if name == "resource":
             resources.append(value)
         elif name in values:
+            # Not raised here: whether the error is a page or leads back depends on which parameter it is.
             repeated = repeated or name
         else:
             values[name] = value
@@ -125,6 +127,7 @@ def find_return_address(client: OAuthClient, parameters: Parameters, issuer: str
     uris, requested = client.metadata.redirect_uris, parameters.get("redirect_uri")
     if parameters.repeated in ("redirect_uri", "client_id"):
         raise RequestRejected(f"the application sent {parameters.repeated} more than once")
+    # RFC 6749 section 3.1.2.3: it may be left out if the client has registered one.
     if not requested and len(uris) == 1:
         requested = uris[0]
     if not requested or not is_registered(requested, uris):
@@ -143,6 +146,7 @@ def read_code_request(address: ReturnAddress, parameters: Parameters, resources:
         raise invalid_request("response_mode: expected query")
     if not address.client.has_grant_type(AUTHORIZATION_CODE):
         raise OAuthError("unauthorized_client", f"grant_types: the client did not register {AUTHORIZATION_CODE}")
+    # OAuth 2.1 requires PKCE of every client. `plain` is not offered, because the challenge would be the verifier.
     challenge = parameters.require("code_challenge")
     if parameters.get("code_challenge_method") != METHOD:
         raise invalid_request(f"code_challenge_method: expected {METHOD}")
@@ -160,8 +164,10 @@ def read_code_request(address: ReturnAddress, parameters: Parameters, resources:
 # -- public endpoint ---------------------------------------------------------------------------------------------------
 # Endpoints for programs of any origin: they use no cookies, so pages of other sites may call them (CORS).
 
+# RFC 6749 section 5.1: responses with tokens must not be cached.
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "WWW-Authenticate, Retry-After"}
+# The wildcard does not cover Authorization, which has to be named (Fetch standard, CORS protocol).
 _PREFLIGHT = {"Access-Control-Allow-Headers": "*, Authorization", "Access-Control-Max-Age": "600"}
 _PATHS = frozenset((DEVICE_AUTHORIZATION_PATH, REGISTRATION_PATH, REVOCATION_PATH, TOKEN_PATH))
 _PREFIXES = (METADATA_PATH, "/.well-known/oauth-protected-resource")
@@ -213,6 +219,7 @@ def oauth_error(error: FlorilegiumError) -> Response:
     headers = dict(NO_STORE)
     if (seconds := retry_after(error)) is not None:
         headers["Retry-After"] = str(seconds)
+    # RFC 6749 section 5.2: a client that tried to authenticate in the header gets the scheme.
     if isinstance(error, InvalidClient):
         headers["WWW-Authenticate"] = 'Basic realm="florilegium"'
     if isinstance(error, MethodNotAllowed):

@@ -23,7 +23,7 @@ from auth.oauth.metadata import (
     known_scopes,
     requested_scopes,
 )
-from auth.oauth.tokens import CredentialReused, IssuedTokens, TokenRequest
+from auth.oauth.tokens import CredentialReused, TokenRequest
 from server.console.browser import FORM_MAX_BYTES, client_address
 from server.oauth.code_request import NO_STORE, Parameters, read_form_parameters
 from server.oauth.services import OAuthServices
@@ -42,14 +42,6 @@ class ClientIdentity(Struct, frozen=True):
     grant_types: tuple[str, ...]
     is_verified: bool = False
 
-    @property
-    def has_refresh_token(self) -> bool:
-        return REFRESH in self.grant_types
-
-    @property
-    def has_device_code(self) -> bool:
-        return DEVICE in self.grant_types
-
 
 async def authenticate_client(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
     """Raises InvalidClient, which counts as a failed sign-in of the address."""
@@ -65,6 +57,7 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
         client = await services.clients.find(client_id)
         if client is None:
             raise InvalidClient("client_id: unknown")
+        # A public client must not send a secret, and a confidential one must send the right one.
         if client.is_public == bool(secret) or not (client.is_public or client.is_secret(secret)):
             raise InvalidClient("client_secret: not accepted")
         return ClientIdentity(client.id, client.metadata.grant_types)
@@ -96,23 +89,18 @@ def _credentials(authorization: str | None, parameters: Parameters) -> tuple[str
         if not client_id:
             raise invalid_request("client_id: missing")
         return client_id, secret
-    basic_id, basic_secret = _read_basic(authorization)
-    if secret or client_id not in ("", basic_id):
-        raise invalid_request("expected the client in the Authorization header or in the form, not both")
-    return basic_id, basic_secret
-
-
-def _read_basic(authorization: str) -> tuple[str, str]:
-    """RFC 6749 section 2.3.1: both parts are form-encoded."""
     scheme, _, encoded = authorization.partition(" ")
     try:
         text = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == "basic" else ""
     except (binascii.Error, ValueError):
         text = ""
-    client_id, colon, secret = text.partition(":")
-    if not colon:
+    if ":" not in text:
         raise InvalidClient("Authorization: expected Basic with client id and secret")
-    return unquote_plus(client_id), unquote_plus(secret)
+    # RFC 6749 section 2.3.1: both parts are form-encoded.
+    basic_id, basic_secret = (unquote_plus(part) for part in text.split(":", 1))
+    if secret or client_id not in ("", basic_id):
+        raise invalid_request("expected the client in the Authorization header or in the form, not both")
+    return basic_id, basic_secret
 
 
 class OAuthEndpoints:
@@ -124,6 +112,7 @@ class OAuthEndpoints:
         return JSONResponse(authorization_server_metadata(self._settings), headers=NO_STORE)
 
     async def register(self, request: Request) -> Response:
+        # Registration needs no credential, so that only the number of clients per address limits it.
         await self._services.limits.registrations.take(client_address(request))
         if not self._settings.oauth_registration:
             raise OAuthError("access_denied", "clients cannot register themselves here; ask the operator for a client")
@@ -149,6 +138,7 @@ class OAuthEndpoints:
         registration_body |= {
             name: getattr(metadata, name) for name in ("client_name", "client_uri", "scope") if getattr(metadata, name)
         }
+        # 0: the secret does not expire.
         registration = registration_body | ({"client_secret": secret, "client_secret_expires_at": 0} if secret else {})
         return JSONResponse(registration, 201, NO_STORE)
 
@@ -156,11 +146,25 @@ class OAuthEndpoints:
         await self._services.limits.requests.take(client_address(request))
         parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
+        grant_type = parameters.require("grant_type")
+        if grant_type not in (AUTHORIZATION_CODE, REFRESH, DEVICE):
+            raise OAuthError("unsupported_grant_type", f"grant_type: not supported: {grant_type[:60]!r}")
         try:
-            tokens = await self._exchange(client, parameters)
+            if grant_type == AUTHORIZATION_CODE:
+                code = parameters.require("code")
+                tokens = await self._services.tokens.redeem(code, self._token_request(client, parameters, grant_type))
+            elif grant_type == REFRESH:
+                token = parameters.require("refresh_token")
+                tokens = await self._services.tokens.refresh(token, self._token_request(client, parameters, grant_type))
+            else:
+                code = parameters.require("device_code")
+                token_request = self._token_request(client, parameters, grant_type)
+                tokens = await self._services.device_codes.poll(code, token_request)
         except CredentialReused as error:
+            # RFC 9700 section 2.2.2: a code or refresh token that is used twice was stolen. Its grant has ended.
             self._services.record("connection.misuse", error.grant, request)
             raise
+        # RFC 6749 section 5.1. The scope may be less than what was asked for, so that it is always named.
         body: dict[str, Any] = {
             "access_token": tokens.access_token,
             "token_type": "Bearer",
@@ -187,12 +191,13 @@ class OAuthEndpoints:
         await self._services.limits.registrations.take(client_address(request))
         parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
-        if not client.has_device_code:
+        if DEVICE not in client.grant_types:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {DEVICE}")
         resource = self._services.resources.find(parameters.resources)
         scopes = requested_scopes(parameters.get("scope"))
         device_code, user_code = await self._services.device_codes.create(client.id, scopes, resource)
         page, shown_code = self._settings.base_url + DEVICE_PATH, format_user_code(user_code)
+        # RFC 8628 section 3.2.
         body = {
             "device_code": device_code,
             "user_code": shown_code,
@@ -203,26 +208,10 @@ class OAuthEndpoints:
         }
         return JSONResponse(body, headers=NO_STORE)
 
-    async def _exchange(self, client: ClientIdentity, parameters: Parameters) -> IssuedTokens:
-        match parameters.require("grant_type"):
-            case "authorization_code":
-                return await self._services.tokens.redeem(
-                    parameters.require("code"), self._token_request(client, parameters, AUTHORIZATION_CODE)
-                )
-            case "refresh_token":
-                return await self._services.tokens.refresh(
-                    parameters.require("refresh_token"), self._token_request(client, parameters, REFRESH)
-                )
-            case grant_type if grant_type == DEVICE:
-                return await self._services.device_codes.poll(
-                    parameters.require("device_code"), self._token_request(client, parameters, DEVICE)
-                )
-            case other:
-                raise OAuthError("unsupported_grant_type", f"grant_type: not supported: {other[:60]!r}")
-
     def _token_request(self, client: ClientIdentity, parameters: Parameters, grant_type: str) -> TokenRequest:
         if grant_type not in client.grant_types:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {grant_type}")
+        # RFC 8707 section 2.2: a resource that is named must be that of the grant, which applies if none is named.
         resource = self._services.resources.find(parameters.resources).url if parameters.resources else None
         return TokenRequest(
             client_id=client.id,
@@ -231,5 +220,5 @@ class OAuthEndpoints:
             redirect_uri=parameters.get("redirect_uri") or None,
             code_verifier=parameters.get("code_verifier"),
             scopes=known_scopes(parameters.get("scope")) or None,
-            has_refresh_token=client.has_refresh_token,
+            has_refresh_token=REFRESH in client.grant_types,
         )

@@ -61,6 +61,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
 
     async def find_client(self, client_id: str) -> OAuthClient:
         """Returns a client for a person who is signed in: its metadata document is fetched if it has one."""
+        # The id of such a client is the URL of its metadata document; nothing about it is stored here.
         if self.is_document(client_id):
             return await self.documents.find(client_id)
         client = await self.clients.find(client_id)
@@ -75,8 +76,16 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
 def build_oauth_services(runtime: Runtime) -> OAuthServices:
     settings, database = runtime.settings, runtime.registry.database
     resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
+    # Documents and keys of clients are fetched under the same rules.
     fetch = document_fetch(settings)
     documents = MetadataDocuments(settings, fetch)
+    make_limit, per_minute = runtime.stores.make_limit, settings.rate_oauth_per_minute
+    registrations = (per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
+    limits = OAuthLimits(
+        make_limit(LimitRule("oauth", "OAuth requests", per_minute, _BURST)),
+        make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
+        runtime.limits.failures,
+    )
     return OAuthServices(
         settings=settings,
         resources=resources,
@@ -86,18 +95,7 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
         grants=runtime.oauth_grants,
         tokens=tokens,
         device_codes=DeviceCodes(database, settings, resources, tokens),
-        limits=_limits(runtime),
+        limits=limits,
         audit=runtime.audit,
         sources=tuple(source.name for source in runtime.knowledge.sources),
-    )
-
-
-def _limits(runtime: Runtime) -> OAuthLimits:
-    settings, make_limit = runtime.settings, runtime.stores.make_limit
-    requests = (settings.rate_oauth_per_minute, _BURST)
-    registrations = (settings.rate_oauth_per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
-    return OAuthLimits(
-        make_limit(LimitRule("oauth", "OAuth requests", *requests)),
-        make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
-        runtime.limits.failures,
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from auth.audit import Audit
 from auth.context import Principal, RequestContext
@@ -20,12 +21,11 @@ from auth.registry import KeyRecord, Registry
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.settings import Settings
 from config.times import format_time_seconds, parse_time
-from server.import_jobs import IMPORT_JOBS_MAX_PER_USER, ImportJobs
+from server.import_jobs import IMPORT_JOBS_MAX_PER_USER
 from server.profiles import PROFILE_NAMES
-from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.audit import account_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime, require_known_sources
-from sources.storage.contract import Libraries
 
 _NOT_FOUND = frozenset((404,))
 
@@ -164,13 +164,14 @@ class AccountEndpoints:
         )
         detail = " ".join(sorted(record.scopes))
         self._audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)
-        key = _key(record, time.time())
-        return NewKey(**{name: getattr(key, name) for name in Key.__struct_fields__}, secret=secret)
+        return NewKey(**asdict(_key(record, time.time())), secret=secret)
 
     async def revoke_key(self, context: RequestContext, request: RevokeKeyRequest) -> RevokedKey:
         record = await self._registry.key_by_id(request.id)
+        # The key of another user does not exist for this one: ids cannot be tried out.
         if record is None or record.user.id != context.user_id:
             raise NotFound("key", request.id[:60])
+        # Otherwise a key that can only read could end the access of those that can do more.
         missing = sorted(record.scopes - context.scopes)
         if missing:
             raise Forbidden(missing[0])
@@ -182,31 +183,30 @@ class AccountEndpoints:
             self._audit.record(
                 "key.revoke_created", context.user_id, client=context.client_id, target=one.id, detail=detail
             )
-        key = _key(revoked, time.time())
-        return RevokedKey(
-            **{name: getattr(key, name) for name in Key.__struct_fields__},
-            created=[
-                CreatedWithKey(
-                    kind=one.kind,
-                    id=one.id,
-                    name=one.name,
-                    created_at=format_time_seconds(one.created_at),
-                    is_revoked=request.created,
-                )
-                for one in creations
-            ],
-        )
+        created = [
+            CreatedWithKey(
+                kind=one.kind,
+                id=one.id,
+                name=one.name,
+                created_at=format_time_seconds(one.created_at),
+                is_revoked=request.created,
+            )
+            for one in creations
+        ]
+        return RevokedKey(**asdict(_key(revoked, time.time())), created=created)
 
     async def list_connections(self, context: RequestContext, _request: NoArguments) -> ConnectionList:
         return ConnectionList([_connection(grant) for grant in await self._grants.list(context.user_id)])
 
     async def revoke_connection(self, context: RequestContext, request: ConnectionRequest) -> ConnectedApplication:
         grant = await self._grants.revoke(context.user_id, request.id)
+        # `client` is who ended the connection, and `target` whose connection it was.
         self._audit.record("connection.revoke", context.user_id, client=context.client_id, target=grant.client_id)
         return _connection(grant)
 
 
 def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str]:
+    # A key for administration has to be asked for, unless the credential can do nothing else.
     if request.scopes is None:
         return context.scopes - {"admin"} or context.scopes
     beyond = sorted(frozenset(request.scopes) - context.scopes)
@@ -218,6 +218,7 @@ def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str
 
 def _expiry(text: str | None, principal: Principal) -> float | None:
     """A key must not outlast the key that created it. A token or a browser session proves that the person signed in."""
+    # Otherwise a key for a day could make one for ever.
     latest = principal.expires_at if principal.kind == "key" else None
     if text is None:
         return latest
@@ -268,35 +269,26 @@ def _time(seconds: float | None) -> str | None:
 
 def account_operations(runtime: Runtime) -> list[Operation]:
     endpoints = AccountEndpoints(runtime.registry, runtime.oauth_grants, runtime.audit, runtime.settings)
-    return [*_account_and_keys(endpoints), *_connections(endpoints)]
-
-
-def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
     return [
+        # Every credential may ask what it allows, also one restricted to some tools or sources.
         Operation(
             id="get_account",
             method="GET",
             path="/api/v1/account",
             summary="Get your account",
             description="Your name and role, and what your credential allows.",
-            input=NoArguments,
-            response=Account,
             handler=endpoints.get_account,
             tools=("server_info",),
         ),
-        Operation(
+        account_operation(
             id="list_keys",
             method="GET",
             path="/api/v1/keys",
             summary="List your API keys",
             description="Your API keys without their secrets, with their restrictions and their last use.",
-            input=NoArguments,
-            response=KeyList,
             handler=endpoints.list_keys,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="create_key",
             method="POST",
             path="/api/v1/keys",
@@ -305,15 +297,11 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
                 "Creates an API key with scopes that your own credential has. The secret is shown once. A key that "
                 "expires creates only keys that expire no later. In a browser, it needs a recent sign-in."
             ),
-            input=CreateKeyRequest,
-            response=NewKey,
             handler=endpoints.create_key,
             caller="recent_browser",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             status=201,
         ),
-        Operation(
+        account_operation(
             id="revoke_key",
             method="DELETE",
             path="/api/v1/keys/{id}",
@@ -323,43 +311,26 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
                 "`created` in the response lists what was created with the key: keys, followed sources, invitations. "
                 "With `created=true` in the request these are revoked, too."
             ),
-            input=RevokeKeyRequest,
-            response=RevokedKey,
             handler=endpoints.revoke_key,
             caller="unrestricted",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
-    ]
-
-
-def _connections(endpoints: AccountEndpoints) -> list[Operation]:
-    return [
-        Operation(
+        account_operation(
             id="list_connections",
             method="GET",
             path="/api/v1/connections",
             summary="List connected applications",
             description="The applications that you allowed to use your library, and what each of them may do.",
-            input=NoArguments,
-            response=ConnectionList,
             handler=endpoints.list_connections,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="revoke_connection",
             method="DELETE",
             path="/api/v1/connections/{id}",
             summary="Disconnect an application",
             description="Ends the access of a connected application, from its next call on. Needs a recent sign-in.",
-            input=ConnectionRequest,
-            response=ConnectedApplication,
             handler=endpoints.revoke_connection,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
     ]
@@ -387,14 +358,9 @@ class UsageResponse(Struct, frozen=True, kw_only=True):
     max_imports: int
 
 
-class UsageEndpoint:
-    def __init__(self, libraries: Libraries, imports: ImportJobs, max_imports: int) -> None:
-        self._libraries = libraries
-        self._imports = imports
-        self._max_imports = max_imports
-
-    async def get(self, context: RequestContext, _request: UsageRequest) -> UsageResponse:
-        async with self._libraries.library(context) as library:
+def usage_operation(runtime: Runtime) -> Operation:
+    async def get_usage(context: RequestContext, _request: UsageRequest) -> UsageResponse:
+        async with runtime.libraries.library(context) as library:
             usage = await library.usage()
         return UsageResponse(
             bytes=usage.bytes,
@@ -403,13 +369,10 @@ class UsageEndpoint:
             max_items=usage.max_items,
             passages=usage.passages,
             max_passages=usage.max_passages,
-            imports=self._imports.count_active(context),
-            max_imports=self._max_imports,
+            imports=runtime.imports.count_active(context),
+            max_imports=IMPORT_JOBS_MAX_PER_USER,
         )
 
-
-def usage_operation(runtime: Runtime) -> Operation:
-    endpoint = UsageEndpoint(runtime.libraries, runtime.imports, IMPORT_JOBS_MAX_PER_USER)
     return Operation(
         id="get_usage",
         method="GET",
@@ -420,9 +383,7 @@ def usage_operation(runtime: Runtime) -> Operation:
             "or waiting, and the quotas. Space that deleted items left free does not count. Writes beyond a quota fail "
             "with 507; text beyond the quota of passages is found by its words only."
         ),
-        input=UsageRequest,
-        response=UsageResponse,
-        handler=endpoint.get,
+        handler=get_usage,
         tools=("server_info",),
         needs_all_sources=True,
     )

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from auth.accounts.links import AccountLinks, NewLink, PendingInvitation
-from auth.audit import Audit
 from auth.context import ADMIN, RequestContext, Role
-from auth.quotas import QuotaOverrides, Quotas, describe_limits
+from auth.quotas import QuotaOverrides, describe_limits
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import Conflict, NotFound
 from config.paths import UserId
@@ -31,8 +31,6 @@ def admin_operation(
     summary: str,
     description: str,
     *,
-    request: type[Struct],
-    response: type[Struct],
     handler: Callable[[RequestContext, Any], Awaitable[Any]],
     status: int = 200,
     caller: Caller | None = None,
@@ -43,9 +41,8 @@ def admin_operation(
         path=path,
         summary=summary,
         description=description,
-        input=request,
-        response=response,
         handler=handler,
+        # Nothing that an agent may hold can change an account: neither a connected application nor a restricted key.
         caller=caller or ("any" if method == "GET" else "unrestricted"),
         tools=ACCOUNT_TOOLS,
         scope=ADMIN,
@@ -64,17 +61,20 @@ async def delete_user(runtime: Runtime, user: UserRecord, *, purge: bool) -> Non
     that no call writes to the files being deleted."""
     if purge:
         await runtime.registry.disable_user(user.id)
+        # A source that is being read would write to the library again.
         await runtime.following.forget(user.id)
         await runtime.libraries.remove(user.id)
         if not runtime.settings.storage_url:
             delete_from_copies(runtime.data_root.control_path, user.id)
         await runtime.audit.delete_reads(user.id)
         await runtime.recent_calls.forget(user.id)
+    # Last, so that a deletion that failed halfway can be repeated.
     await runtime.registry.delete_user(user.id)
 
 
 _USERS = "/api/v1/users"
 _USER = "/api/v1/users/{name}"
+# JSON clients read larger numbers inexactly (RFC 8259 section 6).
 _Quota = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
@@ -82,15 +82,13 @@ class UserRequest(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="The name of the user.")]
 
 
-class AddUserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(description="The name of the user.")]
+class AddUserRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: Annotated[Role, Meta(description="What the user may do.")] = "writer"
     subject: Annotated[str, Meta(description="The user claim in the user's tokens. Default: the name.")] = ""
     issuer: Annotated[str, Meta(description="The iss of the user's tokens. Default: the configured issuer.")] = ""
 
 
-class UpdateUserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(description="The name of the user.")]
+class UpdateUserRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: Annotated[Role | UnsetType, Meta(description="What the user may do.")] = UNSET
     is_disabled: Annotated[bool | UnsetType, Meta(description="true withdraws all access at once.")] = UNSET
     is_name_confirmed: Annotated[
@@ -99,15 +97,13 @@ class UpdateUserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = UNSET
 
 
-class DeleteUserRequest(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(description="The name of the user.")]
+class DeleteUserRequest(UserRequest, frozen=True, kw_only=True):
     purge: Annotated[bool, Meta(description="Delete the databases too. This cannot be undone.")] = False
 
 
-class QuotasRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuotasRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replaces all quotas of the user. null means the quota of the settings, 0 no quota."""
 
-    name: Annotated[str, Meta(description="The name of the user.")]
     max_bytes: Annotated[_Quota | None, Meta(description="Size of the library.")] = None
     max_items: Annotated[_Quota | None, Meta(description="Number of items.")] = None
     import_max_bytes: Annotated[_Quota | None, Meta(description="Size of an upload; at most the setting.")] = None
@@ -141,11 +137,10 @@ class UserQuotas(Struct, frozen=True, kw_only=True):
 class AdministrationEndpoints:
     """The handlers. An administrator cannot lower, disable or delete their own account, so that one always remains."""
 
-    def __init__(self, runtime: Runtime, quotas: Quotas) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._registry: Registry = runtime.registry
-        self._audit: Audit = runtime.audit
-        self._quotas = quotas
+        self._registry = runtime.registry
+        self._quotas = runtime.quotas
 
     async def list_users(self, context: RequestContext, _request: NoArguments) -> UserList:
         return UserList(await self._users(await self._registry.list_users()))
@@ -176,7 +171,7 @@ class AdministrationEndpoints:
 
     async def delete_user(self, context: RequestContext, request: DeleteUserRequest) -> User:
         record = await find_other_user(self._registry, context, request.name)
-        deleted = await self._user(record)
+        deleted = await self._user(record)  # before it is deleted, because the response has the size of the library
         await delete_user(self._runtime, record, purge=request.purge)
         self._record(context, "user.delete", record, "purged" if request.purge else "")
         return deleted
@@ -186,26 +181,15 @@ class AdministrationEndpoints:
 
     async def set_quotas(self, context: RequestContext, request: QuotasRequest) -> UserQuotas:
         record = await find_user(self._registry, request.name)
-        overrides = QuotaOverrides(
-            max_bytes=request.max_bytes,
-            max_items=request.max_items,
-            import_max_bytes=request.import_max_bytes,
-            max_passages=request.max_passages,
-        )
+        overrides = QuotaOverrides(**{name: getattr(request, name) for name in QuotaOverrides.__struct_fields__})
         await self._quotas.set(record.id, overrides)
         quotas = await self._user_quotas(record)
         self._record(context, "quota.set", record, describe_limits(await self._quotas.limits(record.id)))
         return quotas
 
     async def _user_quotas(self, record: UserRecord) -> UserQuotas:
-        limits = await self._quotas.limits(record.id)
-        return UserQuotas(
-            max_bytes=limits.max_bytes,
-            max_items=limits.max_items,
-            import_max_bytes=limits.import_max_bytes,
-            max_passages=limits.max_passages,
-            own=await self._quotas.overrides(record.id),
-        )
+        limits, own = await self._quotas.limits(record.id), await self._quotas.overrides(record.id)
+        return UserQuotas(**asdict(limits), own=own)
 
     async def _user(self, record: UserRecord) -> User:
         [user] = await self._users([record])
@@ -228,7 +212,7 @@ class AdministrationEndpoints:
 
     def _record(self, context: RequestContext, action: str, user: UserRecord, detail: str = "") -> None:
         """`client` is the administrator."""
-        self._audit.record(action, user.id, client=context.principal.user_name, target=user.id, detail=detail)
+        self._runtime.audit.record(action, user.id, client=context.principal.user_name, target=user.id, detail=detail)
 
 
 async def find_user(registry: Registry, name: str) -> UserRecord:
@@ -247,11 +231,7 @@ async def find_other_user(registry: Registry, context: RequestContext, name: str
 
 
 def administration_operations(runtime: Runtime) -> list[Operation]:
-    endpoints = AdministrationEndpoints(runtime, runtime.quotas)
-    return [*_user_operations(endpoints), *_quota_operations(endpoints)]
-
-
-def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
+    endpoints = AdministrationEndpoints(runtime)
     return [
         admin_operation(
             "list_users",
@@ -259,8 +239,6 @@ def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             _USERS,
             "List users",
             "All users, with their roles and the sizes of their libraries.",
-            request=NoArguments,
-            response=UserList,
             handler=endpoints.list_users,
         ),
         admin_operation(
@@ -269,20 +247,11 @@ def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             _USERS,
             "Add a user",
             "Adds a user. Create a key for them, or invite them, so that they can sign in.",
-            request=AddUserRequest,
-            response=User,
             handler=endpoints.add_user,
             status=201,
         ),
         admin_operation(
-            "get_user",
-            "GET",
-            _USER,
-            "Get a user",
-            "A user, with the size of the library.",
-            request=UserRequest,
-            response=User,
-            handler=endpoints.get_user,
+            "get_user", "GET", _USER, "Get a user", "A user, with the size of the library.", handler=endpoints.get_user
         ),
         admin_operation(
             "update_user",
@@ -290,8 +259,6 @@ def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             _USER,
             "Change a user",
             "Sets the role of a user, withdraws and restores access, or confirms the name. Not for your own account.",
-            request=UpdateUserRequest,
-            response=User,
             handler=endpoints.update_user,
             caller="recent_browser",
         ),
@@ -301,24 +268,10 @@ def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             _USER,
             "Delete a user",
             "Deletes a user and all of their keys and connections; with purge, also the databases.",
-            request=DeleteUserRequest,
-            response=User,
             handler=endpoints.delete_user,
         ),
-    ]
-
-
-def _quota_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
-    return [
         admin_operation(
-            "get_quotas",
-            "GET",
-            _USER + "/quotas",
-            "Get quotas",
-            "The quotas of a user.",
-            request=UserRequest,
-            response=UserQuotas,
-            handler=endpoints.get_quotas,
+            "get_quotas", "GET", _USER + "/quotas", "Get quotas", "The quotas of a user.", handler=endpoints.get_quotas
         ),
         admin_operation(
             "set_quotas",
@@ -326,8 +279,6 @@ def _quota_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             _USER + "/quotas",
             "Set quotas",
             "Replaces the quotas of a user. They apply from the next call on.",
-            request=QuotasRequest,
-            response=UserQuotas,
             handler=endpoints.set_quotas,
         ),
     ]
@@ -384,6 +335,7 @@ class InvitationEndpoints:
         return self._link(link)
 
     async def list_invitations(self, context: RequestContext, _request: NoArguments) -> InvitationList:
+        # The link itself is not listed: it was shown once, to the administrator who created it.
         names: dict[UserId | None, str] = {user.id: user.name for user in await self._runtime.registry.list_users()}
         pending = await self._links.pending_invitations()
         return InvitationList([_invitation(one, names.get(one.created_by, "")) for one in pending])
@@ -399,6 +351,7 @@ class InvitationEndpoints:
         record: UserRecord = await find_other_user(self._runtime.registry, context, request.name)
         if record.is_disabled:
             raise Conflict(f"user {record.name!r} is disabled; enable the user first")
+        # With the key that created it, so that revoking the key can revoke the link, too.
         link = await self._links.create_reset(record, context.user_id, context.principal.key_id)
         client = context.principal.user_name
         self._runtime.audit.record("user.reset_password", record.id, client=client, target=record.id)
@@ -432,8 +385,6 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             _PATH,
             "Invite a user",
             "Creates a link with which someone creates an account. It is shown only here.",
-            request=InviteRequest,
-            response=AccountLinkResponse,
             handler=endpoints.invite,
             caller="recent_browser",
             status=201,
@@ -444,8 +395,6 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             _PATH,
             "List invitations",
             "The pending invitations, without their links.",
-            request=NoArguments,
-            response=InvitationList,
             handler=endpoints.list_invitations,
         ),
         admin_operation(
@@ -454,8 +403,6 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             _PATH + "/{id}",
             "Revoke an invitation",
             "Makes the link of an invitation invalid.",
-            request=InvitationRequest,
-            response=Invitation,
             handler=endpoints.revoke_invitation,
         ),
         admin_operation(
@@ -464,8 +411,6 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             "/api/v1/users/{name}/password-reset",
             "Reset a password",
             "Creates a link with which the user sets a new password. It is shown only here.",
-            request=UserRequest,
-            response=AccountLinkResponse,
             handler=endpoints.reset_password,
             caller="recent_browser",
             status=201,

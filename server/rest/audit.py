@@ -1,6 +1,7 @@
 """The audit log over REST: a user's own events and reads, and for administrators those of all users."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -21,8 +22,10 @@ from sources.items import short_title
 from sources.kinds import title_of
 from sources.storage.contract import Libraries, Library
 
-# There is no such tool, so a key restricted to some tools cannot see the log.
+# There is no such tool, so a key restricted to some tools can neither see the log nor the account. A key restricted to
+# some sources cannot either, because what it would see is about all of them.
 ACCOUNT_TOOLS = ("account",)
+account_operation = partial(Operation, tools=ACCOUNT_TOOLS, needs_all_sources=True)
 _LIMIT_MAX = 1_000
 # Titles are looked up one by one.
 _TITLES_MAX = 100
@@ -107,7 +110,8 @@ class AuditEndpoints:
             before=request.before,
         )
         events, next_before = await self._page(where, request.limit)
-        users = {user.id: user.name for user in await self._registry.list_users()}
+        users: dict[str, str] = {user.id: user.name for user in await self._registry.list_users()}
+        # The names of other users are for administrators only: to others, a target that is a user stays an id.
         targets = users if context.principal.has_scope(ADMIN) else {}
         names = await self._client_names(None if where.user_id is None else context)
         entries = [
@@ -115,9 +119,9 @@ class AuditEndpoints:
                 id=event.id,
                 time=format_timestamp(event.time),
                 action=event.action,
-                user=users.get(event.user_id, event.user_id),  # type: ignore[call-overload]  # a plain text
+                user=users.get(event.user_id, event.user_id),
                 target=event.target,
-                target_name=targets.get(event.target) or names.get(event.target, ""),  # type: ignore[call-overload]  # as above
+                target_name=targets.get(event.target) or names.get(event.target, ""),
                 client=event.client,
                 client_name=names.get(event.client, ""),
                 address=event.address,
@@ -139,7 +143,10 @@ class AuditEndpoints:
         limit = min(request.limit, _TITLES_MAX) if request.titles else request.limit
         events, next_before = await self._page(where, limit)
         names = await self._client_names(context)
-        titles = await self._titles(context, {event.target for event in events}) if request.titles else {}
+        titles: dict[str, str | None] = {}
+        if request.titles:
+            async with self._libraries.library(context) as library:
+                titles = {uri: await _title(library, uri) for uri in {event.target for event in events}}
         entries = [
             ReadEntry(
                 id=event.id,
@@ -154,6 +161,7 @@ class AuditEndpoints:
         ]
         return ReadPage(entries, next_before)
 
+    # Decided here and not by the scope of the operation, because everyone may see their own events.
     async def _user_id(self, context: RequestContext, name: str | None) -> str | None:
         """Returns whose events are listed; None means all users, which needs the scope admin."""
         is_admin = context.principal.has_scope(ADMIN)
@@ -168,58 +176,41 @@ class AuditEndpoints:
 
     async def _page(self, where: AuditFilter, limit: int) -> tuple[list[AuditEvent], int | None]:
         limit = clamp(limit, 1, _LIMIT_MAX)
-        events = await self._audit.select(where, limit + 1)
+        events = await self._audit.select(where, limit + 1)  # one more tells whether there is a next page
         return events[:limit], events[limit - 1].id if len(events) > limit else None
 
     async def _client_names(self, context: RequestContext | None) -> Mapping[str, str]:
         return await client_names(self._registry, self._grants, None if context is None else context.user_id)
 
-    async def _titles(self, context: RequestContext, uris: Iterable[str]) -> Mapping[str, str]:
-        async with self._libraries.library(context) as library:
-            return {uri: title for uri in uris if (title := await _title(library, uri)) is not None}
-
 
 def audit_operations(runtime: Runtime) -> list[Operation]:
     endpoints = AuditEndpoints(runtime.audit, runtime.registry, runtime.oauth_grants, runtime.libraries)
-    return [_events_operation(endpoints), reads_operation(endpoints)]
-
-
-def _events_operation(endpoints: AuditEndpoints) -> Operation:
-    return Operation(
-        id="list_audit_events",
-        method="GET",
-        path="/api/v1/audit",
-        summary="List audit events",
-        description=(
-            "Who signed in, which client read which item, and changes of users, keys and connections, newest "
-            "first. Users see their own events; with the scope admin, those of all users."
+    return [
+        account_operation(
+            id="list_audit_events",
+            method="GET",
+            path="/api/v1/audit",
+            summary="List audit events",
+            description=(
+                "Who signed in, which client read which item, and changes of users, keys and connections, newest "
+                "first. Users see their own events; with the scope admin, those of all users."
+            ),
+            handler=endpoints.list_events,
+            other_scopes=(ADMIN,),
+            error_statuses=frozenset((404,)),
         ),
-        input=AuditRequest,
-        response=AuditPage,
-        handler=endpoints.list_events,
-        tools=ACCOUNT_TOOLS,
-        other_scopes=(ADMIN,),
-        needs_all_sources=True,
-        error_statuses=frozenset((404,)),
-    )
-
-
-def reads_operation(endpoints: AuditEndpoints) -> Operation:
-    return Operation(
-        id="list_reads",
-        method="GET",
-        path="/api/v1/reads",
-        summary="List reads of your items",
-        description=(
-            "Which client read which of your items, newest first. Whole items, passages, transcripts and messages "
-            "count as read; snippets in a list of hits do not."
+        account_operation(
+            id="list_reads",
+            method="GET",
+            path="/api/v1/reads",
+            summary="List reads of your items",
+            description=(
+                "Which client read which of your items, newest first. Whole items, passages, transcripts and messages "
+                "count as read; snippets in a list of hits do not."
+            ),
+            handler=endpoints.list_reads,
         ),
-        input=ReadsRequest,
-        response=ReadPage,
-        handler=endpoints.list_reads,
-        tools=ACCOUNT_TOOLS,
-        needs_all_sources=True,
-    )
+    ]
 
 
 async def client_names(registry: Registry, grants: OAuthGrants, user_id: UserId | None) -> dict[str, str]:
@@ -243,7 +234,6 @@ def _since(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        parsed = parse_time(text)
+        return parse_time(text).timestamp()
     except (ValueError, OverflowError):
         raise InvalidParams(f"since: expected a time such as 2026-01-31T00:00:00Z, got {text[:40]!r}") from None
-    return parsed.timestamp()

@@ -12,7 +12,7 @@ from auth.context import RequestContext
 from config.errors import NotFound
 from config.times import format_time_seconds
 from server.rest.account import NoArguments
-from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.audit import account_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime
 
@@ -76,6 +76,7 @@ class BrowserSessionEndpoints:
         return BrowserList([_browser(one, context) for one in await self._sessions.list(context.user_id)])
 
     async def end_session(self, context: RequestContext, request: BrowserSessionRequest) -> SignedInBrowser:
+        # Only the sessions of the caller are searched, so that an id of another user is unknown.
         found = [one for one in await self._sessions.list(context.user_id) if one.id == request.id]
         if not found:
             raise NotFound("browser session", request.id[:70])
@@ -84,6 +85,7 @@ class BrowserSessionEndpoints:
         return _browser(found[0], context)
 
     async def end_sessions(self, context: RequestContext, _request: NoArguments) -> BrowserList:
+        # Listed first, because the response says what was ended.
         ended = await self.list_sessions(context, _request)
         await self._sessions.revoke_all(context.user_id)
         self._audit.record("sign_out", context.user_id, client=context.client_id, detail="everywhere")
@@ -104,6 +106,7 @@ class BrowserSessionEndpoints:
 def browser_name(agent: str) -> str:
     """Returns "Firefox on Windows" for a User-Agent header, or the header if it names no browser."""
     names = [name for token, name in _BROWSERS.items() if re.search(rf"{token}[A-Za-z]{{0,20}}/", agent)]
+    # Android also names Linux, so that Linux is tried last.
     systems = [name for token, name in _SYSTEMS.items() if token in agent] or (["Linux"] if "Linux" in agent else [])
     if not names:
         return agent or "Unknown browser"
@@ -134,80 +137,51 @@ def _passkey(passkey: Passkey) -> OwnPasskey:
 
 def browser_session_operations(runtime: Runtime, passkeys: Passkeys) -> list[Operation]:
     endpoints = BrowserSessionEndpoints(runtime, passkeys)
-    return [*_session_operations(endpoints), *_passkey_operations(endpoints)]
-
-
-def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
     return [
-        Operation(
+        account_operation(
             id="list_browser_sessions",
             method="GET",
             path=_SESSIONS,
             summary="List signed-in browsers",
             description="The browsers in which you are signed in, the most recently used first.",
-            input=NoArguments,
-            response=BrowserList,
             handler=endpoints.list_sessions,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="end_browser_session",
             method="DELETE",
             path=_SESSIONS + "/{id}",
             summary="Sign out in one browser",
             description="Signs you out in one of your browsers, at its next request. Needs a recent sign-in.",
-            input=BrowserSessionRequest,
-            response=SignedInBrowser,
             handler=endpoints.end_session,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
-        Operation(
+        account_operation(
             id="end_browser_sessions",
             method="DELETE",
             path=_SESSIONS,
             summary="Sign out everywhere",
             description="Signs you out in all browsers, also in this one. API keys and connections stay valid. "
             "Needs a recent sign-in.",
-            input=NoArguments,
-            response=BrowserList,
             handler=endpoints.end_sessions,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-    ]
-
-
-def _passkey_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
-    return [
-        Operation(
+        account_operation(
             id="list_passkeys",
             method="GET",
             path=_PASSKEYS,
             summary="List your passkeys",
             description="The passkeys with which you can sign in. A passkey is added on the account page.",
-            input=NoArguments,
-            response=PasskeyList,
             handler=endpoints.list_passkeys,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="remove_passkey",
             method="DELETE",
             path=_PASSKEYS + "/{id}",
             summary="Remove a passkey",
             description="Removes one of your passkeys: it cannot be used to sign in any more. Needs a recent sign-in.",
-            input=PasskeyRequest,
-            response=OwnPasskey,
             handler=endpoints.remove_passkey,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND | {409},
         ),
     ]

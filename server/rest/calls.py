@@ -6,15 +6,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from auth.context import RequestContext
-from auth.oauth.grants import OAuthGrants
-from auth.registry import Registry
 from config.numbers import clamp
 from config.times import format_timestamp
-from server.recent_calls import RecentCalls
-from server.rest.audit import ACCOUNT_TOOLS, client_names
+from server.rest.audit import account_operation, client_names
 from server.rest.operation import Operation
 from server.runtime import Runtime
 
+# Kept in memory, and shared by all workers through Redis if there are several.
 _LIMIT_MAX = 1_000
 
 
@@ -40,15 +38,10 @@ class CallList(Struct, frozen=True):
     calls: Sequence[RecordedCall]
 
 
-class CallEndpoints:
-    def __init__(self, recent_calls: RecentCalls, registry: Registry, grants: OAuthGrants) -> None:
-        self._recent_calls = recent_calls
-        self._registry = registry
-        self._grants = grants
-
-    async def list(self, context: RequestContext, request: CallsRequest) -> CallList:
-        calls = await self._recent_calls.list(context.user_id, clamp(request.limit, 1, _LIMIT_MAX))
-        names = await client_names(self._registry, self._grants, context.user_id)
+def calls_operation(runtime: Runtime) -> Operation:
+    async def list_calls(context: RequestContext, request: CallsRequest) -> CallList:
+        calls = await runtime.recent_calls.list(context.user_id, clamp(request.limit, 1, _LIMIT_MAX))
+        names = await client_names(runtime.registry, runtime.oauth_grants, context.user_id)
         return CallList(
             [
                 RecordedCall(
@@ -65,9 +58,7 @@ class CallEndpoints:
             ]
         )
 
-
-def calls_operation(runtime: Runtime) -> Operation:
-    return Operation(
+    return account_operation(
         id="list_calls",
         method="GET",
         path="/api/v1/calls",
@@ -76,9 +67,5 @@ def calls_operation(runtime: Runtime) -> Operation:
             "Which tools, resources and prompts your clients used, newest first, without arguments and results. They "
             "are kept for a day at most, and until the server is restarted."
         ),
-        input=CallsRequest,
-        response=CallList,
-        handler=CallEndpoints(runtime.recent_calls, runtime.registry, runtime.oauth_grants).list,
-        tools=ACCOUNT_TOOLS,
-        needs_all_sources=True,
+        handler=list_calls,
     )

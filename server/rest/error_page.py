@@ -25,6 +25,7 @@ _PAGE_TITLES = {
 
 def html_error(settings: Settings, error: FlorilegiumError) -> Response:
     """Returns an error page. Browsers can ask for a password but not for a token, so 401 also offers Basic."""
+    # Messages are written for a program, as a part of a sentence. The template escapes them.
     message = error.message[:1].upper() + error.message[1:] + "."
     if isinstance(error, Unauthenticated):
         title, sentences = "Sign in to read this", [message, *_SIGN_IN_HELP]

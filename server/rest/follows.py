@@ -18,8 +18,8 @@ _ONE = _PATH + "/{id}"
 # There is no such tool, so a key restricted to some tools cannot follow anything. One restricted to a profile with all
 # tools can, like a connected application, within `follow_roots`.
 _operation = partial(Operation, tools=("follow",), scope=WRITE, needs_all_sources=True)
+# At most once a second, and at least once in 30 days.
 _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
-_FollowId = Annotated[str, Meta(description="The id of the followed source.")]
 
 
 class FollowRequest(Struct, frozen=True, kw_only=True):
@@ -39,16 +39,14 @@ class ListFollowsRequest(Struct, frozen=True, kw_only=True):
 
 
 class FollowIdRequest(Struct, frozen=True, kw_only=True):
-    id: _FollowId
+    id: Annotated[str, Meta(description="The id of the followed source.")]
 
 
-class UpdateFollowRequest(Struct, frozen=True, kw_only=True):
-    id: _FollowId
+class UpdateFollowRequest(FollowIdRequest, frozen=True, kw_only=True):
     paused: Annotated[bool, Meta(description="Whether following pauses.")]
 
 
-class ResolveConflictRequest(Struct, frozen=True, kw_only=True):
-    id: _FollowId
+class ResolveConflictRequest(FollowIdRequest, frozen=True, kw_only=True):
     file: Annotated[str, Meta(description="The file, as it is named in `problems`.")]
     keep: Annotated[
         Literal["library", "file"],
@@ -108,8 +106,6 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
                 "and a credential that is neither restricted nor that of a connected application, or must be in a "
                 "folder that the setting `follow_roots` names."
             ),
-            input=FollowRequest,
-            response=FollowedSource,
             handler=endpoints.add,
             status=201,
             error_statuses=frozenset((409,)),
@@ -120,24 +116,14 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
             path=_PATH,
             summary="List followed sources",
             description="The sources that the user follows, oldest first, and whether they are current.",
-            input=ListFollowsRequest,
-            response=FollowedSources,
             handler=endpoints.list,
         ),
-        *_one_source_operations(endpoints),
-    ]
-
-
-def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
-    return [
         _operation(
             id="get_follow",
             method="GET",
             path=_ONE,
             summary="Get a followed source",
             description="The state of a followed source, its conflicts and the files that could not be read.",
-            input=FollowIdRequest,
-            response=FollowedSource,
             handler=endpoints.get,
             error_statuses=frozenset((404,)),
         ),
@@ -147,8 +133,6 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             path=_ONE,
             summary="Pause or resume a followed source",
             description="A paused source is not read until it is resumed.",
-            input=UpdateFollowRequest,
-            response=FollowedSource,
             handler=endpoints.update,
             error_statuses=frozenset((404,)),
         ),
@@ -158,8 +142,6 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             path=_ONE + "/run",
             summary="Read a followed source now",
             description="Looks for changes now instead of at the next scan. The response does not wait for the result.",
-            input=FollowIdRequest,
-            response=FollowedSource,
             handler=endpoints.run,
             status=202,
             error_statuses=frozenset((404,)),
@@ -170,8 +152,6 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             path=_ONE + "/resolve",
             summary="Settle the conflicts of a file",
             description="Decides between the edits made in the library and the current content of the file.",
-            input=ResolveConflictRequest,
-            response=FollowedSource,
             handler=endpoints.resolve,
             error_statuses=frozenset((404, 409)),
         ),
@@ -181,8 +161,6 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             path=_ONE,
             summary="Stop following a source",
             description="The items of the source stay in the library.",
-            input=FollowIdRequest,
-            response=FollowedSource,
             handler=endpoints.remove,
             error_statuses=frozenset((404,)),
         ),
@@ -196,7 +174,6 @@ _DEPLOYMENTS_PATH = "/api/v1/follow-deployments"
 _ONE_DEPLOYMENT = _DEPLOYMENTS_PATH + "/{id}"
 # There is no such tool. A key restricted to a profile with all tools passes this check, and may read but not change.
 _deployment_operation = partial(Operation, tools=("follow",), scope=ADMIN, needs_all_sources=True)
-_DeploymentId = Annotated[str, Meta(description="The id of the followed deployment.")]
 
 
 class FollowDeploymentRequest(Struct, frozen=True, kw_only=True):
@@ -217,18 +194,16 @@ class ListDeploymentsRequest(Struct, frozen=True, kw_only=True):
     """Has no parameters."""
 
 
-class DeploymentRequest(Struct, frozen=True, kw_only=True):
-    id: _DeploymentId
+class DeploymentIdRequest(Struct, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(description="The id of the followed deployment.")]
+
+
+class DeploymentRequest(DeploymentIdRequest, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000, description="Users per page.")] = 100
     offset: Annotated[int, Meta(ge=0, description="Users to skip.")] = 0
 
 
-class DeploymentIdRequest(Struct, frozen=True, kw_only=True):
-    id: _DeploymentId
-
-
-class UpdateDeploymentRequest(Struct, frozen=True, kw_only=True):
-    id: _DeploymentId
+class UpdateDeploymentRequest(DeploymentIdRequest, frozen=True, kw_only=True):
     paused: Annotated[bool, Meta(description="Whether following pauses, for all of its users.")]
 
 
@@ -253,6 +228,7 @@ class DeploymentEndpoints:
             created_with=context.principal.key_id,
         )
 
+    # Deployments belong to no user, so that the context is needed only to know who adds one.
     async def list(self, _context: RequestContext, _request: ListDeploymentsRequest) -> FollowedDeployments:
         return FollowedDeployments(await self._operations.list())
 
@@ -269,10 +245,6 @@ class DeploymentEndpoints:
 def deployment_operations(runtime: Runtime) -> list[Operation]:
     operations = DeploymentOperations(runtime.settings, runtime.libraries, runtime.registry, runtime.following)
     endpoints = DeploymentEndpoints(operations)
-    return [*_operations_on_all(endpoints), *_operations_on_one(endpoints)]
-
-
-def _operations_on_all(endpoints: DeploymentEndpoints) -> list[Operation]:
     return [
         _deployment_operation(
             id="add_follow_deployment",
@@ -283,8 +255,6 @@ def _operations_on_all(endpoints: DeploymentEndpoints) -> list[Operation]:
                 "Keeps the libraries of users current with the databases of a tldw server's users. New users of tldw "
                 "are noticed while the server runs."
             ),
-            input=FollowDeploymentRequest,
-            response=FollowedDeployment,
             handler=endpoints.add,
             caller="unrestricted",
             status=201,
@@ -296,23 +266,14 @@ def _operations_on_all(endpoints: DeploymentEndpoints) -> list[Operation]:
             path=_DEPLOYMENTS_PATH,
             summary="List followed deployments",
             description="The followed deployments of tldw, oldest first, with the numbers of their users.",
-            input=ListDeploymentsRequest,
-            response=FollowedDeployments,
             handler=endpoints.list,
         ),
-    ]
-
-
-def _operations_on_one(endpoints: DeploymentEndpoints) -> list[Operation]:
-    return [
         _deployment_operation(
             id="get_follow_deployment",
             method="GET",
             path=_ONE_DEPLOYMENT,
             summary="Get a followed deployment",
             description="A followed deployment with its users: whom they are here, and whether they are current.",
-            input=DeploymentRequest,
-            response=FollowedDeployment,
             handler=endpoints.get,
             error_statuses=frozenset((404,)),
         ),
@@ -322,8 +283,6 @@ def _operations_on_one(endpoints: DeploymentEndpoints) -> list[Operation]:
             path=_ONE_DEPLOYMENT,
             summary="Pause or resume a followed deployment",
             description="A paused deployment is not read until it is resumed.",
-            input=UpdateDeploymentRequest,
-            response=FollowedDeployment,
             handler=endpoints.update,
             caller="unrestricted",
             error_statuses=frozenset((404,)),
@@ -334,8 +293,6 @@ def _operations_on_one(endpoints: DeploymentEndpoints) -> list[Operation]:
             path=_ONE_DEPLOYMENT,
             summary="Stop following a deployment",
             description="The items stay in the libraries.",
-            input=DeploymentIdRequest,
-            response=FollowedDeployment,
             handler=endpoints.remove,
             caller="unrestricted",
             error_statuses=frozenset((404,)),

@@ -15,10 +15,12 @@ from config.errors import InvalidParams
 MULTIPART = "multipart/form-data"
 URLENCODED = "application/x-www-form-urlencoded"
 JSON = "application/json"
+# RFC 2046 section 5.1.1: a boundary has 1 to 70 characters.
 _BOUNDARY = re.compile(r"""(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
 _PARAMETER = re.compile(rb""";\s*(name|filename)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""", re.IGNORECASE)
 # Browsers write a quote as %22 and line ends as %0D and %0A (WHATWG HTML, multipart/form-data); curl uses a backslash.
 _ESCAPED = re.compile(r'\\(["\\])|%(22|0D|0A)')
+# These do not change the bytes. RFC 7578 section 4.7 deprecates all others.
 _PLAIN_ENCODINGS = (b"", b"7bit", b"8bit", b"binary")
 
 
@@ -63,7 +65,11 @@ def read_form(form: FormSpec, content_type: str, body: bytes) -> dict[str, Any]:
     is_multipart = media_type_of(content_type) == MULTIPART
     for name, value in _parts(form, content_type, body) if is_multipart else _pairs(form, body):
         if name in form.files:
-            values[name] += _files(name, value)
+            if not isinstance(value, FormFile) and value:
+                raise InvalidParams(f"{name[:60]}: expected a file, got text")
+            # Browsers send an empty part if no file was chosen.
+            if isinstance(value, FormFile) and (value.filename or value.content):
+                values[name].append(value)
         elif name in values:
             raise InvalidParams(f"{name[:60]}: expected one value, got several")
         elif isinstance(value, FormFile):
@@ -71,15 +77,6 @@ def read_form(form: FormSpec, content_type: str, body: bytes) -> dict[str, Any]:
         else:
             values[name] = value
     return values
-
-
-def _files(name: str, value: "FormFile | str") -> list[FormFile]:
-    """Browsers send an empty part if no file was chosen."""
-    if isinstance(value, FormFile):
-        return [value] if value.filename or value.content else []
-    if value:
-        raise InvalidParams(f"{name[:60]}: expected a file, got text")
-    return []
 
 
 def _pairs(form: FormSpec, body: bytes) -> Iterator[tuple[str, str]]:
@@ -99,52 +96,41 @@ def part_delimiter(content_type: str) -> bytes:
 
 def _parts(form: FormSpec, content_type: str, body: bytes) -> Iterator[tuple[str, FormFile | str]]:
     delimiter = part_delimiter(content_type)
+    # RFC 2046 section 5.1.1: the first delimiter may be at the start of the body, and the last ends with two hyphens.
     _, *parts = (b"\r\n" + body).split(delimiter, form.parts_max + 2)
     if not parts or not parts[-1].startswith(b"--"):
         raise InvalidParams(
             f"form data: expected at most {form.parts_max} complete parts, got more or a truncated body"
         )
     for part in parts[:-1]:
-        yield _part(part)
-
-
-def _part(part: bytes) -> tuple[str, FormFile | str]:
-    head, separator, content = part.partition(b"\r\n\r\n")
-    part_head = read_part_head(head if separator else b"")
-    if part_head.filename is None:
-        return part_head.name, _decode(part_head.name, content)
-    file = FormFile(filename=part_head.filename, media_type=part_head.media_type, content=content)
-    return part_head.name, file
+        head, separator, content = part.partition(b"\r\n\r\n")
+        about = read_part_head(head if separator else b"")
+        if about.filename is None:
+            yield about.name, _decode(about.name, content)
+        else:
+            yield about.name, FormFile(filename=about.filename, media_type=about.media_type, content=content)
 
 
 def read_part_head(head: bytes) -> PartHead:
     """Reads the headers of a part: what is between the delimiter and the empty line."""
     if head.lstrip(b" \t")[:2] != b"\r\n":
         raise InvalidParams("form data: expected Content-Disposition and an empty line at the start of each part")
-    headers = dict(_headers(head))
+    lines = (line.partition(b":") for line in head.split(b"\r\n"))
+    headers = {name.strip().lower(): value.strip(b" \t") for name, _, value in lines}
     if headers.get(b"content-transfer-encoding", b"").lower() not in _PLAIN_ENCODINGS:
         raise InvalidParams("form data: expected parts without a transfer encoding (RFC 7578 section 4.7)")
     disposition = headers.get(b"content-disposition", b"")
-    parameters = {
-        match[1].lower(): _unescape(match[2] or match[3] or b"") for match in _PARAMETER.finditer(disposition)
-    }
+    parameters = {}
+    for match in _PARAMETER.finditer(disposition):
+        text = _decode("form data", match[2] or match[3] or b"")
+        parameters[match[1].lower()] = _ESCAPED.sub(lambda escaped: escaped[1] or chr(int(escaped[2], 16)), text)
     name = parameters.get(b"name")
     if name is None or not disposition.lower().startswith(b"form-data"):
         raise InvalidParams("form data: expected a name in the Content-Disposition of each part")
+    # RFC 7578 section 4.2: the path in a file name must not be used.
     filename = re.split(r"[/\\]", parameters[b"filename"])[-1] if b"filename" in parameters else None
     media_type = headers.get(b"content-type", b"").decode("latin-1")
     return PartHead(name, filename, media_type_of(media_type))
-
-
-def _headers(head: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        yield name.strip().lower(), value.strip(b" \t")
-
-
-def _unescape(value: bytes) -> str:
-    text = _decode("form data", value)
-    return _ESCAPED.sub(lambda match: match[1] or chr(int(match[2], 16)), text)
 
 
 def _decode(name: str, value: bytes) -> str:

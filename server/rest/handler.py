@@ -19,10 +19,11 @@ from server.middleware import PRIVATE_HEADERS, json_error
 from server.protocol.call import Deadline
 from server.rest.errors import MethodNotAllowed
 from server.rest.inputs import read_input, receive_upload
-from server.rest.operation import Operation, ResponseWithHeaders, Upload, UploadRequest
+from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 
+# RFC 9110 section 15.4.5: a 304 has the headers of the 200, but not those of its body.
 _BODY_HEADERS = frozenset(("content-length", "content-type"))
 
 
@@ -44,15 +45,21 @@ class RestHandler:
             operation = self._operations["GET" if request.method == "HEAD" else request.method]
             incoming = IncomingRequest.from_scope(request.scope)
             headers = incoming.headers
+            # The credential is checked before anything of the body is read: strangers cannot occupy memory.
             admitted = await self._admit(request, incoming, operation)
             context = rest_context(self._runtime, admitted)
             args = await read_input(operation, request, headers, self._runtime.settings.body_max_bytes)
             if operation.upload is None:
                 output = await run_operation(self._runtime, operation, context, args)
             else:
+                upload = operation.upload
+                # Imports have a quota of their own for each user.
+                if upload.max_bytes == self._runtime.settings.import_max_bytes:
+                    limits = await self._runtime.quotas.limits(context.user_id)
+                    upload = replace(upload, max_bytes=limits.import_max_bytes)
                 # An upload counts as a stream: it occupies a connection and disk space for a long time.
                 with self._runtime.open_streams.enter(context.principal):
-                    async with receive_upload(await self._upload(operation.upload, context), request, headers) as file:
+                    async with receive_upload(upload, request, headers) as file:
                         output = await run_operation(self._runtime, operation, context, UploadRequest(args, file))
             response = build_response(operation, output, headers)
         except FlorilegiumError as error:
@@ -65,16 +72,10 @@ class RestHandler:
         if authorization is None and self._runtime.settings.is_auth_configured:
             session = await self._browser.session_of(request)
             if session is not None:
+                # Cookies are sent by any page: changes need the token of the session and an own origin.
                 self._browser.check_api_request(request, session)
                 return await admission.admit_browser(incoming, browser_principal(session), operation)
         return await admission.admit_operation(incoming, authorization, operation)
-
-    async def _upload(self, upload: Upload, context: RequestContext) -> Upload:
-        """Returns an import with the limit of the user."""
-        if upload.max_bytes != self._runtime.settings.import_max_bytes:
-            return upload
-        limits = await self._runtime.quotas.limits(context.user_id)
-        return replace(upload, max_bytes=limits.import_max_bytes)
 
 
 def check_method(method: str, methods: Sequence[str]) -> None:
@@ -93,6 +94,7 @@ def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:
     """Runs the handler, if it is for this caller, within the limits of its user and tool, and its deadline."""
     operation.require_caller(context.principal)
+    # REST and MCP share the limits: an operation counts as a call of the tool that does the same.
     await runtime.call_limits.take((context.user_id, operation.tools[0]))
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:
@@ -117,6 +119,7 @@ def build_response(operation: Operation, output: Any, headers: Headers) -> Respo
 def with_etag(response: Response, headers: Headers) -> Response:
     """Adds an ETag, or returns 304 if the client has the response already (RFC 9110 section 13.1.2)."""
     etag = f'"{hashlib.blake2b(bytes(response.body), digest_size=16).hexdigest()}"'
+    # If-None-Match compares weakly: proxies that compress a response make its tag a weak one.
     client_tags = [tag.strip().removeprefix("W/") for tag in (headers.get(b"if-none-match") or "").split(",")]
     if etag in client_tags or client_tags == ["*"]:
         remaining = {name: value for name, value in response.headers.items() if name not in _BODY_HEADERS}

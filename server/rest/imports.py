@@ -1,6 +1,7 @@
 """Imports over REST: a file is uploaded and imported by a job that can be inspected, followed and cancelled."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -18,9 +19,10 @@ from server.transports.open_streams import OpenStreams
 _PATH = "/api/v1/import"
 _FILE = "application/octet-stream"
 _EVENTS = "text/event-stream"
+# How often a job is looked at for a stream of events.
 _EVENT_INTERVAL_S = 0.5
 # There is no such tool, so a key restricted to some tools cannot import.
-_TOOLS = ("import",)
+_operation = partial(Operation, tools=("import",), scope=WRITE, needs_all_sources=True)
 _NOT_FOUND = frozenset((404,))
 
 
@@ -76,6 +78,7 @@ class ImportEndpoints:
         return await self._jobs.get(context, request.id)
 
     async def follow(self, context: RequestContext, request: ImportJobRequest) -> Response:
+        # Raises NotFound as a response. Once a stream has begun, its status cannot change.
         await self._jobs.get(context, request.id)
         return await stream(self._open_streams, context, self._events(context, request.id), _EVENTS)
 
@@ -92,14 +95,40 @@ def import_operations(runtime: Runtime) -> list[Operation]:
     endpoints = ImportEndpoints(runtime.imports, runtime.open_streams)
     return [
         start_import_operation(endpoints, runtime.settings),
-        _formats_operation(endpoints),
+        _operation(
+            id="list_import_formats",
+            method="GET",
+            path=_PATH + "/formats",
+            summary="List the formats of imports",
+            description="The formats that can be imported: their names, titles for people, and the suffixes of files.",
+            handler=endpoints.list_formats,
+        ),
         list_imports_operation(endpoints),
-        *_job_operations(endpoints),
+        _operation(
+            id="get_import",
+            method="GET",
+            path=_PATH + "/{id}",
+            summary="Get an import",
+            description="The progress of an import and, once it has ended, the result for every kind of item.",
+            handler=endpoints.get,
+            error_statuses=_NOT_FOUND,
+        ),
+        _operation(
+            id="follow_import",
+            method="GET",
+            path=_PATH + "/{id}/events",
+            summary="Follow an import",
+            description="The job as server-sent events: `progress` after every change, and `end` when it has ended.",
+            response=_EVENTS,
+            handler=endpoints.follow,
+            error_statuses=_NOT_FOUND,
+        ),
+        cancel_import_operation(endpoints),
     ]
 
 
 def start_import_operation(endpoints: ImportEndpoints, settings: Settings) -> Operation:
-    return Operation(
+    return _operation(
         id="import_file",
         method="POST",
         path=_PATH,
@@ -110,95 +139,31 @@ def start_import_operation(endpoints: ImportEndpoints, settings: Settings) -> Op
             "only what has changed in it."
         ),
         input=StartImportRequest,
-        response=ImportJob,
         handler=endpoints.start,
-        tools=_TOOLS,
-        scope=WRITE,
-        needs_all_sources=True,
         status=202,
         upload=Upload(_FILE, settings.import_max_bytes),
         deadline_ms=round(IMPORT_DEADLINE_S * 1000),
     )
 
 
-def _formats_operation(endpoints: ImportEndpoints) -> Operation:
-    return Operation(
-        id="list_import_formats",
-        method="GET",
-        path=_PATH + "/formats",
-        summary="List the formats of imports",
-        description="The formats that can be imported: their names, titles for people, and the suffixes of files.",
-        input=ListImportsRequest,
-        response=ImportFormatList,
-        handler=endpoints.list_formats,
-        tools=_TOOLS,
-        scope=WRITE,
-        needs_all_sources=True,
-    )
-
-
 def list_imports_operation(endpoints: ImportEndpoints) -> Operation:
-    return Operation(
+    return _operation(
         id="list_imports",
         method="GET",
         path=_PATH,
         summary="List imports",
         description="The user's imports, newest first. Dry runs are forgotten when the server is restarted.",
-        input=ListImportsRequest,
-        response=ImportList,
         handler=endpoints.list,
-        tools=_TOOLS,
-        scope=WRITE,
-        needs_all_sources=True,
     )
 
 
 def cancel_import_operation(endpoints: ImportEndpoints) -> Operation:
-    return Operation(
+    return _operation(
         id="cancel_import",
         method="DELETE",
         path=_PATH + "/{id}",
         summary="Cancel an import",
         description="Stops an import. Items already written are kept; importing the file again adds the rest.",
-        input=ImportJobRequest,
-        response=ImportJob,
         handler=endpoints.cancel,
-        tools=_TOOLS,
-        scope=WRITE,
-        needs_all_sources=True,
         error_statuses=_NOT_FOUND,
     )
-
-
-def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
-    return [
-        Operation(
-            id="get_import",
-            method="GET",
-            path=_PATH + "/{id}",
-            summary="Get an import",
-            description="The progress of an import and, once it has ended, the result for every kind of item.",
-            input=ImportJobRequest,
-            response=ImportJob,
-            handler=endpoints.get,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
-            error_statuses=_NOT_FOUND,
-        ),
-        Operation(
-            id="follow_import",
-            method="GET",
-            path=_PATH + "/{id}/events",
-            summary="Follow an import",
-            description="The job as server-sent events: `progress` after every change, and `end` when it has ended.",
-            input=ImportJobRequest,
-            response=_EVENTS,
-            handler=endpoints.follow,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
-            error_statuses=_NOT_FOUND,
-        ),
-        cancel_import_operation(endpoints),
-    ]

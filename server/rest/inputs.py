@@ -71,6 +71,7 @@ async def receive_upload(upload: Upload, request: Request, headers: Headers) -> 
     connection = connection_of(request.scope)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
         async for part in _parts(request, headers.get(b"content-length"), upload.max_bytes):
+            # Writing can block for as long as the disk is busy.
             try:
                 await asyncio.to_thread(file.write, part)
             except OSError as error:
@@ -118,6 +119,7 @@ async def _parts(request: Request, content_length: str | None, limit_bytes: int)
     """Yields the body in parts. Raises TooLarge as soon as the limit is known to be exceeded."""
     if content_length is not None and content_length.isdigit() and int(content_length) > limit_bytes:
         raise TooLarge("the body", limit_bytes)
+    # A chunked body has no Content-Length, and a client can send more than it announced.
     size = 0
     try:
         async for part in request.stream():

@@ -16,7 +16,6 @@ from server.protocol.schema import input_schema
 from server.rest.operation import Operation
 from server.runtime import Knowledge
 from sources.items import GetResponse, Loc, RetrievalOptions, SearchResponse, uri_of
-from sources.source import Source
 
 _RETRIEVAL_FIELDS = tuple(field.name for field in fields(RetrievalOptions))
 _LOC_FIELDS = tuple(field.name for field in fields(Loc))
@@ -94,6 +93,7 @@ class KnowledgeOperations:
         self._knowledge = knowledge
 
     async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
+        # Hits omit what another field says, unless the session of the caller asks for all fields.
         response, defaults = await self._knowledge.aggregator.search_with_defaults(context, request)
         return response if defaults.hit_fields == "all" else without_repetition(response)
 
@@ -107,16 +107,22 @@ class KnowledgeOperations:
         return await self._knowledge.similar.find(context, request)
 
     def search_operation(self) -> Operation:
-        # Adds the names of the sources and the filters of each to the schema.
+        # Adds the names of the sources and the filters of each to the schema: they are known only at run time, because
+        # sources can be switched off and installed.
         schema = input_schema(KnowledgeSearch)
         properties = schema["properties"]
         properties["sources"]["items"] = {"type": "string", "enum": [source.name for source in self._knowledge.sources]}
-        properties["filters"] |= {
-            "properties": {
-                source.name: _filter_schema(source) for source in self._knowledge.sources if filter_names(source)
-            },
-            "additionalProperties": False,
-        }
+        by_source = {}
+        for source in self._knowledge.sources:
+            if names := filter_names(source):
+                declared = input_schema(source.search_input)["properties"]
+                by_source[source.name] = {
+                    "type": "object",
+                    "description": f"Filters for {source.name}.",
+                    "properties": {name: declared[name] for name in names},
+                    "additionalProperties": False,
+                }
+        properties["filters"] |= {"properties": by_source, "additionalProperties": False}
         return Operation(
             id="search_knowledge",
             method="POST",
@@ -128,8 +134,6 @@ class KnowledgeOperations:
                 "item; read it with read_item. Pass the session of a response to later searches to omit items that "
                 "were already returned."
             ),
-            input=KnowledgeSearch,
-            response=KnowledgeResponse,
             handler=self.search,
             tools=("knowledge_search",),
             error_statuses=_NOT_FOUND,
@@ -146,8 +150,6 @@ class KnowledgeOperations:
                 "Find items of all sources that are similar in meaning to an item, nearest first, as items_similar "
                 "does. Needs an embedding model."
             ),
-            input=ItemsSimilar,
-            response=SearchResponse,
             handler=self.find_similar,
             tools=("items_similar",),
             error_statuses=_NOT_FOUND,
@@ -165,8 +167,6 @@ class KnowledgeOperations:
                 "Read an item of any source by the source and id of a hit: a snippet, the passage at a position or "
                 "query with its neighbours, or the whole item, within a token budget."
             ),
-            input=ItemRequest,
-            response=GetResponse,
             handler=self.read_item,
             tools=_READ_TOOLS,
             error_statuses=_NOT_FOUND,
@@ -180,19 +180,7 @@ class KnowledgeOperations:
             path="/api/v1/items",
             summary="Read an item by its URI",
             description="Read an item like read_item, by the uri of a hit, such as notes://6f1c.",
-            input=UriRequest,
-            response=GetResponse,
             handler=self.read_uri,
             tools=_READ_TOOLS,
             error_statuses=_NOT_FOUND,
         )
-
-
-def _filter_schema(source: Source) -> Mapping[str, Any]:
-    properties = input_schema(source.search_input)["properties"]
-    return {
-        "type": "object",
-        "description": f"Filters for {source.name}.",
-        "properties": {name: properties[name] for name in filter_names(source)},
-        "additionalProperties": False,
-    }

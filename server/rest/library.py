@@ -94,11 +94,13 @@ class LibraryEndpoints:
     async def overview(self, context: RequestContext, _request: LibraryRequest) -> LibraryOverview:
         sources = self._sources(context)
         async with self._libraries.library(context) as library:
+            # The size would tell about the sources that the credential must not see.
             usage = await library.usage() if context.principal.sources is None else _NO_USAGE
             types = await library.media.types() if "media" in sources else {}
             namespaces = await library.chats.namespaces() if "chats" in sources else ()
             pages = await _pages(library, sources, ItemFilter(), _RECENT_MAX)
             tags = await asyncio.gather(*(library.collection(name).tags(_TAGS_MAX) for name in sources))
+            # From the totals of the full-text index, so that it costs the same for any library.
             words = await asyncio.gather(*(library.collection(name).words() for name in sources))
         return LibraryOverview(
             items=sum(total for _, total in pages.values()),
@@ -135,6 +137,7 @@ class LibraryEndpoints:
                 pages = await _pages(library, self._sources(context), where, offset + limit)
                 items = _newest(pages, offset + limit)[offset:]
                 total = sum(count for _, count in pages.values())
+        # An empty page is the last one, whatever the total says.
         has_more = bool(items) and offset + limit < total
         return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
 
@@ -155,6 +158,7 @@ async def _pages(
 
 def _newest(pages: Mapping[str, tuple[list[LibraryItem], int]], limit: int) -> list[LibraryItem]:
     items = [item for listed, _ in pages.values() for item in listed]
+    # The URI decides between items of the same moment, so that pages neither repeat nor skip one.
     return nlargest(limit, items, key=lambda item: (item.last_modified, item.uri))
 
 
@@ -170,6 +174,9 @@ def _most_frequent(counts: Sequence[Sequence[TagCount]]) -> tuple[TagCount, ...]
 
 
 def _listed(source: str, item: Any) -> LibraryItem:
+    chars = item.length_chars if isinstance(item, MediaItem) else None
+    if not isinstance(item, MediaItem | Conversation):
+        chars = text_chars(ITEM_KINDS[source], item)
     return LibraryItem(
         uri=uri_of(source, item.id),
         source=source,
@@ -181,14 +188,8 @@ def _listed(source: str, item: Any) -> LibraryItem:
         media_type=item.media_type if isinstance(item, MediaItem) else None,
         namespace=item.namespace if isinstance(item, Conversation) else None,
         messages=item.message_count if isinstance(item, Conversation) else None,
-        chars=_length(source, item),
+        chars=chars,
     )
-
-
-def _length(source: str, item: Any) -> int | None:
-    if isinstance(item, MediaItem):
-        return item.length_chars
-    return None if isinstance(item, Conversation) else text_chars(ITEM_KINDS[source], item)
 
 
 def library_operations(runtime: Runtime) -> list[Operation]:
@@ -206,8 +207,6 @@ def overview_operation(endpoints: LibraryEndpoints) -> Operation:
             "How many items and words each source has, the most frequent tags, the media types and namespaces with "
             "their numbers of items, the size of the library and its quotas, and the items that were changed last."
         ),
-        input=LibraryRequest,
-        response=LibraryOverview,
         handler=endpoints.overview,
         tools=("knowledge_search",),
     )
@@ -223,8 +222,6 @@ def items_operation(endpoints: LibraryEndpoints) -> Operation:
             "List the items of one source or of all, most recently changed first, also by tag, media type, namespace "
             "and date. To find words, use search_knowledge."
         ),
-        input=LibraryItemsRequest,
-        response=LibraryItems,
         handler=endpoints.items,
         tools=("knowledge_search",),
     )

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 from markupsafe import Markup
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -47,6 +46,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "Account": ("/api/v1/",),
     _ADMINISTRATION: (),
 }
+# Any operation can return these: invalid input, the credential, the rate limit, our mistakes, and overload.
 _COMMON_ERROR_STATUSES = frozenset((400, 401, 403, 429, 500, 503))
 _BODY_ERROR_STATUSES = frozenset((413, 415))
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Send it back as If-None-Match."}}
@@ -56,10 +56,13 @@ _ERROR_HEADERS = {401: _CHALLENGE, 403: _CHALLENGE, 429: _RETRY_AFTER, 503: _RET
 
 
 def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dict[str, Any]:
-    types = list({type_: None for operation in operations for type_ in _body_types(operation)})
+    # The Structs of response bodies become components, each once.
+    bodies = (body for one in operations for body in (one.response, one.error_format.body))
+    types = list(dict.fromkeys(body for body in bodies if not isinstance(body, str | tuple)))
     references, components = msgspec.json.schema_components(types, ref_template=_REF)
     schemas = dict(zip(types, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
+    # Schemas of inputs are split: what is in the address is a parameter each, the rest is one schema for the body.
     for operation in operations:
         schema, locations = operation.input_schema(), operation.locations()
         described: dict[str, Any] = {
@@ -75,7 +78,13 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
             "responses": _responses(operation, schemas),
         }
         if operation.has_body:
-            body = _select_properties(schema, [name for name, location in locations.items() if location == "body"])
+            in_body = [name for name, location in locations.items() if location == "body"]
+            body = {
+                "type": "object",
+                "properties": {name: one for name, one in schema["properties"].items() if name in in_body},
+                "required": [name for name in schema.get("required", ()) if name in in_body],
+                "additionalProperties": schema.get("additionalProperties", True),
+            }
             media_types = (JSON,) if operation.form is None else operation.form.media_types
             content = {media_type: {"schema": body} for media_type in media_types}
             described["requestBody"] = {"required": True, "content": content}
@@ -88,7 +97,8 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
         "openapi": OPENAPI_VERSION,
         "info": {"title": "Florilegium", "version": VERSION, "description": _DESCRIPTION},
         "servers": [{"url": settings.public_url or "/"}],
-        "security": _security(settings),
+        # In single-user mode a credential is optional.
+        "security": [{"bearer": []}] if settings.is_auth_configured else [{}, {"bearer": []}],
         "tags": [{"name": name} for name in (*_GROUPS, _OTHERS) if name in groups],
         "paths": paths,
         "components": {
@@ -102,21 +112,11 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
 
 def _group(operation: Operation) -> str:
     """Returns the name under which the reference lists the operation."""
+    # The first group whose path matches: "Account" has the prefix of all operations of ours and comes last.
     if operation.scope == ADMIN:
         return _ADMINISTRATION
     paths = ((group, path) for group, paths in _GROUPS.items() for path in paths)
     return next((group for group, path in paths if operation.path.startswith(path)), _OTHERS)
-
-
-def _security(settings: Settings) -> list[dict[str, list[str]]]:
-    """In single-user mode a credential is optional."""
-    return [{"bearer": []}] if settings.is_auth_configured else [{}, {"bearer": []}]
-
-
-def _body_types(operation: Operation) -> list[type[Any]]:
-    """Returns the Structs of the response bodies of an operation."""
-    response = [] if isinstance(operation.response, str | tuple) else [operation.response]
-    return [*response, operation.error_format.body]
 
 
 def _parameter(operation: Operation, name: str, location: Location, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,38 +128,20 @@ def _parameter(operation: Operation, name: str, location: Location, schema: Mapp
     return {**parameter, "schema": declared}
 
 
-def _select_properties(schema: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Returns the schema of those properties only."""
-    properties = {name: declared for name, declared in schema["properties"].items() if name in names}
-    required = [name for name in schema.get("required", ()) if name in names]
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": schema.get("additionalProperties", True),
-    }
-
-
 def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     has_body = operation.has_body or operation.upload is not None
     statuses = _COMMON_ERROR_STATUSES | operation.error_statuses | {operation.input_error.status}
     statuses |= _BODY_ERROR_STATUSES if has_body else frozenset()
-    error_content = _json(schemas[operation.error_format.body])
-    errors = {
-        str(status): _response(status, error_content, _ERROR_HEADERS.get(status, {})) for status in sorted(statuses)
-    }
+    error = {JSON: {"schema": schemas[operation.error_format.body]}}
+    errors = {str(status): _response(status, error, _ERROR_HEADERS.get(status, {})) for status in sorted(statuses)}
     if isinstance(operation.response, str | tuple):
         media_types = (operation.response,) if isinstance(operation.response, str) else operation.response
         content = {kind: {"schema": {"type": "object"}} if kind == JSON else {} for kind in media_types}
         return {str(operation.status): _response(operation.status, content, {}), **errors}
     etag = _ETAG if operation.method == "GET" else {}
-    success = _response(operation.status, _json(schemas[operation.response]), etag)
+    success = _response(operation.status, {JSON: {"schema": schemas[operation.response]}}, etag)
     not_modified = {"304": _response(304, {}, etag)} if etag else {}
     return {str(operation.status): success, **not_modified, **errors}
-
-
-def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {JSON: {"schema": schema}}
 
 
 def _response(status: int, content: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,32 +160,6 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 _REF_PREFIX = "#/components/schemas/"
 
 
-class FieldRow(Struct, frozen=True, kw_only=True):
-    """A parameter, or a field of a body."""
-
-    name: str
-    location: str
-    type: str
-    description: str
-    is_required: bool
-
-
-class OperationEntry(Struct, frozen=True, kw_only=True):
-    id: str
-    method: str
-    path: str
-    summary: str
-    description: str
-    fields: Sequence[FieldRow]
-    responses: Sequence[tuple[str, str, str]]
-
-
-class SchemaEntry(Struct, frozen=True, kw_only=True):
-    name: str
-    description: str
-    fields: Sequence[FieldRow]
-
-
 class ReferencePage(LibraryPage):
     """Everyone may read it: it holds no user data."""
 
@@ -220,46 +176,48 @@ class ReferencePage(LibraryPage):
 
     async def show(self, request: Request) -> Response:
         viewer = await self.find_viewer(request, self._account)
+        # Rendering takes long enough to hold up the calls of others.
         body = await asyncio.to_thread(lambda: self._body)
         return await self._browser.render(
-            request,
-            "reference.html",
-            viewer=viewer,
-            info=self._document()["info"],
-            body=body,
-            section="docs",
+            request, "reference.html", viewer=viewer, info=self._document()["info"], body=body, section="docs"
         )
 
 
 def reference_body(document: Mapping[str, Any]) -> str:
     """Returns the contents, the operations by group, and the schemas as HTML."""
-    groups: dict[str, list[OperationEntry]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in document["paths"].items():
         for method in (method for method in _METHODS if method in methods):
-            [group] = methods[method]["tags"]
-            groups.setdefault(group, []).append(_operation_section(method, path, methods[method]))
-    schemas = [_schema(name, schema) for name, schema in document["components"]["schemas"].items()]
+            operation = methods[method]
+            responses = []
+            for status, response in operation["responses"].items():
+                # The schema of a body, or its media type if it has no schema.
+                bodies = (
+                    type_html(content["schema"]) if "schema" in content else escape(media_type)
+                    for media_type, content in response.get("content", {}).items()
+                )
+                body = Markup(" or ".join(bodies))  # noqa: S704 - escaped
+                responses.append((status, response["description"], body))
+            [group] = operation["tags"]
+            texts = {"summary": operation["summary"], "description": operation["description"]}
+            parts = {"fields": list(_fields(operation)), "responses": responses}
+            entry = {"id": operation["operationId"], "method": method, "path": path, **texts, **parts}
+            groups.setdefault(group, []).append(entry)
+    schemas = []
+    for name, schema in document["components"]["schemas"].items():
+        required = schema.get("required", ())
+        # Nested fields are left out: they are in the schema that the type links to.
+        rows = [
+            next(_rows(field, "", {**declared, "required": field in required}))
+            for field, declared in schema.get("properties", {}).items()
+        ]
+        schemas.append({"name": name, "description": schema.get("description", ""), "fields": rows})
     order = [tag["name"] for tag in document["tags"]]
     ordered = {group: groups[group] for group in sorted(groups, key=order.index)}
     return render_text("reference-body.html", groups=ordered, schemas=schemas)
 
 
-def _operation_section(method: str, path: str, operation: Mapping[str, Any]) -> OperationEntry:
-    return OperationEntry(
-        id=operation["operationId"],
-        method=method,
-        path=path,
-        summary=operation["summary"],
-        description=operation["description"],
-        fields=list(_fields(operation)),
-        responses=[
-            (status, response["description"], Markup(_content(response)))  # noqa: S704 - escaped
-            for status, response in operation["responses"].items()
-        ],
-    )
-
-
-def _fields(operation: Mapping[str, Any]) -> Iterator[FieldRow]:
+def _fields(operation: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for parameter in operation["parameters"]:
         yield from _rows(parameter["name"], parameter["in"], {**parameter["schema"], **parameter})
     # A form can be sent in several encodings, with the same fields.
@@ -271,36 +229,17 @@ def _fields(operation: Mapping[str, Any]) -> Iterator[FieldRow]:
             yield from _rows("the body", "body", {"type": media_type, "required": True})
 
 
-def _rows(name: str, location: str, schema: Mapping[str, Any]) -> Iterator[FieldRow]:
+def _rows(name: str, location: str, schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields a row for a parameter, and below it the rows of its nested fields."""
-    yield FieldRow(
-        name=name,
-        location=location,
-        type=Markup(type_html(schema)),  # noqa: S704 - escaped
-        description=schema.get("description", ""),
-        is_required=schema.get("required") is True,
-    )
+    yield {
+        "name": name,
+        "location": location,
+        "type": Markup(type_html(schema)),  # noqa: S704 - escaped
+        "description": schema.get("description", ""),
+        "is_required": schema.get("required") is True,
+    }
     for field, declared in schema.get("properties", {}).items():
         yield from _rows(f"{name}.{field}", location, declared)
-
-
-def _content(response: Mapping[str, Any]) -> str:
-    """Returns the schema of a body, or its media type if it has no schema."""
-    parts = (
-        type_html(content["schema"]) if "schema" in content else escape(media_type)
-        for media_type, content in response.get("content", {}).items()
-    )
-    return " or ".join(parts)
-
-
-def _schema(name: str, schema: Mapping[str, Any]) -> SchemaEntry:
-    required = schema.get("required", ())
-    fields = [
-        row
-        for field, declared in schema.get("properties", {}).items()
-        for row in list(_rows(field, "", {**declared, "required": field in required}))[:1]
-    ]
-    return SchemaEntry(name=name, description=schema.get("description", ""), fields=fields)
 
 
 def type_html(schema: Mapping[str, Any]) -> str:

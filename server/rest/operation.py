@@ -8,10 +8,10 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, get_type_hints
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, force_setattr
 from starlette.responses import StreamingResponse
 
 from auth.context import READ, WRITE, Principal, RequestContext
@@ -120,10 +120,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     path: str
     summary: str
     description: str
-    input: type[Struct]
-    # The type that the handler returns, sent as JSON; or media types, if it returns a whole Response.
-    response: type[Any] | str | tuple[str, ...]
     handler: Callable[[RequestContext, Any], Awaitable[Any]]
+    # The type of the second argument of the handler, which need not be repeated here.
+    input: type[Struct] = Struct
+    # The type that the handler returns, sent as JSON; or media types, if it returns a whole Response. Taken from the
+    # annotation of the handler if it is empty.
+    response: type[Any] | str | tuple[str, ...] = ""
     # The tools that return the same data. The operation is charged to the rate limit of the first, and is open to
     # credentials whose profile permits any of them.
     tools: tuple[str, ...]
@@ -150,6 +152,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     error_format: ErrorFormat = DEFAULT_ERROR_FORMAT
     # Replaces the derived schema of the input where a Struct cannot express it.
     schema: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.input is Struct or not self.response:
+            _, input_type, *_, response = get_type_hints(self.handler).values()
+            force_setattr(self, "input", input_type if self.input is Struct else self.input)
+            force_setattr(self, "response", self.response or response)
 
     @property
     def public_path(self) -> str:
@@ -180,16 +188,18 @@ class Operation(Struct, frozen=True, kw_only=True):
         path_names = frozenset(_VARIABLE.findall(self.path))
         names = _field_names(self.input)
         assert path_names <= set(names), f"{self.id}: the path has a variable that is not a field of the input"
-        return {name: "path" if name in path_names else self._location_outside_path(name) for name in names}
+        may_have_body = self.method in _METHODS_WITH_BODY and self.upload is None
+        locations: dict[str, Location] = {}
+        for name in names:
+            locations[name] = "body" if may_have_body and name not in self.query else "query"
+            if name in self.headers:
+                locations[name] = "header"
+            if name in path_names:
+                locations[name] = "path"
+        return locations
 
     def input_schema(self) -> Mapping[str, Any]:
         return self.schema if self.schema is not None else input_schema(self.input)
-
-    def _location_outside_path(self, name: str) -> Location:
-        if name in self.headers:
-            return "header"
-        is_in_body = self.method in _METHODS_WITH_BODY and self.upload is None and name not in self.query
-        return "body" if is_in_body else "query"
 
 
 @cache
@@ -227,6 +237,7 @@ class ChangeWatch:
         started_s = sent_s = steady_time()
         token = await self._token(context)
         yield token
+        # Polling finds the changes of all processes.
         while (now_s := steady_time()) < started_s + self._duration_s and not self._open_streams.is_stopping:
             await asyncio.sleep(min(self._interval_s, started_s + self._duration_s - now_s))
             previous, token = token, await self._token(context)
@@ -260,6 +271,7 @@ async def _counted(
 ) -> AsyncIterator[bytes]:
     with open_streams.enter(principal):
         async for chunk in chunks:
+            # A key that was revoked, or a user who was disabled, gets nothing more.
             if not await open_streams.is_open(principal):
                 raise Unavailable("the stream was closed")
             yield chunk

@@ -23,7 +23,7 @@ from config.times import format_time_seconds
 from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
 from server.rest.account import NoArguments
 from server.rest.administration import delete_user
-from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.audit import account_operation
 from server.rest.operation import Operation, stream
 from server.runtime import Runtime
 from sources.exporters.export import export_library
@@ -79,20 +79,15 @@ class Confirmations:
         text, _, digest = token.rpartition(".")
         accepted = self._digests(context, text)
         is_genuine = any(hmac.compare_digest(digest.encode(), one.encode()) for one in accepted)
-        if (
-            not is_genuine
-            or self._clock() >= _expiry(text)
-            or not await self._used.use(token.encode(), _CONFIRMATION_S)
-        ):
+        # The time is read only from a text that this server signed. The token is used up last, by a valid request.
+        is_valid = is_genuine and self._clock() < float(text.partition(".")[0])
+        if not is_valid or not await self._used.use(token.encode(), _CONFIRMATION_S):
             raise InvalidParams("token: expected the token of prepare_deletion, which is valid once for ten minutes")
 
     def _digests(self, context: RequestContext, text: str) -> list[str]:
+        # The epoch changes when all access of the user is withdrawn, which makes the token invalid, too.
         binding = f"{context.user_id} {context.principal.epoch} {text}".encode()
         return [hmac.new(key, binding, hashlib.sha256).hexdigest() for key in self._keys.for_purpose("deletion")]
-
-
-def _expiry(token: str) -> float:
-    return float(token.partition(".")[0])
 
 
 class OwnDataEndpoints:
@@ -117,8 +112,8 @@ class OwnDataEndpoints:
         await self._confirmations.redeem(context, request.token)
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
+        # Running imports and followed sources would fill the library again.
         await self._runtime.imports.forget(context)
-        # They would fill the library again.
         await self._runtime.following.forget(context.user_id)
         await self._runtime.libraries.remove(context.user_id)
         await self._runtime.audit.delete_reads(context.user_id)
@@ -139,6 +134,7 @@ class OwnDataEndpoints:
         assert user is not None, "the caller exists"
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
+        # The event is recorded last, under an id that no user has any more.
         await self._runtime.imports.forget(context)
         await delete_user(self._runtime, user, purge=True)
         self._runtime.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")
@@ -150,6 +146,7 @@ class OwnDataEndpoints:
         await asyncio.to_thread(uploads.mkdir, 0o700, exist_ok=True)
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=uploads))
         try:
+            # Reading a whole library must not hold up the calls of others.
             with background_jobs():
                 async with self._runtime.libraries.library(context) as library:
                     await export_library(library, folder / "florilegium")
@@ -174,45 +171,31 @@ def _zip(folder: Path) -> Path:
 
 def own_data_operations(runtime: Runtime) -> list[Operation]:
     endpoints, deadline_ms = OwnDataEndpoints(runtime), round(IMPORT_DEADLINE_S * 1000)
-    return [_export_operation(endpoints, deadline_ms), *_deletion_operations(endpoints, deadline_ms)]
-
-
-def _export_operation(endpoints: OwnDataEndpoints, deadline_ms: int) -> Operation:
-    return Operation(
-        id="export_library",
-        method="GET",
-        path="/api/v1/export",
-        summary="Export your library",
-        description=(
-            "Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It "
-            "can be imported again."
-        ),
-        input=NoArguments,
-        response=_ZIP,
-        handler=endpoints.export,
-        tools=ACCOUNT_TOOLS,
-        needs_all_sources=True,
-        deadline_ms=deadline_ms,
-    )
-
-
-def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[Operation]:
     return [
-        Operation(
+        account_operation(
+            id="export_library",
+            method="GET",
+            path="/api/v1/export",
+            summary="Export your library",
+            description=(
+                "Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It "
+                "can be imported again."
+            ),
+            response=_ZIP,
+            handler=endpoints.export,
+            deadline_ms=deadline_ms,
+        ),
+        account_operation(
             id="prepare_deletion",
             method="POST",
             path="/api/v1/account/deletion",
             summary="Prepare the deletion of your data",
             description="What delete_data would delete, and the token that it needs. Nothing is deleted yet.",
-            input=NoArguments,
-            response=DeletionPreview,
             handler=endpoints.prepare_deletion,
             caller="unrestricted",
-            tools=ACCOUNT_TOOLS,
             scope=WRITE,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="delete_data",
             method="DELETE",
             path="/api/v1/account/data",
@@ -221,16 +204,12 @@ def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[
                 "Deletes your whole library and the record of its reads. This cannot be undone. Your account and your "
                 "keys stay; backups keep what they contain. Needs a recent sign-in."
             ),
-            input=DeletionRequest,
-            response=DeletedData,
             handler=endpoints.delete,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
             scope=WRITE,
-            needs_all_sources=True,
             deadline_ms=deadline_ms,
         ),
-        Operation(
+        account_operation(
             id="delete_account",
             method="DELETE",
             path="/api/v1/account",
@@ -239,13 +218,9 @@ def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[
                 "Deletes your account with all keys and connections, and your whole library. This cannot be undone; "
                 "backups keep what they contain. The last administrator cannot be deleted. Needs a recent sign-in."
             ),
-            input=DeletionRequest,
-            response=DeletedAccount,
             handler=endpoints.delete_account,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
             scope=WRITE,
-            needs_all_sources=True,
             deadline_ms=deadline_ms,
             error_statuses=frozenset((409,)),
         ),

@@ -1,7 +1,6 @@
 """The REST routes: one table of operations, the pages that document them, and permalinks."""
 
-from collections.abc import Sequence
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -43,8 +42,19 @@ _REVALIDATE = {"Cache-Control": "no-cache"}
 
 def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     operations = rest_operations(runtime, services)
-    documentation = Documentation(runtime, operations)
-    reference = ReferencePage(runtime, services.browser, lambda: documentation.document)
+
+    @cache  # built on first use, to keep start-up fast
+    def document() -> dict[str, Any]:
+        return openapi_document(runtime.settings, operations)
+
+    # It holds no user data and needs no credential.
+    async def openapi(request: Request) -> Response:
+        headers = Headers(request.scope["headers"])
+        runtime.admission.check_origin(headers)
+        body = msgspec.json.encode(document())
+        return with_etag(Response(body, 200, _REVALIDATE, "application/json"), headers)
+
+    reference = ReferencePage(runtime, services.browser, document)
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
@@ -54,8 +64,9 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     return [
         *(Route(path, RestHandler(runtime, services.browser, by_path[path])) for path in paths),
         Route("/health", health),
-        Route("/openapi.json", documentation.openapi),
+        Route("/openapi.json", openapi),
         Route("/docs", PageHandler(runtime.settings, services.browser, get=reference.show)),
+        # Unknown paths get an error in the format of the API that they seem to belong to.
         Mount("/api", NotFoundHandler(runtime)),
         Mount("/conversations", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
         Mount("/namespaces", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
@@ -87,26 +98,6 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         events_operation(BusEvents(runtime.libraries, runtime.open_streams, runtime.settings)),
     ]
     return [operation for operation in operations if operation.source not in runtime.settings.sources_off]
-
-
-class Documentation:
-    """The OpenAPI document. It holds no user data and needs no credential."""
-
-    def __init__(self, runtime: Runtime, operations: Sequence[Operation]) -> None:
-        self._settings = runtime.settings
-        self._admission = runtime.admission
-        self._operations = operations
-
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        """Built on first use, to keep start-up fast."""
-        return openapi_document(self._settings, self._operations)
-
-    async def openapi(self, request: Request) -> Response:
-        headers = Headers(request.scope["headers"])
-        self._admission.check_origin(headers)
-        body = msgspec.json.encode(self.document)
-        return with_etag(Response(body, 200, _REVALIDATE, "application/json"), headers)
 
 
 class NotFoundHandler:

@@ -21,14 +21,13 @@ from server.doctor.tokens import Check
 from server.metrics import Metrics
 from server.rest.account import NoArguments
 from server.rest.administration import admin_operation
-from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.audit import account_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from server.service_endpoints import Readiness
 from server.version import VERSION
 from server.worker_state import WorkerState, add_worker_states
 from sources.semantic.service import model_description
-from sources.storage.contract import EmbeddingState
 
 
 class SourceHealth(Struct, frozen=True, kw_only=True):
@@ -102,52 +101,55 @@ class ServerStatus(StatusFigures, frozen=True, kw_only=True):
     last_backup: LastBackup | None
 
 
-class StatusEndpoint:
-    def __init__(self, runtime: Runtime, metrics: Metrics) -> None:
-        self._runtime = runtime
-        self._metrics = metrics
-        self._readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
+def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
+    readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
 
-    async def status(self, context: RequestContext, _request: NoArguments) -> ServerStatus:
-        runtime = self._runtime
-        states = await self._metrics.read_states()
+    async def status(_context: RequestContext, _request: NoArguments) -> ServerStatus:
+        # This process, and what the other workers of this machine report about themselves.
+        states = await metrics.read_states()
         total = add_worker_states(list(states.values()))
         disk = await asyncio.to_thread(shutil.disk_usage, runtime.data_root.root)
+        embedding = total.libraries.embedding
+        # `florilegium backup` is another process; it leaves an event in the audit log.
+        last_backup = None
+        for event in await runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1):
+            time_ = format_timestamp(event.time)
+            last_backup = LastBackup(time=time_, folder=event.target, contents=event.detail)
         return ServerStatus(
             version=VERSION,
             **_figures(total),
-            is_ready=await self._readiness.is_ready(),
+            is_ready=await readiness.is_ready(),
             users=len(await runtime.registry.list_users()),
             disk_free_bytes=disk.free,
             disk_size_bytes=disk.total,
-            semantic_problem=total.libraries.embedding.problem,
-            embedding=self._embedding(total.libraries.embedding),
-            sources=self._sources(total.skipped_users),
+            semantic_problem=embedding.problem,
+            embedding=EmbeddingHealth(
+                model=model_description(runtime.settings),
+                problem=embedding.problem,
+                users_waiting=embedding.users_waiting,
+                rows_missing=embedding.rows_missing,
+                coverage=embedding.coverage,
+                passages_total=embedding.passages_total,
+            ),
+            sources=[
+                SourceHealth(name=one.name, title=one.title, skipped_users=total.skipped_users.get(one.name, 0))
+                for one in runtime.knowledge.sources
+            ],
             workers=[WorkerStatus(worker=number, **_figures(state)) for number, state in states.items()],
-            last_backup=await self._last_backup(),
+            last_backup=last_backup,
         )
 
-    def _embedding(self, state: EmbeddingState) -> EmbeddingHealth:
-        return EmbeddingHealth(
-            model=model_description(self._runtime.settings),
-            problem=state.problem,
-            users_waiting=state.users_waiting,
-            rows_missing=state.rows_missing,
-            coverage=state.coverage,
-            passages_total=state.passages_total,
-        )
-
-    def _sources(self, skipped_users: Mapping[str, int]) -> list[SourceHealth]:
-        return [
-            SourceHealth(name=source.name, title=source.title, skipped_users=skipped_users.get(source.name, 0))
-            for source in self._runtime.knowledge.sources
-        ]
-
-    async def _last_backup(self) -> LastBackup | None:
-        events = await self._runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1)
-        if not events:
-            return None
-        return LastBackup(time=format_timestamp(events[0].time), folder=events[0].target, contents=events[0].detail)
+    return admin_operation(
+        "get_server_status",
+        "GET",
+        "/api/v1/server",
+        "Get the state of the server",
+        (
+            "The state of sources, embeddings, queues and the disk, the last backup, and how many calls, searches and "
+            "responses there were, for all workers of this machine together and for each."
+        ),
+        handler=status,
+    )
 
 
 def _figures(state: WorkerState) -> dict[str, Any]:
@@ -172,27 +174,12 @@ def _figures(state: WorkerState) -> dict[str, Any]:
     }
 
 
-def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
-    return admin_operation(
-        "get_server_status",
-        "GET",
-        "/api/v1/server",
-        "Get the state of the server",
-        (
-            "The state of sources, embeddings, queues and the disk, the last backup, and how many calls, searches and "
-            "responses there were, for all workers of this machine together and for each."
-        ),
-        request=NoArguments,
-        response=ServerStatus,
-        handler=StatusEndpoint(runtime, metrics).status,
-    )
-
-
 # -- connection test ---------------------------------------------------------------------------------------------------
 # The connection doctor over REST: replays how a client connects to this server.
 #
 # It only ever calls the address of the settings, so it cannot be used to reach anything else.
 
+# The key is deleted after the test; if the server is killed meanwhile, it expires.
 _KEY_NAME = "Connection test"
 _KEY_LIFETIME_S = 120.0
 _RETRY_AFTER_S = 5.0
@@ -256,7 +243,7 @@ class ConnectionTests:
 
 
 def connection_test_operation(runtime: Runtime) -> Operation:
-    return Operation(
+    return account_operation(
         id="test_connection",
         method="POST",
         path="/api/v1/connection-test",
@@ -265,10 +252,6 @@ def connection_test_operation(runtime: Runtime) -> Operation:
             "Replays how a client connects to the public address of this server: the call without a token, the hops of "
             "signing in, and a search. Says at which hop it fails, and what to change. Nothing else can be tested."
         ),
-        input=ConnectionTestRequest,
-        response=ConnectionReport,
         handler=ConnectionTests(runtime.settings, runtime.registry).run,
         caller="unrestricted",
-        tools=ACCOUNT_TOOLS,
-        needs_all_sources=True,
     )

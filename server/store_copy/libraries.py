@@ -12,7 +12,6 @@ from contextlib import ExitStack, closing, contextmanager
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
@@ -42,6 +41,7 @@ from sources.storage.sqlite.schema.migrations import migrate_to
 from sources.text.segmentation import SEGMENT_VERSION
 
 _KEY_COLUMNS = "key, digest, made, made_at"
+_MADE, _MADE_AT = 2, 3
 _SELECT_KEYS = f"SELECT {_KEY_COLUMNS} FROM idempotency"  # noqa: S608 - constants only
 _INSERT_KEY = f"INSERT INTO idempotency ({_KEY_COLUMNS}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
 # What is stored under these names describes the content; all others describe the indexes of an engine.
@@ -56,8 +56,10 @@ _SAVE_COPY = """INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES
 _LAST_ID = "last_id:"
 # Two writes within a tick of the file system's clock leave the same time.
 _TICK_NS = 2_000_000_000
+# PostgreSQL lists connections for a moment after they were closed, also those of this command.
 _CLOSING_S = 3.0
 _CLOSING_POLL_S = 0.05
+# Fails instead of waiting without end for a server that writes to the library.
 _WRITING = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=10_000)
 _READING = Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True)
 
@@ -71,17 +73,6 @@ class LibraryCopy(Struct, frozen=True):
     @property
     def rows(self) -> int:
         return sum(digest.rows for digest in self.tables.values())
-
-
-class _IdempotencyKey(Struct, frozen=True, array_like=True):
-    key: str
-    digest: str
-    made: str
-    made_at: str
-
-    @property
-    def uuids(self) -> list[str]:
-        return msgspec.json.decode(self.made, type=list[str])
 
 
 # From SQLite to PostgreSQL
@@ -128,6 +119,7 @@ def is_current(data_root: DataRoot, user_id: UserId) -> bool:
 
 def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOptions) -> LibraryCopy:
     """Replaces the library of a user in PostgreSQL, and stores the mark of its files in the same transaction."""
+    # Before the snapshot: what is written in between is in the copy, but the mark then differs, and it is copied again.
     mark = mark_of_files(data_root, user_id)
     with ExitStack() as stack:
         stack.enter_context(postgres_errors())
@@ -142,16 +134,17 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         digests = copy_tables(LibraryFiles(files), PostgresTables(target), LIBRARY_TABLES)
         target.execute("DELETE FROM idempotency")
         target.execute(_DELETE_STATE)
-        keys = [_IdempotencyKey(*row) for connection in files.values() for row in connection.execute(_SELECT_KEYS)]
-        # A key that was used in several files keeps its last use.
-        keys.sort(key=lambda key: key.made_at, reverse=True)
-        target.executemany(_INSERT_KEY, map(astuple, keys))
+        keys = [row for connection in files.values() for row in connection.execute(_SELECT_KEYS)]
+        # A key that was used in several files keeps its last use: the first row is inserted, and the others conflict.
+        keys.sort(key=lambda row: row[_MADE_AT], reverse=True)
+        target.executemany(_INSERT_KEY, keys)
         state = [row for connection in files.values() for row in connection.execute(_SELECT_STATE)]
         for table, kind in TABLES_WITH_LAST_ID.items():
             if kind in files:
                 row = files[kind].execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
                 state += [(f"{_LAST_ID}{table}", str(row[0]))] if row else []
         target.executemany(_SAVE_STATE, state)
+        # Vectors and the full-text index are not copied: the target computes them again.
         clear_vectors(target)
         for index_table in ("index_entries", "index_words"):
             target.execute(f"DELETE FROM {index_table}")  # noqa: S608 - constants only
@@ -160,6 +153,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
             for index_table in (*TABLE_ENTRIES, "conversations", "messages", "media")
         }
         index_changes(target, rowids)
+        # The copy counts as a write to the target, so that an earlier mark of it no longer matches.
         target.execute(_COUNT_WRITE, (WRITES,))
         copy = LibraryCopy(mark, digests)
         target.schema = CONTROL_SCHEMA_NAME
@@ -169,11 +163,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
 
 def read_marks(options: ConnectionOptions) -> dict[UserId, str]:
     """Returns the marks of the libraries that were copied to PostgreSQL."""
-    with (
-        postgres_errors(),
-        closing(LibraryConnection.connect(options)) as target,
-        _transaction(target, _READING),
-    ):
+    with postgres_errors(), closing(LibraryConnection.connect(options)) as target, _transaction(target, _READING):
         return {UserId(user_id): mark for user_id, mark in target.execute("SELECT user_id, mark FROM store_copies")}
 
 
@@ -187,11 +177,7 @@ def _segment_version(connection: sqlite3.Connection) -> int:
 
 def mark_of_schema(user_id: UserId, options: ConnectionOptions) -> str:
     """Returns the number of writes to the library, or an empty text if there is none."""
-    with (
-        postgres_errors(),
-        closing(LibraryConnection.connect(options)) as source,
-        _transaction(source, _READING),
-    ):
+    with postgres_errors(), closing(LibraryConnection.connect(options)) as source, _transaction(source, _READING):
         return _mark(source, user_id)
 
 
@@ -216,6 +202,7 @@ def copy_to_sqlite(
     user_id: UserId, options: ConnectionOptions, data_root: DataRoot, sqlite_options: SqliteOptions
 ) -> LibraryCopy:
     """Replaces the files of a user. They must not be in use."""
+    # An earlier copy that was interrupted, or that is outdated. The source has everything.
     data_root.remove_user(user_id)
     with ExitStack() as stack:
         stack.enter_context(_file_errors())
@@ -229,7 +216,17 @@ def copy_to_sqlite(
             kind: stack.enter_context(_new_file(data_root, user_id, kind)) for kind in DATABASE_KINDS
         }
         digests = copy_tables(PostgresTables(source), LibraryFiles(files), LIBRARY_TABLES)
-        _copy_state_to_sqlite(source, files)
+        for row in source.execute(_SELECT_KEYS):
+            for kind in _kinds_of_key(files, msgspec.json.decode(row[_MADE], type=list[str])):
+                files[kind].execute(_INSERT_KEY, row)
+        files["chacha"].executemany(_SAVE_STATE, source.execute(_SELECT_STATE).fetchall())
+        # SQLite must not use the id of a deleted row again, also not one that was the last in PostgreSQL.
+        for table, kind in TABLES_WITH_LAST_ID.items():
+            last_ids = source.execute("SELECT value FROM state WHERE name = ?", (f"{_LAST_ID}{table}",)).fetchall()
+            for (last_id,) in last_ids:
+                files[kind].execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+                last = f"SELECT ?1, max(?2, coalesce(max(id), 0)) FROM {table}"  # noqa: S608 - constants only
+                files[kind].execute(f"INSERT INTO sqlite_sequence (name, seq) {last}", (table, int(last_id)))
     for kind in DATABASE_KINDS:
         reindex(data_root, user_id, kind, sqlite_options)
     return LibraryCopy(mark, digests)
@@ -262,6 +259,7 @@ def _new_file(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Itera
         migrate_to(SCHEMAS[kind], connection, SCHEMAS[kind].newest_version)
         if kind == "chacha":
             create_kinds(connection)
+        # Every index is built once at the end by `reindex`, instead of row by row.
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
@@ -271,33 +269,15 @@ def _new_file(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Itera
         connection.execute("COMMIT")
 
 
-def _copy_state_to_sqlite(source: LibraryConnection, files: Mapping[DatabaseKind, sqlite3.Connection]) -> None:
-    for row in source.execute(_SELECT_KEYS):
-        for kind in _kinds_of_key(files, _IdempotencyKey(*row)):
-            files[kind].execute(_INSERT_KEY, row)
-    files["chacha"].executemany(_SAVE_STATE, source.execute(_SELECT_STATE).fetchall())
-    for table, kind in TABLES_WITH_LAST_ID.items():
-        rows = source.execute("SELECT value FROM state WHERE name = ?", (f"{_LAST_ID}{table}",)).fetchall()
-        for (last_id,) in rows:
-            files[kind].execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-            last = f"SELECT ?1, max(?2, coalesce(max(id), 0)) FROM {table}"  # noqa: S608 - constants only
-            files[kind].execute(f"INSERT INTO sqlite_sequence (name, seq) {last}", (table, int(last_id)))
-
-
-def _kinds_of_key(files: Mapping[DatabaseKind, sqlite3.Connection], key: _IdempotencyKey) -> tuple[DatabaseKind, ...]:
+def _kinds_of_key(files: Mapping[DatabaseKind, sqlite3.Connection], uuids: list[str]) -> tuple[DatabaseKind, ...]:
     """Returns the file with the items that were made with a key, or all files if these items were purged."""
+    marks = ", ".join("?" * len(uuids))
     for kind, names in FILE_TABLES.items():
         for table in names:
-            if _has_uuid(files[kind], table, key.uuids):
+            sql = f"SELECT 1 FROM {table} WHERE uuid IN ({marks})"  # noqa: S608 - constants only
+            if table not in _TABLES_WITHOUT_UUID and files[kind].execute(sql, uuids).fetchone() is not None:
                 return (kind,)
     return DATABASE_KINDS
-
-
-def _has_uuid(file: sqlite3.Connection, table: str, uuids: list[str]) -> bool:
-    if table in _TABLES_WITHOUT_UUID:
-        return False
-    marks = ", ".join("?" * len(uuids))
-    return file.execute(f"SELECT 1 FROM {table} WHERE uuid IN ({marks})", uuids).fetchone() is not None  # noqa: S608
 
 
 _TABLES_WITHOUT_UUID = frozenset(

@@ -9,7 +9,7 @@ source.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,14 +72,6 @@ _LOCK_TIMEOUT_S = 10.0
 _LOCK_WRITES = "SELECT revision FROM control_state WHERE id = 1 FOR UPDATE"
 
 
-class _ControlTables:
-    """The control data and the audit log of a deployment, in transactions that keep others from writing."""
-
-    def __init__(self, control: Tables, audit: Tables) -> None:
-        self.control = control
-        self.audit = audit
-
-
 async def prepare_control(location: ControlLocation) -> None:
     """Creates the tables, or migrates them to the schema of this version."""
     if isinstance(location, Path):
@@ -93,67 +85,51 @@ def copy_control(source: ControlLocation, target: ControlLocation) -> Mapping[st
     """Replaces the control data of the target. Nobody can write either of them meanwhile, and the target changes
     completely or not at all."""
     with ExitStack() as stack:
-        original, copy = stack.enter_context(_open(source)), stack.enter_context(_open(target))
+        (control, audit), (control_copy, audit_copy) = (stack.enter_context(_open(one)) for one in (source, target))
         # A target with other users is another deployment, which must not be overwritten.
         users, others = (
-            {user_id for (user_id,) in tables.rows("users", ("id",))} for tables in (original.control, copy.control)
+            {user_id for (user_id,) in tables.rows("users", ("id",))} for tables in (control, control_copy)
         )
         if others - users:
             raise StorageError(
                 f"the target has {len(others - users)} users that this deployment does not have; use an empty target"
             )
-        digests = dict(copy_tables(original.control, copy.control, CONTROL_TABLES))
-        digests |= copy_tables(original.audit, copy.audit, _AUDIT_TABLES)
-        return digests
-
-
-def forget_recorded_files(path: Path) -> None:
-    """Lets the next process record which files each user has. In PostgreSQL users have none."""
-    with storage_errors(), closing(sqlite3.connect(path)) as control, control:
-        control.execute("UPDATE users SET files = NULL")
+        digests = copy_tables(control, control_copy, CONTROL_TABLES)
+        return {**digests, **copy_tables(audit, audit_copy, _AUDIT_TABLES)}
 
 
 @contextmanager
-def _open(location: ControlLocation) -> Iterator[_ControlTables]:
-    if isinstance(location, ConnectionOptions):
-        with _open_postgres(location) as tables:
-            yield tables
-    else:
-        paths = (location, location.with_name("audit.db"))
-        with storage_errors(), _open_files(paths) as (control, audit):
-            yield _ControlTables(control, audit)
-
-
-@contextmanager
-def _open_postgres(options: ConnectionOptions) -> Iterator[_ControlTables]:
+def _open(location: ControlLocation) -> Iterator[tuple[Tables, Tables]]:
+    """Yields the control data and the audit log, in transactions that keep others from writing."""
+    if isinstance(location, Path):
+        with storage_errors(), ExitStack() as stack:
+            connections = [
+                stack.enter_context(closing(sqlite3.connect(path, timeout=_LOCK_TIMEOUT_S, isolation_level=None)))
+                for path in (location, location.with_name("audit.db"))
+            ]
+            for connection in connections:
+                connection.execute("PRAGMA foreign_keys = ON")
+                # Replaced rows may be those of deleted users and keys.
+                connection.execute("PRAGMA secure_delete = ON")
+                connection.execute("BEGIN IMMEDIATE")
+            control, audit = (SqliteTables(connection) for connection in connections)
+            yield control, audit
+            for connection in connections:
+                connection.execute("COMMIT")
+        return
     transaction = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=round(_LOCK_TIMEOUT_S * 1000))
-    with postgres_errors(), closing(PostgresConnection.connect(options)) as connection:
-        connection.begin(transaction)
+    with postgres_errors(), closing(PostgresConnection.connect(location)) as database:
+        database.begin(transaction)
         try:
-            connection.execute(_LOCK_WRITES)
-            tables = PostgresTables(connection)
-            yield _ControlTables(tables, tables)
+            database.execute(_LOCK_WRITES)
+            tables = PostgresTables(database)
+            yield tables, tables
         except BaseException:
-            connection.rollback()
+            database.rollback()
             raise
-        connection.execute("UPDATE control_state SET revision = revision + 1 WHERE id = 1")
-        connection.commit()
-
-
-@contextmanager
-def _open_files(paths: Sequence[Path]) -> Iterator[list[SqliteTables]]:
-    with ExitStack() as stack:
-        connections = [
-            stack.enter_context(closing(sqlite3.connect(path, timeout=_LOCK_TIMEOUT_S, isolation_level=None)))
-            for path in paths
-        ]
-        for connection in connections:
-            connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("PRAGMA secure_delete = ON")
-            connection.execute("BEGIN IMMEDIATE")
-        yield [SqliteTables(connection) for connection in connections]
-        for connection in connections:
-            connection.execute("COMMIT")
+        # Processes that cache users and keys read them again when the revision changes.
+        database.execute("UPDATE control_state SET revision = revision + 1 WHERE id = 1")
+        database.commit()
 
 
 COMMAND = "migrate-store"
@@ -185,6 +161,7 @@ async def migrate_to_postgres(
             await asyncio.to_thread(copy_control, source.control_path, target)
             return result
     except DirectoryInUse as error:
+        # A server uses the source. What can be copied meanwhile need not be copied while it is stopped.
         result = await _copy_files(settings, source, target, progress, can_write=False)
         pending = f"{error.message} and run this command again, which copies what has changed"
         return msgspec.structs.replace(result, pending=pending)
@@ -205,6 +182,7 @@ async def migrate_to_sqlite(
                 marks.save(user.id, copy.mark)
                 copied, rows = copied + 1, rows + copy.rows
             progress(user, copy)
+        # Looked at again: what was written during the copy is missing in it.
         changed = [u for u in users if marks.get(u.id) != await asyncio.to_thread(mark_of_schema, u.id, source)]
         result = MigrationResult(users=len(users), copied=copied, rows=rows)
         if changed:
@@ -213,6 +191,8 @@ async def migrate_to_sqlite(
                 "again, which copies what has changed"
             )
             return msgspec.structs.replace(result, pending=pending)
+        # There is no lock as in a data directory: a server that writes nothing at the moment is noticed only by its
+        # connections, and what it writes afterwards would be missing in the files.
         if connections := await asyncio.to_thread(other_connections, source):
             pending = (
                 f"a server may be running, because the database has {connections} other connections of this role; stop "
@@ -223,10 +203,13 @@ async def migrate_to_sqlite(
         # with libraries but without a control database is not served.
         with TemporaryDirectory(dir=target.root, prefix=COMMAND) as directory:
             unfinished = DataRoot(Path(directory))
+            # A target that was complete before has a control database, whose content is replaced in one transaction.
             location = target if target.control_path.stat().st_size else unfinished
             await prepare_control(location.control_path)
             await asyncio.to_thread(copy_control, source, location.control_path)
-            await asyncio.to_thread(forget_recorded_files, location.control_path)
+            # The next process records which files each user has. In PostgreSQL users have none.
+            with storage_errors(), closing(sqlite3.connect(location.control_path)) as control, control:
+                control.execute("UPDATE users SET files = NULL")
             if location is unfinished:
                 unfinished.audit_path.replace(target.audit_path)
                 unfinished.control_path.replace(target.control_path)
@@ -274,6 +257,7 @@ class _StoredMarks:
 
     def save(self, user_id: UserId, mark: str) -> None:
         self._marks[user_id] = mark
+        # Written next to the file and moved, so that a power failure leaves the old marks or the new ones.
         unfinished = self._path.with_name(f"{_MARKS}.unfinished")
         with unfinished.open("wb") as file:
             file.write(msgspec.json.encode(self._marks))

@@ -18,6 +18,7 @@ from sources.installed import ADDED_KINDS, ITEM_KINDS
 
 Row = Sequence[Any]
 
+# Rows are passed on in batches, so that a table of any size needs little memory.
 _BATCH_ROWS = 1_000
 _DIGEST_BITS = 256
 
@@ -87,6 +88,8 @@ class TableDigest(Struct, frozen=True):
 class _DigestBuilder:
     """The sum of the rows' SHA-256 hashes."""
 
+    # A sum does not depend on the order, in which the engines differ.
+
     def __init__(self) -> None:
         self._rows = 0
         self._sum = 0
@@ -102,40 +105,32 @@ class _DigestBuilder:
         return TableDigest(self._rows, f"{self._sum:064x}")
 
 
-def digest_table(tables: Tables, table: str, columns: Sequence[str]) -> TableDigest:
-    builder = _DigestBuilder()
-    for _ in builder.add_all(tables.rows(table, columns)):
-        pass
-    return builder.digest()
-
-
 def copy_tables(source: Tables, target: Tables, names: Sequence[str]) -> Mapping[str, TableDigest]:
     """Replaces the rows of the target's tables with those of the source. Tables that others refer to come first.
 
     What was written is read again and compared, so that a value that an engine changes is noticed.
     """
+    # Foreign keys: rows that refer to others are deleted first and inserted last.
     for name in reversed(names):
         target.clear(name)
     digests = {}
     for name in names:
-        columns = _common_columns(source, target, name)
+        # Both must have the same columns: a value must not be left behind silently. They are sorted, so that the
+        # checksum does not depend on their order in an engine.
+        others = target.columns(name)
+        columns = sorted(source.columns(name) or others)  # a file that was never written has no tables
+        if set(columns) != set(others):
+            different = ", ".join(sorted(set(columns) ^ set(others)))
+            raise StorageError(f"the table {name} has other columns in the target: {different}; upgrade both first")
         builder = _DigestBuilder()
         target.insert(name, columns, builder.add_all(source.rows(name, columns)))
         digests[name] = builder.digest()
-        if digest_table(target, name, columns) != digests[name]:
+        copied = _DigestBuilder()
+        for _ in copied.add_all(target.rows(name, columns)):
+            pass
+        if copied.digest() != digests[name]:
             raise StorageError(f"the copy of the table {name} differs from the original; nothing was kept of it")
     return digests
-
-
-def _common_columns(source: Tables, target: Tables, table: str) -> tuple[str, ...]:
-    """Both must have the same columns: a value must not be left behind silently. They are sorted, so that the checksum
-    does not depend on their order in an engine."""
-    others = target.columns(table)
-    columns = source.columns(table) or others  # a file that was never written has no tables
-    if set(columns) != set(others):
-        different = ", ".join(sorted(set(columns) ^ set(others)))
-        raise StorageError(f"the table {table} has other columns in the target: {different}; upgrade both first")
-    return tuple(sorted(columns))
 
 
 def _list(columns: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,7 +50,7 @@ def allowed_location(
             raise InvalidParams("write_back: expected a folder, got a URL")
         try:
             parts = urlsplit(location)
-            _ = parts.port
+            _ = parts.port  # raises ValueError if it is not a number
         except ValueError:
             raise InvalidParams(f"location: expected an http(s) URL, got {location[:200]!r}") from None
         if not parts.hostname or "@" in parts.netloc:
@@ -111,7 +111,15 @@ def is_confined_now(settings: Settings, record: FollowRecord, owner: UserRecord)
 
 
 def _is_in_follow_roots(settings: Settings, path: Path, owner: UserRecord) -> bool:
-    return any(path.is_relative_to(root) for root in _roots(settings, owner.folder_name))
+    name = owner.folder_name
+    # Such a name would lead out of the folder of the user.
+    is_plain_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
+    for root in settings.follow_roots:
+        if "{user}" in root and not is_plain_name:
+            continue
+        if path.is_relative_to(Path(root.replace("{user}", name)).resolve()):
+            return True
+    return False
 
 
 def require_outside_data(settings: Settings, path: Path) -> None:
@@ -119,15 +127,6 @@ def require_outside_data(settings: Settings, path: Path) -> None:
     data = Path(settings.data_dir).resolve()
     if path.is_relative_to(data) or data.is_relative_to(path):
         raise InvalidParams("location: expected a path outside the data directory that does not contain it")
-
-
-def _roots(settings: Settings, folder_name: str) -> Iterator[Path]:
-    is_plain_name = folder_name not in ("", ".", "..") and "/" not in folder_name and "\0" not in folder_name
-    for root in settings.follow_roots:
-        if "{user}" not in root:
-            yield Path(root).resolve()
-        elif is_plain_name:
-            yield Path(root.replace("{user}", folder_name)).resolve()
 
 
 # -- watcher -----------------------------------------------------------------------------------------------------------

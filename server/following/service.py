@@ -243,8 +243,7 @@ class FollowService:
 
     async def _step(self) -> None:
         await self._reload()
-        # Follows new folders of deployments, which are looked for when a folder or a user was added. Returns whether
-        # there are any.
+        # Follows new folders of deployments, which are looked for when a folder or a user was added.
         count = 0
         for deployment in self._deployments:
             if deployment.paused_at is not None:
@@ -392,13 +391,15 @@ class FollowService:
                 owner = await self._owner(record)
                 if owner is None:
                     return SyncReport()
+                others = self._followed.values()
+                own_ids = [other.record.id for other in others if other.record.user_id == record.user_id]
                 return await run_source(
                     library,
                     record,
                     owner,
                     self._settings,
                     scope=work.scope,
-                    follows=self._ids_of(record) if work.scope is None else None,
+                    follows=own_ids if work.scope is None else None,
                     before_batch=turn.pass_on,
                 )
 
@@ -414,9 +415,6 @@ class FollowService:
 
     def _context(self, owner: UserRecord) -> RequestContext:
         return build_context(local_principal(owner), self._data_root, _REQUEST, is_agent=False)
-
-    def _ids_of(self, record: FollowRecord) -> list[str]:
-        return [followed.record.id for followed in self._followed.values() if followed.record.user_id == record.user_id]
 
 
 def _look_at(record: FollowRecord) -> tuple[str | None, str | None]:

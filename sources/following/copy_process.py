@@ -93,15 +93,6 @@ def _copy_part(
     return None
 
 
-def _position(copy: Path, databases: Sequence[FollowedDatabase], identity: str) -> DatabasePosition | None:
-    try:
-        with closing(_attach(copy, Path(":memory:"))) as connection:
-            database = _known_database(connection, databases)
-            return None if database is None else measure(connection, _LIVE, database, identity)
-    except sqlite3.Error:
-        return None
-
-
 def _attach(source: Path, target: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(target, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY", "synchronous = OFF"):
@@ -194,6 +185,7 @@ def _answer(line: bytes) -> DatabaseCopy:
                 with closing(connection) as original, closing(sqlite3.connect(whole)) as copy:
                     original.backup(copy, pages=-1 if _is_wal(source) else _PAGES_PER_STEP, sleep=_STEP_PAUSE_S)
             with closing(sqlite3.connect(whole)) as copy:
+                # Adds what is in the log to the file, so that the copy is one file.
                 copy.execute("PRAGMA journal_mode = DELETE").fetchone()
             if whole != target:
                 part = _copy_part(whole, target, request.databases, since)
@@ -201,19 +193,22 @@ def _answer(line: bytes) -> DatabaseCopy:
                     whole.unlink()
                     return part
                 whole.replace(target)
-            return DatabaseCopy(_position(target, request.databases, identity))
+            position = None
+            # What cannot be measured is copied as a whole the next time, too.
+            with suppress(sqlite3.Error), closing(_attach(target, Path(":memory:"))) as connection:
+                database = _known_database(connection, request.databases)
+                if database is not None:
+                    position = measure(connection, _LIVE, database, identity)
+            return DatabaseCopy(position)
     except (sqlite3.Error, OSError, _ChangedMeanwhile) as error:
         return DatabaseCopy(problem=str(error) or type(error).__name__)
 
 
-def _main(max_bytes: int) -> None:
-    for kind, value in ((resource.RLIMIT_AS, _MEMORY_MAX_BYTES), (resource.RLIMIT_FSIZE, max_bytes)):
+if __name__ == "__main__":
+    # A database from elsewhere may be made to use up memory or disk space.
+    for kind, value in ((resource.RLIMIT_AS, _MEMORY_MAX_BYTES), (resource.RLIMIT_FSIZE, int(sys.argv[1]))):
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))
-    for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(msgspec.json.encode(_answer(line)) + b"\n")
+    for request_line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(_answer(request_line)) + b"\n")
         sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    _main(int(sys.argv[1]))

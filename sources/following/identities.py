@@ -61,7 +61,11 @@ class FileIdentities:
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
         if kind not in _TRANSLATED_KINDS:
             for item in items:
-                self._record_unchanged(kind, item)
+                ids = [(kind, str(item.draft.uuid))]
+                if isinstance(item, ImportedConversation):
+                    ids += [("messages", str(message.uuid)) for message in item.messages]
+                for name, uuid in ids:
+                    self.items[name, uuid] = FollowedItem(name, uuid, uuid)
             return items
         keys = [str(item.draft.uuid) for item in items]
         inherited = self._inherited(kind, keys)
@@ -88,13 +92,6 @@ class FileIdentities:
         """Returns the items to store with the file. `keeps_known` includes those that were not read this time."""
         known = {key: FollowedItem(*key, uuid) for key, uuid in self._known.items()} if keeps_known else {}
         return list((known | self.items).values())
-
-    def _record_unchanged(self, kind: str, item: ImportedItem) -> None:
-        ids = [(kind, str(item.draft.uuid))]
-        if isinstance(item, ImportedConversation):
-            ids += [("messages", str(message.uuid)) for message in item.messages]
-        for name, uuid in ids:
-            self.items[name, uuid] = FollowedItem(name, uuid, uuid)
 
     def _inherited(self, kind: str, keys: Sequence[str]) -> str | None:
         """A file that held one item, and now holds one with another key, holds the same item."""
@@ -227,27 +224,23 @@ def _replace(path: Path, note: Note, signature: str, limits: ImportLimits) -> bo
                 return False
             with open_file_in(folder, name) as file:
                 data, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            text = _updated_text(decode_text(data, limits), path.name, note, limits)
+            text = with_body(decode_text(data, limits), note.content)
+            # Title and tags are written to the front matter only if the text alone would give the note others.
+            front_matter, body = split_front_matter(text, limits.depth_max)
+            title, tags = title_and_tags(normalize_keys(front_matter), remove_code(body), path.name)
+            if title != note.title:
+                text = with_fields(text, title=note.title)
+            if set(tags) != set(note.tags):
+                text = with_fields(text, tags=note.tags)
             content = text.replace("\n", "\r\n") if b"\r\n" in data else text
             with _temporary_file(folder, content, mode) as temporary:
+                # Once more, as late as possible: what an editor saved meanwhile would be lost.
                 if file_signature(folder, os.fsencode(name)) != signature:
                     return False
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except (OSError, SourceMissing):
         return False
     return True
-
-
-def _updated_text(text: str, name: str, note: Note, limits: ImportLimits) -> str:
-    """Writes title and tags to the front matter if the text alone would give the note others."""
-    text = with_body(text, note.content)
-    front_matter, body = split_front_matter(text, limits.depth_max)
-    title, tags = title_and_tags(normalize_keys(front_matter), remove_code(body), name)
-    if title != note.title:
-        text = with_fields(text, title=note.title)
-    if set(tags) != set(note.tags):
-        text = with_fields(text, tags=note.tags)
-    return text
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from sources.storage.contract import FollowedFile
 # As the importer recognizes it.
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#^\[\]]+')
+# File systems accept 255; a number and the suffix are added.
 _NAME_MAX_BYTES = 120
 
 
@@ -57,7 +58,9 @@ def with_fields(text: str, **fields: str | Sequence[str]) -> str:
             blank = []
             is_inside = is_continued or (bool(separator) and field.rstrip(" \t").lower() == name.lower())
             kept += () if is_inside else (line,)
-        front_matter = "".join(kept + blank) + f"{name}: {_scalar(value)}\n"
+        # JSON strings and lists are valid YAML.
+        scalar = msgspec.json.encode(value if isinstance(value, str) else list(value)).decode()
+        front_matter = "".join(kept + blank) + f"{name}: {scalar}\n"
     return f"---\n{front_matter}---\n{body}"
 
 
@@ -74,11 +77,6 @@ def file_name(title: str) -> str:
     name = _UNSAFE_IN_NAMES.sub(" ", title).strip(" .")
     encoded = name.encode()[:_NAME_MAX_BYTES]
     return encoded.decode(errors="ignore").strip(" .") or "Untitled"
-
-
-def _scalar(value: str | Sequence[str]) -> str:
-    """JSON strings and lists are valid YAML."""
-    return msgspec.json.encode(value if isinstance(value, str) else list(value)).decode()
 
 
 # -- moves -------------------------------------------------------------------------------------------------------------

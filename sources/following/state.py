@@ -96,38 +96,36 @@ def _bookmark(follow_id: str) -> str:
 _WITHDRAWN_ITEMS = 100
 
 
-class Withdrawals:
-    def __init__(self, library: Library, record: FollowRecord, report: SyncReport) -> None:
-        self._library = library
-        self._record = record
-        self._report = report
-
-    async def withdraw(
-        self, names: Sequence[bytes], items: Sequence[FollowedItem], *, keeps_edits: bool
-    ) -> list[FollowedItem]:
-        """Withdraws items that no other file contains. Returns those that are kept because they were edited."""
-        if self._record.keeps_deleted:
-            return []
-        kept: list[FollowedItem] = []
-        conversations = [item.uuid for item in items if item.kind == "chats"]
-        # Conversations first: the messages of one that is kept are kept, too.
-        for kind in sorted({item.kind for item in items}):
-            of_kind = [item for item in items if item.kind == kind]
-            for start in range(0, len(of_kind), _WITHDRAWN_ITEMS):
-                part = of_kind[start : start + _WITHDRAWN_ITEMS]
-                elsewhere = await self._library.followed_files.other_owners(
-                    self._record.id, names, [item.uuid for item in part]
+async def withdraw_items(
+    library: Library,
+    record: FollowRecord,
+    report: SyncReport,
+    names: Sequence[bytes],
+    items: Sequence[FollowedItem],
+    *,
+    keeps_edits: bool,
+) -> list[FollowedItem]:
+    """Withdraws items that no other file contains. Returns those that are kept because they were edited."""
+    if record.keeps_deleted:
+        return []
+    kept: list[FollowedItem] = []
+    conversations = [item.uuid for item in items if item.kind == "chats"]
+    # Conversations first: the messages of one that is kept are kept, too.
+    for kind in sorted({item.kind for item in items}):
+        of_kind = [item for item in items if item.kind == kind]
+        for start in range(0, len(of_kind), _WITHDRAWN_ITEMS):
+            part = of_kind[start : start + _WITHDRAWN_ITEMS]
+            elsewhere = await library.followed_files.other_owners(record.id, names, [item.uuid for item in part])
+            uuids = [item.uuid for item in part if (kind, item.uuid) not in elsewhere]
+            if kind == "messages":
+                still_kept = await library.chats.withdraw_messages(
+                    uuids, outside=conversations, keeps_edits=keeps_edits
                 )
-                uuids = [item.uuid for item in part if (kind, item.uuid) not in elsewhere]
-                if kind == "messages":
-                    still_kept = await self._library.chats.withdraw_messages(
-                        uuids, outside=conversations, keeps_edits=keeps_edits
-                    )
-                else:
-                    still_kept = await getattr(self._library, kind).withdraw_many(uuids, keeps_edits=keeps_edits)
-                    self._report.deleted += len(uuids) - len(still_kept)
-                kept += [item for item in part if item.uuid in still_kept]
-        return kept
+            else:
+                still_kept = await getattr(library, kind).withdraw_many(uuids, keeps_edits=keeps_edits)
+                report.deleted += len(uuids) - len(still_kept)
+            kept += [item for item in part if item.uuid in still_kept]
+    return kept
 
 
 # -- run lease ---------------------------------------------------------------------------------------------------------
@@ -155,7 +153,12 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0
     try:
         # A claim that is cancelled may have been stored, so that it is released as well.
         due = time.monotonic() + wait_s
-        while not await _try_claim(bookmarks, follow_id, owner):
+        while True:
+            holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
+            if holder != owner and _has_ended(holder):
+                holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
+            if holder == owner:
+                break
             if time.monotonic() >= due:
                 raise SourceBusy("the source is being read; try again in a moment")
             await asyncio.sleep(_RETRY_PAUSE_S)
@@ -165,13 +168,6 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0
         await asyncio.gather(extending, return_exceptions=True)
         with suppress(FlorilegiumError):  # it ends by itself
             await asyncio.shield(bookmarks.release(follow_id, owner))
-
-
-async def _try_claim(bookmarks: Bookmarks, follow_id: str, owner: str) -> bool:
-    holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
-    if holder != owner and _has_ended(holder):
-        holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
-    return holder == owner
 
 
 async def _extend(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:

@@ -96,13 +96,10 @@ class BrowserGuard:
         self._own_origin = f"{base_url.scheme}://{base_url.netloc}".lower()
         self._is_loopback = is_loopback(settings.host)
         self._is_secure = base_url.scheme == "https"
-        self._requires_passkey = settings.password_requires_passkey
         self._lifetime_s = int(settings.browser_session_lifetime_s)
-        self._form_max_bytes = FORM_MAX_BYTES
         self._session_cookie = session_cookie_name(settings)
         self._form_cookie = f"{self._session_cookie}-form"
         self._known_cookie = f"{self._session_cookie}-known"
-        self._known_lifetime_s = int(KNOWN_BROWSER_LIFETIME_S)
 
     def check_origin(self, request: Request) -> None:
         """Raises OriginRejected for an unknown host name, and for requests that pages of other sites cause."""
@@ -146,7 +143,11 @@ class BrowserGuard:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
         `max_bytes` replaces the limit for forms whose fields are whole texts."""
         self.check_sender(request)
-        values = await self._read_form(request, max_bytes or self._form_max_bytes)
+        content_type = request.headers.get("content-type", "")
+        if media_type_of(content_type) != URLENCODED:
+            raise UnsupportedMediaType(content_type, URLENCODED)
+        body = await read_body(request, request.headers.get("content-length"), max_bytes or FORM_MAX_BYTES)
+        values = read_form(_FORM, content_type, body)
         await self.check_form_token(request, values.get(CSRF_FIELD, ""))
         return values
 
@@ -225,7 +226,7 @@ class BrowserGuard:
         """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
         The browser is recognized when the user signs in again, see `auth.accounts.passwords`. If only a password was
         entered and a passkey is required, it leads to the page for that instead."""
-        needs_passkey = is_by_password and self._requires_passkey
+        needs_passkey = is_by_password and self._settings.password_requires_passkey
         await self._end_session(request)
         browser = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
@@ -237,7 +238,7 @@ class BrowserGuard:
         response = see_other(second_factor_path(location) if needs_passkey else location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
-        self._set_cookie(response, self._known_cookie, browser.secret, self._known_lifetime_s)
+        self._set_cookie(response, self._known_cookie, browser.secret, int(KNOWN_BROWSER_LIFETIME_S))
         return response
 
     async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:
@@ -260,6 +261,7 @@ class BrowserGuard:
         return csrf_token(secret) if secret else None
 
     def _cookie(self, request: Request, name: str) -> str:
+        # Secrets of this server are short and ASCII. Anything else is not looked up.
         secret = request.cookies.get(name, "")
         return secret if len(secret) <= _SECRET_MAX_CHARS and secret.isascii() else ""
 
@@ -268,22 +270,14 @@ class BrowserGuard:
 
     def _check_own_origin(self, request: Request) -> None:
         """Browsers send Origin with every form, and the current ones Sec-Fetch-Site. Programs send neither."""
-        origin, host = request.headers.get("origin"), request.headers.get("host", "")
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise OriginRejected("forms of other sites are not accepted")
-        if origin is not None and not self._is_own_origin(origin.lower(), host.lower()):
+        own_origins = [self._own_origin]
+        if self._is_loopback:
+            # `check_origin` has already made sure that the host is a loopback name.
+            own_origins.append(f"http://{request.headers.get('host', '')}".lower())
+        if request.headers.get("origin", self._own_origin).lower() not in own_origins:
             raise OriginRejected("forms of other origins are not accepted")
-
-    def _is_own_origin(self, origin: str, host: str) -> bool:
-        # On a loopback address, `check_origin` has already made sure that the host is a loopback name.
-        return origin == self._own_origin or (self._is_loopback and origin == f"http://{host}")
-
-    async def _read_form(self, request: Request, max_bytes: int) -> Mapping[str, str]:
-        content_type = request.headers.get("content-type", "")
-        if media_type_of(content_type) != URLENCODED:
-            raise UnsupportedMediaType(content_type, URLENCODED)
-        body = await read_body(request, request.headers.get("content-length"), max_bytes)
-        return read_form(_FORM, content_type, body)
 
 
 def _shown_notice(notice: Notice) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -92,9 +92,20 @@ class ConnectPages(PersonalPage):
         """Shows the key in the response to the form, and never again."""
         viewer, values = await self._admit_form(request, self._operations["create_key"])
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
+        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
+        days = values.get("expires", "")
+        expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
+        new = CreateKeyRequest(
+            name=values.get("name", "").strip(),
+            scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
+            profile=values.get("profile") or None,
+            # All and none both mean no restriction.
+            sources=None if len(chosen) in (0, len(self._sources)) else chosen,
+            expires_at=None if expires_at is None else format_time_seconds(expires_at),
+        )
         try:
-            key: NewKey = await self.run(viewer, self._operations["create_key"], self._key_request(values))
-        except SignInNeeded:
+            key: NewKey = await self.run(viewer, self._operations["create_key"], new)
+        except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, error=form_error(error), status=error.status, values=values)
@@ -105,6 +116,7 @@ class ConnectPages(PersonalPage):
         request_of_form = RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
         revoked: RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
         if revoked.created and not request_of_form.created:
+            # Asks whether the keys that were created with this one are revoked, too.
             return await self._page(request, viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
@@ -128,18 +140,6 @@ class ConnectPages(PersonalPage):
         values = await self._browser.check_form(request)
         return await self.admit(request, operation), values
 
-    def _key_request(self, values: Mapping[str, str]) -> CreateKeyRequest:
-        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
-        days = values.get("expires", "")
-        expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
-        return CreateKeyRequest(
-            name=values.get("name", "").strip(),
-            scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
-            profile=values.get("profile") or None,
-            sources=None if len(chosen) in (0, len(self._sources)) else chosen,
-            expires_at=None if expires_at is None else format_time_seconds(expires_at),
-        )
-
     async def _page(
         self,
         request: Request,
@@ -157,6 +157,12 @@ class ConnectPages(PersonalPage):
         with suppress(StorageError):  # so that the last use of each key is that of this moment
             await self._runtime.authenticator.flush()
         keys: KeyList = await self.run(viewer, self._operations["list_keys"], NoArguments())
+        connections: ConnectionList = await self.run(viewer, self._operations["list_connections"], NoArguments())
+        calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
+        reads: ReadPage = await self.run(
+            viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
+        )
+        own_scopes = viewer.context.scopes
         return await self.render(
             request,
             viewer,
@@ -172,7 +178,7 @@ class ConnectPages(PersonalPage):
             revoked=revoked,
             keys=[key for key in keys.keys if key.state == "active"],
             old_keys=[key for key in keys.keys if key.state != "active"],
-            rights={name: words for name, (words, scopes) in _RIGHTS.items() if self._may(viewer, scopes)},
+            rights={name: words for name, (words, scopes) in _RIGHTS.items() if own_scopes.issuperset(scopes)},
             rights_of=rights_text,
             profiles=PROFILE_NAMES,
             sources=self._sources,
@@ -181,19 +187,10 @@ class ConnectPages(PersonalPage):
             report=report,
             done=done,
             error=error,
-            **await self._activity(viewer),
+            connections=connections.connections,
+            calls=calls.calls,
+            reads=reads.reads,
         )
-
-    async def _activity(self, viewer: Viewer) -> dict[str, Any]:
-        connections: ConnectionList = await self.run(viewer, self._operations["list_connections"], NoArguments())
-        calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
-        reads: ReadPage = await self.run(
-            viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
-        )
-        return {"connections": connections.connections, "calls": calls.calls, "reads": reads.reads}
-
-    def _may(self, viewer: Viewer, scopes: tuple[str, ...]) -> bool:
-        return viewer.context.scopes.issuperset(scopes)
 
     def _setup(self, form: ConnectForm, new_key: NewKey | None) -> ClientSetup:
         settings = self._runtime.settings

@@ -133,7 +133,21 @@ class HistoryPage(LibraryPage):
         values |= {"conversation": None, "messages": [], "parts": {}, "list_error": "", "reader_error": ""}
         status = 200
         try:
-            values |= await self._sidebar(viewer, form, current)
+            # Pinned conversations come first, on the first page only.
+            is_first = form.position == 0
+            pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
+            rows, total = await self._rows(viewer, form, is_pinned=False)
+            more = form.more_rows(total)
+            namespaces: NamespaceList = await self.run(viewer, self._namespaces, ListNamespacesRequest())
+            now = local_time(viewer.context, self._runtime.settings)
+            target = form.of_conversation(current, **more) if current else form.address(**more)
+            values |= {
+                "pinned": pinned,
+                "groups": group_by_date(rows, lambda row: row.updated_at, now),
+                "total": total + pinned_total,
+                "more": target if more else "",
+                "namespaces": namespaces.namespaces,
+            }
         except FlorilegiumError as error:
             values["list_error"], status = error.message, error.status
         try:
@@ -141,6 +155,8 @@ class HistoryPage(LibraryPage):
                 values |= await self._reader.read(viewer, current, start=form.first_message)
         except FlorilegiumError as error:
             values["reader_error"], status = error.message, error.status
+        # What was done just now, and how to undo it.
+        done = request.query_params.get("done", "")
         return await self.render(
             request,
             viewer,
@@ -150,26 +166,11 @@ class HistoryPage(LibraryPage):
             current=current,
             confirms_deletion=request.query_params.get("confirm") == "delete",
             section="history",
-            **_done(request),
+            done=_DONE.get(done, ""),
+            undo=_UNDO.get(done, ""),
+            changed=request.query_params.get("of", "")[:200],
             **values,
         )
-
-    async def _sidebar(self, viewer: Viewer, form: HistoryForm, current: str) -> Mapping[str, Any]:
-        """Pinned conversations come first, on the first page only."""
-        is_first = form.position == 0
-        pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
-        rows, total = await self._rows(viewer, form, is_pinned=False)
-        more = form.more_rows(total)
-        namespaces: NamespaceList = await self.run(viewer, self._namespaces, ListNamespacesRequest())
-        now = local_time(viewer.context, self._runtime.settings)
-        target = form.of_conversation(current, **more) if current else form.address(**more)
-        return {
-            "pinned": pinned,
-            "groups": group_by_date(rows, lambda row: row.updated_at, now),
-            "total": total + pinned_total,
-            "more": target if more else "",
-            "namespaces": namespaces.namespaces,
-        }
 
     async def _rows(
         self, viewer: Viewer, form: HistoryForm, *, is_pinned: bool
@@ -192,12 +193,6 @@ class HistoryPage(LibraryPage):
             rows += page.conversations
             if not page.conversations or len(rows) >= min(form.rows, page.total - form.position):
                 return rows, page.total
-
-
-def _done(request: Request) -> Mapping[str, str]:
-    """Returns what was done just now, and how to undo it."""
-    action, conversation_id = request.query_params.get("done", ""), request.query_params.get("of", "")[:200]
-    return {"done": _DONE.get(action, ""), "undo": _UNDO.get(action, ""), "changed": conversation_id}
 
 
 # -- conversation forms ------------------------------------------------------------------------------------------------

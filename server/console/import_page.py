@@ -50,6 +50,7 @@ from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reas
 # -- upload form -------------------------------------------------------------------------------------------------------
 # Forms with one file, as browsers send them without JavaScript. The file may be large, so the body stays on disk.
 
+# The form has a few short fields and one file.
 _PARTS_MAX = 20
 _HEAD_MAX_BYTES = 8 * 1024
 _VALUE_MAX_BYTES = 8 * 1024
@@ -161,28 +162,25 @@ class FollowForms(LibraryPage):
     async def change(self, request: Request) -> Response:
         """Does what the button says that was pressed."""
         values = await self._browser.check_form(request)
-        operation, args = self._request(values)
+        follow, action = values.get("follow", ""), values.get("action", "")
+        args: Struct
+        match action:
+            case "pause" | "resume":
+                name, args = "update_follow", UpdateFollowRequest(id=follow, paused=action == "pause")
+            case "library" | "file":
+                name = "resolve_follow_conflict"
+                args = ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
+            case "remove":
+                name, args = "remove_follow", FollowIdRequest(id=follow)
+            case _:
+                name, args = "run_follow", FollowIdRequest(id=follow)
+        operation = self._operations[name]
         await self.run(await self.admit(request, operation), operation, args)
         return see_other(_SECTION)
 
     async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
         values = await self._browser.check_form(request)
         return await self.admit(request, self._operations["add_follow"]), values
-
-    def _request(
-        self, values: Mapping[str, str]
-    ) -> tuple[Operation, FollowIdRequest | UpdateFollowRequest | ResolveConflictRequest]:
-        follow, action = values.get("follow", ""), values.get("action", "")
-        match action:
-            case "pause" | "resume":
-                return self._operations["update_follow"], UpdateFollowRequest(id=follow, paused=action == "pause")
-            case "library" | "file":
-                request = ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
-                return self._operations["resolve_follow_conflict"], request
-            case "remove":
-                return self._operations["remove_follow"], FollowIdRequest(id=follow)
-            case _:
-                return self._operations["run_follow"], FollowIdRequest(id=follow)
 
 
 IMPORT_PATH = "/import"
@@ -227,10 +225,8 @@ class ImportPage(LibraryPage):
         viewer = await self.admit(request, self._start)
         self._browser.check_sender(request)
         limits = await self._runtime.quotas.limits(viewer.context.user_id)
-        upload, headers = (
-            Upload(MULTIPART, limits.import_max_bytes + _FORM_OVERHEAD_BYTES),
-            Headers(request.scope["headers"]),
-        )
+        upload = Upload(MULTIPART, limits.import_max_bytes + _FORM_OVERHEAD_BYTES)
+        headers = Headers(request.scope["headers"])
         with self._runtime.open_streams.enter(viewer.context.principal):
             async with receive_upload(upload, request, headers) as body:
                 form = await asyncio.to_thread(read_upload_form, request.headers["content-type"], body)
@@ -290,9 +286,16 @@ class ImportPage(LibraryPage):
 def import_row(job: ImportJob) -> ImportRow:
     summary = job.summary
     if summary is None:
-        return ImportRow(job, _progress_text(job))
-    # A dry run compares nothing with the library.
-    names = _shown_outcomes(summary) if not job.dry_run else ["total"]
+        progress = {
+            "waiting": "waiting for other imports",
+            "running": f"{job.items:,} items so far",
+            "cancelled": f"stopped after {job.items:,} items",
+        }
+        return ImportRow(job, progress.get(job.state, job.problem))
+    names = ["total"]
+    if not job.dry_run:  # which compares nothing with the library
+        counted = summary.kinds.values()
+        names = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(one, name) for one in counted)]
     return ImportRow(
         job,
         _result_text(job, summary),
@@ -301,23 +304,6 @@ def import_row(job: ImportJob) -> ImportRow:
         [count_reason(count, reason) for reason, count in sorted(summary.skipped.items())],
         max(0, summary.failures - len(summary.problems)),
     )
-
-
-def _shown_outcomes(summary: ImportSummary) -> list[str]:
-    counts = summary.kinds.values()
-    return [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(one, name) for one in counts)]
-
-
-def _progress_text(job: ImportJob) -> str:
-    match job.state:
-        case "waiting":
-            return "waiting for other imports"
-        case "running":
-            return f"{job.items:,} items so far"
-        case "cancelled":
-            return f"stopped after {job.items:,} items"
-        case _:
-            return job.problem
 
 
 def _result_text(job: ImportJob, summary: ImportSummary) -> str:

@@ -1,6 +1,5 @@
 """The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from starlette.requests import Request
@@ -10,7 +9,7 @@ from aggregator.search import KnowledgeSearch
 from config.errors import FlorilegiumError
 from server.console.browser import BrowserGuard
 from server.console.pages import PageForm
-from server.console.viewer import LibraryPage, Viewer
+from server.console.viewer import LibraryPage
 from server.rest.knowledge import KnowledgeOperations
 from server.rest.library import (
     LibraryEndpoints,
@@ -72,11 +71,21 @@ class LibraryBrowser(LibraryPage):
         form = LibraryForm.of(request)
         viewer = await self.admit(request, self._items)
         overview: LibraryOverview = await self.run(viewer, self._overview, LibraryRequest())
-        values, status = {"items": [], "total": 0, "next_address": "", "error": ""}, 200
+        values: dict[str, Any] = {"items": [], "total": 0, "next_address": "", "error": ""}
+        status = 200
         try:
-            values |= await self._list(viewer, form)
+            page = await self.run(viewer, self._items, form.request())
+            values["items"] = [(item, size_text(item)) for item in page.items]
+            values["total"] = page.total
+            if page.next_offset is not None:
+                values["next_address"] = form.address(offset=str(page.next_offset))
         except FlorilegiumError as error:
-            values, status = {**values, "error": error.message}, error.status
+            values["error"], status = error.message, error.status
+        semantic: SemanticStatus | None = None
+        if overview.recent:
+            # How much of the library has embeddings. A search says so, and nothing else does.
+            probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
+            semantic = (await self.run(viewer, self._search, probe)).semantic or None
         return await self.render(
             request,
             viewer,
@@ -86,29 +95,12 @@ class LibraryBrowser(LibraryPage):
             overview=overview,
             titles=self._titles,
             first_address=form.address() if form.position else "",
-            semantic=await self._semantic(viewer, overview),
+            semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
             done=_DONE.get(request.query_params.get("done", ""), ""),
             section="library",
             **values,
         )
-
-    async def _list(self, viewer: Viewer, form: LibraryForm) -> Mapping[str, Any]:
-        page = await self.run(viewer, self._items, form.request())
-        has_more = page.next_offset is not None
-        return {
-            "items": [(item, size_text(item)) for item in page.items],
-            "total": page.total,
-            "next_address": form.address(offset=str(page.next_offset)) if has_more else "",
-        }
-
-    async def _semantic(self, viewer: Viewer, overview: LibraryOverview) -> SemanticStatus | None:
-        """Returns how much of the library has embeddings. A search says so, and nothing else does."""
-        if not overview.recent:
-            return None
-        probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
-        response = await self.run(viewer, self._search, probe)
-        return response.semantic or None
 
 
 def size_text(item: LibraryItem) -> str:

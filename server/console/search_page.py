@@ -152,18 +152,15 @@ class SearchPage(LibraryPage):
     async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
         response: SearchResponse = await self.run(viewer, self._similar, request)
+        item: GetResponse = await self.run(viewer, self._read, UriRequest(uri=form.similar, mode="snippet"))
         return {
             "response": response,
             "item": _LINKS.of(form.similar),
-            "item_title": await self._title(viewer, form.similar),
-            "hits": [hit_view(item, form) for item in response.results],
+            "item_title": title_of(item.meta, item.content),
+            "hits": [hit_view(hit, form) for hit in response.results],
             "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
             "first_address": form.address() if form.position else "",
         }
-
-    async def _title(self, viewer: Viewer, uri: str) -> str:
-        item: GetResponse = await self.run(viewer, self._read, UriRequest(uri=uri, mode="snippet"))
-        return title_of(item.meta, item.content)
 
     def _hit(self, item: KnowledgeItem, form: SearchForm) -> Mapping[str, Any]:
         """The words to mark are those that the search says it found, which are not always those of the query."""
@@ -173,24 +170,13 @@ class SearchPage(LibraryPage):
 
     def _tabs(self, form: SearchForm, response: KnowledgeResponse) -> list[Mapping[str, Any]]:
         totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
-        tabs: list[Mapping[str, Any]] = [
-            {
-                "title": "All",
-                "address": form.address(source=""),
-                "count": sum(totals.values()) if len(totals) == len(response.sources) else None,
-                "is_current": not form.source,
-            }
+        # A source that failed has no total, and then there is none of all.
+        total = sum(totals.values()) if len(totals) == len(response.sources) else None
+        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self._sources)]
+        return [
+            {"title": title, "address": form.address(source=name), "count": count, "is_current": name == form.source}
+            for name, title, count in tabs
         ]
-        for name, title in self._sources:
-            tabs.append(
-                {
-                    "title": title,
-                    "address": form.address(source=name),
-                    "count": totals.get(name),
-                    "is_current": name == form.source,
-                }
-            )
-        return tabs
 
 
 def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None = None) -> Mapping[str, Any]:

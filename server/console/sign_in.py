@@ -43,9 +43,10 @@ class SignInPages:
             return see_other(target)
         if await self._browser.partial_session_of(request) is not None:
             return see_other(second_factor_path(target))
-        if (provider := self._only_provider()) and "next" in request.query_params:
+        providers = self._settings.openid_providers
+        if len(providers) == 1 and not self._settings.password_sign_in and "next" in request.query_params:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
-            return see_other(_start_path(provider, target))
+            return see_other(_start_path(providers[0], target))
         is_deleted = "deleted" in request.query_params
         done = "Your account is deleted." if is_deleted else "Please sign in again." if is_again else ""
         response = await self._page(request, target, done=done)
@@ -73,10 +74,6 @@ class SignInPages:
     async def sign_out(self, request: Request) -> Response:
         await self._browser.check_form(request)
         return await self._browser.sign_out(request)
-
-    def _only_provider(self) -> OpenIdProvider | None:
-        providers = self._settings.openid_providers
-        return providers[0] if len(providers) == 1 and not self._settings.password_sign_in else None
 
     async def _page(
         self, request: Request, target: str, *, name: str = "", done: str = "", error: str = "", status: int = 200

@@ -67,44 +67,41 @@ class ConversationReader:
         terms = read_query(query, self._settings).terms if query else ()
         messages = conversation.messages
         sections = await run_text_work(sum(len(one.content) for one in messages), message_sections, messages, terms)
+        # Where the other parts of a long conversation begin, by the text of the link.
+        offset = conversation.messages_offset or 0
+        parts: dict[str, int] = {}
+        if offset:
+            parts |= {"First messages": 0, "Earlier messages": max(0, offset - MESSAGES_MAX)}
+        if conversation.next_messages_offset is not UNSET:
+            parts["Later messages"] = conversation.next_messages_offset
+            parts["Latest messages"] = max(0, conversation.message_count - MESSAGES_MAX)
         return {
             "conversation": conversation,
             "messages": list(zip(sections, [message.seq for message in messages], strict=True)),
-            "parts": _parts(conversation),
+            "parts": parts,
         }
 
 
 def message_sections(messages: Sequence[ConversationMessage], terms: Sequence[Term]) -> list[ItemSection]:
     highlighter = Highlighter(tuple(terms)) if terms else None
-    return [_section(message, highlighter) for message in messages]
-
-
-def _section(message: ConversationMessage, highlighter: Highlighter | None) -> ItemSection:
-    ranges = highlighter.ranges(message.content)[:_MATCHES_MAX] if highlighter is not None else []
-    return ItemSection(
-        html=render_markdown(message.content, [TextRange(*one) for one in ranges]),
-        kind="message",
-        fragment=message.id,
-        speaker=message.sender or message.role,
-        role=message.role,
-        time=message.timestamp,
-        model=message.model or "",
-        tool=message.tool_used or "",
-        is_alternate=not message.is_canonical,
-        is_human_only=is_human_only(message.metadata),
-    )
-
-
-def _parts(conversation: ConversationDetail) -> Mapping[str, int]:
-    """Returns where the other parts of a long conversation begin, by the text of the link."""
-    offset = conversation.messages_offset or 0
-    parts: dict[str, int] = {}
-    if offset:
-        parts |= {"First messages": 0, "Earlier messages": max(0, offset - MESSAGES_MAX)}
-    if conversation.next_messages_offset is not UNSET:
-        parts["Later messages"] = conversation.next_messages_offset
-        parts["Latest messages"] = max(0, conversation.message_count - MESSAGES_MAX)
-    return parts
+    sections = []
+    for message in messages:
+        ranges = highlighter.ranges(message.content)[:_MATCHES_MAX] if highlighter is not None else []
+        sections.append(
+            ItemSection(
+                html=render_markdown(message.content, [TextRange(*one) for one in ranges]),
+                kind="message",
+                fragment=message.id,
+                speaker=message.sender or message.role,
+                role=message.role,
+                time=message.timestamp,
+                model=message.model or "",
+                tool=message.tool_used or "",
+                is_alternate=not message.is_canonical,
+                is_human_only=is_human_only(message.metadata),
+            )
+        )
+    return sections
 
 
 _THREADS_MAX = 100
@@ -155,7 +152,13 @@ class ThreadsPage(LibraryPage):
         viewer = await self.admit(request, self._threads)
         values: dict[str, Any] = {"threads": (), "more": "", "results": [], "notes": [], "index": 0, "links": {}}
         values |= {"conversation": None, "messages": [], "parts": {}, "reader_error": "", "search_error": ""}
-        values |= await self._list(viewer, form, current)
+        listed = ListThreadsRequest(
+            status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
+        )
+        page: ThreadList = await self.run(viewer, self._threads, listed)
+        values |= {"threads": page.threads, "total": page.total}
+        if page.next_cursor:
+            values["more"] = form.of_thread(current, before=page.next_cursor)
         status = 200
         try:
             if form.q:
@@ -173,17 +176,6 @@ class ThreadsPage(LibraryPage):
             request, viewer, "threads.html", status=status, form=form, current=current, section="threads", **values
         )
 
-    async def _list(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
-        request = ListThreadsRequest(
-            status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
-        )
-        page: ThreadList = await self.run(viewer, self._threads, request)
-        return {
-            "threads": page.threads,
-            "total": page.total,
-            "more": form.of_thread(current, before=page.next_cursor) if page.next_cursor else "",
-        }
-
     async def _results(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
         in_thread = form.scope == "thread"
         limit = self._runtime.settings.message_page_max
@@ -196,15 +188,12 @@ class ThreadsPage(LibraryPage):
         notes += [f"{found.note[:1].upper()}{found.note[1:]}."] if found.note is not UNSET else []
         if len(results) == limit:
             notes.append(f"Only the best {limit} messages are shown.")
-        return {"results": results, "notes": notes, "index": index, "links": _neighbours(addresses, index)}
-
-
-def _neighbours(addresses: Sequence[str], index: int) -> Mapping[str, str]:
-    """Returns the addresses of the results before and after the current one. After the last comes the first."""
-    if not addresses:
-        return {}
-    count = len(addresses)
-    return {"previous": addresses[(index - 2) % count if index else count - 1], "next": addresses[index % count]}
+        links, count = {}, len(addresses)
+        if addresses:
+            # The results before and after the current one. After the last comes the first.
+            previous = (index - 2) % count if index else count - 1
+            links = {"previous": addresses[previous], "next": addresses[index % count]}
+        return {"results": results, "notes": notes, "index": index, "links": links}
 
 
 def _result(match: FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.authenticator import basic_to_bearer
-from auth.browser_sessions import BrowserSession, browser_principal
+from auth.browser_sessions import browser_principal
 from auth.context import ADMIN, WRITE, RequestContext, SessionId
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, sign_in_required
@@ -54,11 +54,15 @@ class LibraryPage:
         self._browser = browser
 
     async def admit(self, request: Request, operation: Operation) -> Viewer:
-        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired without a session
-        and the client is a browser, which can show the sign-in page."""
+        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no
+        session and the client is a browser, which can show the sign-in page."""
         incoming = IncomingRequest.from_scope(request.scope)
         admission, authorization = self._runtime.admission, basic_to_bearer(incoming.authorization)
-        session = await self._session_of(request) if authorization is None else None
+        session = None
+        if authorization is None and self._runtime.settings.is_auth_configured:
+            session = await self._browser.session_of(request)
+            if session is None and "text/html" in request.headers.get("accept", "").lower():
+                raise sign_in_required(request)
         if session is None:
             admitted = await admission.admit_operation(incoming, authorization, operation)
         else:
@@ -82,14 +86,6 @@ class LibraryPage:
         self, request: Request, viewer: Viewer, template: str, *, status: int = 200, **values: Any
     ) -> Response:
         return await self._browser.render(request, template, status=status, viewer=viewer, **values)
-
-    async def _session_of(self, request: Request) -> BrowserSession | None:
-        if not self._runtime.settings.is_auth_configured:
-            return None
-        session = await self._browser.session_of(request)
-        if session is None and "text/html" in request.headers.get("accept", "").lower():
-            raise sign_in_required(request)
-        return session
 
 
 class PersonalPage(LibraryPage):

@@ -20,17 +20,7 @@ from server.console.pages import PageForm, form_error
 from server.console.viewer import PersonalPage, Viewer
 from server.doctor.oauth_hops import FLOWS
 from server.profiles import PROFILE_NAMES
-from server.rest.account import (
-    ConnectionList,
-    ConnectionRequest,
-    CreateKeyRequest,
-    KeyList,
-    NewKey,
-    NoArguments,
-    RevokedKey,
-    RevokeKeyRequest,
-    account_operations,
-)
+from server.rest import account
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations
 from server.rest.calls import CallList, CallsRequest, calls_operation
 from server.rest.operation import Operation, SignInNeeded
@@ -79,7 +69,7 @@ class ConnectPages(PersonalPage):
         super().__init__(runtime, browser)
         self._test = connection_test_operation(runtime)
         self._calls = calls_operation(runtime)
-        operations = (*account_operations(runtime), *audit_operations(runtime))
+        operations = (*account.account_operations(runtime), *audit_operations(runtime))
         self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
         self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
@@ -95,7 +85,7 @@ class ConnectPages(PersonalPage):
         chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
         days = values.get("expires", "")
         expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
-        new = CreateKeyRequest(
+        new = account.CreateKeyRequest(
             name=values.get("name", "").strip(),
             scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
             profile=values.get("profile") or None,
@@ -104,7 +94,7 @@ class ConnectPages(PersonalPage):
             expires_at=None if expires_at is None else format_time_seconds(expires_at),
         )
         try:
-            key: NewKey = await self.run(viewer, self._operations["create_key"], new)
+            key: account.NewKey = await self.run(viewer, self._operations["create_key"], new)
         except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
@@ -113,8 +103,8 @@ class ConnectPages(PersonalPage):
 
     async def revoke_key(self, request: Request) -> Response:
         viewer, values = await self._admit_form(request, self._operations["revoke_key"])
-        request_of_form = RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
-        revoked: RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
+        request_of_form = account.RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
+        revoked: account.RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
         if revoked.created and not request_of_form.created:
             # Asks whether the keys that were created with this one are revoked, too.
             return await self._page(request, viewer, ConnectForm(), revoked=revoked)
@@ -122,7 +112,7 @@ class ConnectPages(PersonalPage):
 
     async def disconnect(self, request: Request) -> Response:
         viewer, values = await self._admit_form(request, self._operations["revoke_connection"])
-        connection = ConnectionRequest(id=values.get("connection", ""))
+        connection = account.ConnectionRequest(id=values.get("connection", ""))
         await self.run(viewer, self._operations["revoke_connection"], connection)
         return see_other(f"{CONNECT_PATH}?done=disconnected#applications")
 
@@ -146,8 +136,8 @@ class ConnectPages(PersonalPage):
         viewer: Viewer,
         form: ConnectForm,
         *,
-        new_key: NewKey | None = None,
-        revoked: RevokedKey | None = None,
+        new_key: account.NewKey | None = None,
+        revoked: account.RevokedKey | None = None,
         report: ConnectionReport | None = None,
         values: Mapping[str, str] | None = None,
         done: str = "",
@@ -156,8 +146,10 @@ class ConnectPages(PersonalPage):
     ) -> Response:
         with suppress(StorageError):  # so that the last use of each key is that of this moment
             await self._runtime.authenticator.flush()
-        keys: KeyList = await self.run(viewer, self._operations["list_keys"], NoArguments())
-        connections: ConnectionList = await self.run(viewer, self._operations["list_connections"], NoArguments())
+        keys: account.KeyList = await self.run(viewer, self._operations["list_keys"], account.NoArguments())
+        connections: account.ConnectionList = await self.run(
+            viewer, self._operations["list_connections"], account.NoArguments()
+        )
         calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
         reads: ReadPage = await self.run(
             viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
@@ -192,7 +184,7 @@ class ConnectPages(PersonalPage):
             reads=reads.reads,
         )
 
-    def _setup(self, form: ConnectForm, new_key: NewKey | None) -> ClientSetup:
+    def _setup(self, form: ConnectForm, new_key: account.NewKey | None) -> ClientSetup:
         settings = self._runtime.settings
         client = form.client if form.client in CLIENTS else next(iter(CLIENTS))
         flow, is_open = FLOWS[client], not settings.is_auth_configured

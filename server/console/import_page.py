@@ -19,28 +19,8 @@ from server.console.viewer import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
 from server.following.operations import FollowedSource
 from server.import_board import ImportJob
-from server.rest.follows import (
-    FollowedDeployments,
-    FollowedSources,
-    FollowIdRequest,
-    FollowRequest,
-    ListDeploymentsRequest,
-    ListFollowsRequest,
-    ResolveConflictRequest,
-    UpdateFollowRequest,
-    deployment_operations,
-    follow_operations,
-)
+from server.rest import follows, imports
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
-from server.rest.imports import (
-    ImportEndpoints,
-    ImportJobRequest,
-    ListImportsRequest,
-    StartImportRequest,
-    cancel_import_operation,
-    list_imports_operation,
-    start_import_operation,
-)
 from server.rest.inputs import receive_upload
 from server.rest.operation import Operation, Upload, UploadRequest
 from server.runtime import Runtime
@@ -135,15 +115,18 @@ _DETAILS_MAX = 10
 class FollowForms(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        operations = (*follow_operations(runtime), *deployment_operations(runtime))
+        operations = (*follows.follow_operations(runtime), *follows.deployment_operations(runtime))
         self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
 
     async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
         """Returns the followed sources, with the files that have problems."""
-        listed: FollowedSources = await self.run(viewer, self._operations["list_follows"], ListFollowsRequest())
+        listed: follows.FollowedSources = await self.run(
+            viewer, self._operations["list_follows"], follows.ListFollowsRequest()
+        )
         troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
         details: dict[str, FollowedSource] = {
-            id_: await self.run(viewer, self._operations["get_follow"], FollowIdRequest(id=id_)) for id_ in troubled
+            id_: await self.run(viewer, self._operations["get_follow"], follows.FollowIdRequest(id=id_))
+            for id_ in troubled
         }
         return [details.get(source.id, source) for source in listed.follows]
 
@@ -152,11 +135,13 @@ class FollowForms(LibraryPage):
         if not viewer.is_admin:
             return ()
         operation = self._operations["list_follow_deployments"]
-        listed: FollowedDeployments = await self.run(viewer, operation, ListDeploymentsRequest())
+        listed: follows.FollowedDeployments = await self.run(viewer, operation, follows.ListDeploymentsRequest())
         return listed.deployments
 
     async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
-        request = FollowRequest(location=values.get("location", "").strip(), format=values.get("format") or None)
+        request = follows.FollowRequest(
+            location=values.get("location", "").strip(), format=values.get("format") or None
+        )
         await self.run(viewer, self._operations["add_follow"], request)
 
     async def change(self, request: Request) -> Response:
@@ -166,14 +151,14 @@ class FollowForms(LibraryPage):
         args: Struct
         match action:
             case "pause" | "resume":
-                name, args = "update_follow", UpdateFollowRequest(id=follow, paused=action == "pause")
+                name, args = "update_follow", follows.UpdateFollowRequest(id=follow, paused=action == "pause")
             case "library" | "file":
                 name = "resolve_follow_conflict"
-                args = ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
+                args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
             case "remove":
-                name, args = "remove_follow", FollowIdRequest(id=follow)
+                name, args = "remove_follow", follows.FollowIdRequest(id=follow)
             case _:
-                name, args = "run_follow", FollowIdRequest(id=follow)
+                name, args = "run_follow", follows.FollowIdRequest(id=follow)
         operation = self._operations[name]
         await self.run(await self.admit(request, operation), operation, args)
         return see_other(_SECTION)
@@ -212,10 +197,10 @@ class ImportRow(Struct, frozen=True):
 class ImportPage(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        self._endpoints = endpoints = ImportEndpoints(runtime.imports, runtime.open_streams)
-        self._start = start_import_operation(endpoints, runtime.settings)
-        self._list = list_imports_operation(endpoints)
-        self._cancel = cancel_import_operation(endpoints)
+        self._endpoints = endpoints = imports.ImportEndpoints(runtime.imports, runtime.open_streams)
+        self._start = imports.start_import_operation(endpoints, runtime.settings)
+        self._list = imports.list_imports_operation(endpoints)
+        self._cancel = imports.cancel_import_operation(endpoints)
         self.follows = FollowForms(runtime, browser)
 
     async def show(self, request: Request) -> Response:
@@ -234,7 +219,7 @@ class ImportPage(LibraryPage):
                 try:
                     if not form.filename:
                         raise InvalidParams("file: expected a file, got none")
-                    args = StartImportRequest(
+                    args = imports.StartImportRequest(
                         name=form.filename,
                         format=form.values.get("format") or None,
                         dry_run=form.values.get("dry_run") == "true",
@@ -247,7 +232,7 @@ class ImportPage(LibraryPage):
     async def cancel(self, request: Request) -> Response:
         viewer = await self.admit(request, self._cancel)
         values = await self._browser.check_form(request)
-        job: ImportJob = await self.run(viewer, self._cancel, ImportJobRequest(id=values.get("job", "")))
+        job: ImportJob = await self.run(viewer, self._cancel, imports.ImportJobRequest(id=values.get("job", "")))
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def follow(self, request: Request) -> Response:
@@ -262,8 +247,8 @@ class ImportPage(LibraryPage):
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
     ) -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
-        formats = await self._endpoints.list_formats(viewer.context, ListImportsRequest())
-        jobs = (await self.run(viewer, self._list, ListImportsRequest())).imports
+        formats = await self._endpoints.list_formats(viewer.context, imports.ListImportsRequest())
+        jobs = (await self.run(viewer, self._list, imports.ListImportsRequest())).imports
         return await self.render(
             request,
             viewer,

@@ -10,16 +10,8 @@ from config.errors import FlorilegiumError
 from server.console.browser import BrowserGuard
 from server.console.pages import PageForm
 from server.console.viewer import LibraryPage
+from server.rest import library
 from server.rest.knowledge import KnowledgeOperations
-from server.rest.library import (
-    LibraryEndpoints,
-    LibraryItem,
-    LibraryItemsRequest,
-    LibraryOverview,
-    LibraryRequest,
-    items_operation,
-    overview_operation,
-)
 from server.runtime import Runtime
 from server.tools.items import SOURCE_NAMES
 from sources.records import SemanticStatus
@@ -45,8 +37,8 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
     def is_filtered(self) -> bool:
         return self != LibraryForm(offset=self.offset)
 
-    def request(self) -> LibraryItemsRequest:
-        return LibraryItemsRequest(
+    def request(self) -> library.LibraryItemsRequest:
+        return library.LibraryItemsRequest(
             source=self.source if self.source in SOURCE_NAMES else None,
             tag=self.tag or None,
             media_type=self.type or None,
@@ -61,16 +53,16 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 class LibraryBrowser(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        endpoints = LibraryEndpoints(runtime.libraries, runtime.settings)
-        self._overview = overview_operation(endpoints)
-        self._items = items_operation(endpoints)
+        endpoints = library.LibraryEndpoints(runtime.libraries, runtime.settings)
+        self._overview = library.overview_operation(endpoints)
+        self._items = library.items_operation(endpoints)
         self._search = KnowledgeOperations(runtime.knowledge).search_operation()
         self._titles = {source.name: source.title for source in runtime.knowledge.sources}
 
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
         viewer = await self.admit(request, self._items)
-        overview: LibraryOverview = await self.run(viewer, self._overview, LibraryRequest())
+        overview: library.LibraryOverview = await self.run(viewer, self._overview, library.LibraryRequest())
         values: dict[str, Any] = {"items": [], "total": 0, "next_address": "", "error": ""}
         status = 200
         try:
@@ -103,7 +95,7 @@ class LibraryBrowser(LibraryPage):
         )
 
 
-def size_text(item: LibraryItem) -> str:
+def size_text(item: library.LibraryItem) -> str:
     if item.messages is not None:
         return "1 message" if item.messages == 1 else f"{item.messages:,} messages"
     return f"{item.chars:,} characters" if item.chars is not None else ""

@@ -36,7 +36,7 @@ from server.rest.errors import rename_fields
 from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.formats.conversation_archive.reader import require_allowed_id
-from sources.records import Conversation, Message
+from sources.records import Message
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_messages
 
@@ -81,19 +81,17 @@ async def _append(
 ) -> Sequence[Message]:
     conversation = await chats.get(conversation_id)
     drafts = [_message_draft(message) for message in messages]
-    needs_title = not conversation.title and await _has_only_human_only_messages(chats, conversation)
+    needs_title = not conversation.title
+    if needs_title:
+        # Only if no message has been written yet from which a title can be made. Looks at the first messages only.
+        first_messages = (await chats.messages(conversation_id, _FIRST_MESSAGES, 0)).rows
+        needs_title = all(message.is_human_only for message in first_messages)
     with rename_fields(_FIELD_NAMES):
         stored = await chats.append(conversation_id, drafts, idempotency_key=idempotency_key)
     if needs_title and (title := title_from_messages(drafts)):
         with suppress(Conflict):  # another request has set a title meanwhile
             await chats.update(conversation_id, ConversationDraft(title=title), conversation.version)
     return stored
-
-
-async def _has_only_human_only_messages(chats: Chats, conversation: Conversation) -> bool:
-    """Whether no message has been written yet from which a title can be made. Looks at the first messages only."""
-    messages = (await chats.messages(conversation.id, _FIRST_MESSAGES, 0)).rows
-    return all(message.is_human_only for message in messages)
 
 
 def _message_draft(message: RecordedMessage) -> MessageDraft:

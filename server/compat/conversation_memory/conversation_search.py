@@ -122,13 +122,14 @@ class ConversationSearcher:
                 matches, is_complete = await self._match_all(concepts)
         highlighter = Highlighter([term for query in queries for term in query.terms])
         ranked = sorted(matches, key=_average_score, reverse=True)
-        rows = [
-            row
-            for hits in ranked[: self._query.limit]
-            if (row := await self._row(_best_hit(hits), _average_score(hits), highlighter, queries[0].snippet_chars))
-        ]
+        rows: list[ExchangeRow] = []
+        for hits in ranked[: self._query.limit]:
+            best = max(hits, key=lambda hit: hit.score)
+            row = await self._row(best, _average_score(hits), highlighter, queries[0].snippet_chars)
+            rows += [] if row is None else [row]
         results = self._results(tuple(rows), len(matches), notes, is_complete=is_complete)
-        return replace(results, semantic=min((concept.semantic for concept in concepts), key=_coverage))
+        semantic = min((concept.semantic for concept in concepts), key=lambda status: status.coverage or 0.0)
+        return replace(results, semantic=semantic)
 
     async def _match_concept(self, search: Search) -> _ConceptMatches:
         """Of the messages that are compared by meaning, only the nearest match: all are more or less near."""
@@ -245,13 +246,5 @@ class _HitPages:
         return results.hits
 
 
-def _coverage(status: SemanticStatus) -> float:
-    return status.coverage or 0.0
-
-
 def _average_score(hits: Sequence[Hit]) -> float:
     return sum(hit.score for hit in hits) / len(hits)
-
-
-def _best_hit(hits: Sequence[Hit]) -> Hit:
-    return max(hits, key=lambda hit: hit.score)

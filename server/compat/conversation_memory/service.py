@@ -77,28 +77,36 @@ def _results(
 # -- recording ---------------------------------------------------------------------------------------------------------
 # Records observations as clients send them. Only their origin is added.
 
+# The other fields of an entry are stored as they are, under the same names.
+_OTHER_IN_STORAGE = frozenset(("conversation_id", "time"))
+
 
 async def record_observations(
     library: Library, entries: Sequence[ObservationEntry], idempotency_key: str | None
 ) -> RecordedObservations:
     """Records all entries or none. A retry with the same key returns what the first call recorded."""
-    drafts = [
-        _draft(entry, _entry_id(entry, index, idempotency_key), await _conversation_id(library.chats, entry, index))
-        for index, entry in enumerate(entries)
-    ]
+    drafts = []
+    for index, entry in enumerate(entries):
+        # With a key the same entry gets the same id; otherwise a retry would be a different request.
+        parts: tuple[str, ...] = (uuid4().hex,)
+        if idempotency_key is not None:
+            parts = ("client", idempotency_key, str(index), msgspec.json.encode(entry).decode())
+        fields = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in _OTHER_IN_STORAGE}
+        drafts.append(
+            ObservationDraft(
+                uuid=observation_id(*parts),
+                origin="client",
+                conversation_id=await _conversation_id(library.chats, entry, index),
+                created_at=UNSET if entry.time is None else entry.time,
+                **fields,
+            )
+        )
     observations = await library.observations.create_many(drafts, idempotency_key=idempotency_key)
     recorded = tuple(
         RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
         for observation in observations
     )
     return RecordedObservations(observations=recorded, count=len(recorded))
-
-
-def _entry_id(entry: ObservationEntry, index: int, idempotency_key: str | None) -> str:
-    """With a key the same entry gets the same id; otherwise a retry would be a different request."""
-    if idempotency_key is None:
-        return observation_id(uuid4().hex)
-    return observation_id("client", idempotency_key, str(index), msgspec.json.encode(entry).decode())
 
 
 async def _conversation_id(chats: Chats, entry: ObservationEntry, index: int) -> str | None:
@@ -114,24 +122,3 @@ async def _conversation_id(chats: Chats, entry: ObservationEntry, index: int) ->
             f"observations[{index}].conversation_id: expected the id or path of one of your conversations, "
             f"got {name[:80]!r}"
         ) from None
-
-
-def _draft(entry: ObservationEntry, entry_id: str, conversation_id: str | None) -> ObservationDraft:
-    return ObservationDraft(
-        uuid=entry_id,
-        type=entry.type,
-        title=entry.title,
-        subtitle=entry.subtitle,
-        narrative=entry.narrative,
-        facts=entry.facts,
-        concepts=entry.concepts,
-        files_read=entry.files_read,
-        files_modified=entry.files_modified,
-        project=entry.project,
-        session_id=entry.session_id,
-        origin="client",
-        conversation_id=conversation_id,
-        line_start=entry.line_start,
-        line_end=entry.line_end,
-        created_at=UNSET if entry.time is None else entry.time,
-    )

@@ -3,6 +3,7 @@ line to continue from.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from posixpath import basename
 from typing import Any
 from urllib.parse import unquote
@@ -91,18 +92,14 @@ async def find_conversation(chats: Chats, path: str) -> Conversation:
     try:
         if path.startswith(_SCHEME):
             return await chats.get(unquote(path.removeprefix(_SCHEME)))
-        conversation = await _find_by_session(chats, path)
-        return conversation or await chats.get(archived_conversation_id(path) if path.isprintable() else "")
+        with suppress(NotFound):
+            conversation = await chats.get_by_session(_session_id(path) or "")
+            # Two archives can have sessions of the same name in different projects.
+            if conversation.metadata.get("path") == path:
+                return conversation
+        return await chats.get(archived_conversation_id(path) if path.isprintable() else "")
     except NotFound:
         raise file_not_found(path) from None
-
-
-async def _find_by_session(chats: Chats, path: str) -> Conversation | None:
-    try:
-        conversation = await chats.get_by_session(_session_id(path) or "")
-    except NotFound:
-        return None
-    return conversation if conversation.metadata.get("path") == path else None
 
 
 def _session_id(path: str) -> str | None:

@@ -93,28 +93,21 @@ def _parse_date(field: str, text: str | None, time_of_day: time) -> str | None:
     if not value:
         return None
     try:
-        return format_time(_parse_day(value, time_of_day) or parse_time(value))
+        try:
+            moment = datetime.combine(date.fromisoformat(value), time_of_day, UTC)
+        except ValueError:  # not a date alone
+            moment = parse_time(value)
+        return format_time(moment)
     except (ValueError, OverflowError) as error:
         raise InvalidSearchArgument(
             f"Invalid {field} format: {value[:_QUOTED_CHARS]}. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)"
         ) from error
 
 
-def _parse_day(text: str, time_of_day: time) -> datetime | None:
-    try:
-        return datetime.combine(date.fromisoformat(text), time_of_day, UTC)
-    except ValueError:
-        return None
-
-
 _INCOMPLETE = "older messages were not searched; narrow the search by dates or words, or try again"
 _NEAREST_ONLY = "no message contains this text; these are the nearest by meaning"
 # The default page of Letta's own tool. All messages are more or less near, so that more would be of little use.
 _NEAREST_MAX = 5
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def add_letta_tools(catalog: Catalog, libraries: Libraries, settings: Settings) -> None:
@@ -129,7 +122,7 @@ class LettaTools:
         libraries: Libraries,
         settings: Settings,
         own_tools: Collection[str],
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._libraries = libraries
         self._settings = settings

@@ -1,7 +1,7 @@
 """Translates tldw's `mcp_modules.yaml` into settings, and says what has no equivalent."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,12 @@ def _read_modules(document: Any) -> ModuleSettings:
         if is_enabled is None:
             raise InvalidParams(f"{name}.enabled: expected true or false, got {_shown(module['enabled'])}")
         if name not in SOURCES:
-            result.notes.extend(_unknown_module(name, is_enabled=is_enabled))
+            if name != "knowledge" and is_enabled:
+                result.notes.append(f"{name}: there is no such source here.")
+            elif name == "knowledge" and not is_enabled:
+                result.notes.append(
+                    "knowledge: it cannot be switched off; restrict API keys to a profile without its tools."
+                )
         elif not is_enabled:
             result.sources_off.append(name)
         else:
@@ -111,14 +116,6 @@ def _read_source(name: str, module: Mapping[Any, Any], result: ModuleSettings) -
             # Values can be secrets, such as those of `settings`.
             names = f" ({', '.join(map(_shown, value))})" if isinstance(value, Mapping) else ""
             result.notes.append(f"{name}.{_shown(key)}{names}: {reason}.")
-
-
-def _unknown_module(name: str, *, is_enabled: bool) -> Iterator[str]:
-    if name == "knowledge":
-        if not is_enabled:
-            yield "knowledge: it cannot be switched off; restrict API keys to a profile without its tools."
-    elif is_enabled:
-        yield f"{name}: there is no such source here."
 
 
 def _number(name: str, value: Any) -> float:

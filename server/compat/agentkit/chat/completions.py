@@ -109,7 +109,6 @@ class CompletionService:
         request = parse_completion_request(body, uploaded.args, self._limits.turns)
         if self._upstream is None:
             return await self._extract(context, request)
-        upstream = self._upstream
 
         async def store(completion: Completion, cut_by: str | None) -> str | None:
             return await self._store(context, request.completed(completion, cut_by=cut_by))
@@ -121,7 +120,7 @@ class CompletionService:
             headers["Idempotency-Key"] = (
                 f"florilegium-{sha256(f'{context.user_id} {request.idempotency_key}'.encode()).hexdigest()}"
             )
-        relay = CompletionRelay(upstream, self._open_streams, self._limits, store)
+        relay = CompletionRelay(self._upstream, self._open_streams, self._limits, store)
         return await relay.respond(context.principal, request.body, headers)
 
     async def models(self, _context: RequestContext, _request: ModelsRequest) -> Response:
@@ -133,18 +132,17 @@ class CompletionService:
 
     async def available_models(self, _context: RequestContext, _request: ModelsRequest) -> AvailableModels:
         """Returns the same models in AgentKit's shape."""
-        names = (EXTRACTIVE,) if self._upstream is None else await self._upstream_models(self._upstream)
-        default = self._settings.chat_upstream_model if self._upstream is not None else ""
-        return AvailableModels(available_models=names, default_model=default or next(iter(names), ""))
-
-    async def _upstream_models(self, upstream: Upstream) -> tuple[str, ...]:
-        async with upstream.request("GET", "/models") as response:
+        if self._upstream is None:
+            return AvailableModels(available_models=(EXTRACTIVE,), default_model=EXTRACTIVE)
+        async with self._upstream.request("GET", "/models") as response:
             require_relayable(response)
             body = await response.read(self._settings.fixed.chat_response_max_bytes)
         try:
-            return tuple(model.id for model in _decode_models(body).data)
+            names = tuple(model.id for model in _decode_models(body).data)
         except msgspec.MsgspecError:
             raise UpstreamError("the upstream's response contains no list of models") from None
+        default = self._settings.chat_upstream_model or next(iter(names), "")
+        return AvailableModels(available_models=names, default_model=default)
 
     async def _extract(self, context: RequestContext, request: CompletionRequest) -> Response:
         context.principal.require_scope(READ)
@@ -182,25 +180,22 @@ def parse_completion_request(body: bytes, headers: CompletionHeaders, limits: Tu
     request = decode(body)
     if not isinstance(request, dict):
         raise InvalidParams("body: expected a JSON object, got another JSON value")
+    key = headers.idempotency_key or ""
+    # It is sent to the upstream as a header and stored.
+    if not (key.isascii() and key.isprintable() and len(key) <= _NAME_MAX_CHARS):
+        raise InvalidParams(
+            f"Idempotency-Key: expected at most {_NAME_MAX_CHARS} printable ASCII characters, got {key[:60]!r}"
+        )
+    metadata = request.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    # The first name counts. Clients that cannot set headers put it into the metadata.
+    names = (headers.conversation_id, headers.session_id, fields.get("conversation_id"), fields.get("session_id"))
+    name = next((name for name in names if isinstance(name, str) and name), None)
     return CompletionRequest(
         body=body,
         turns=parse_turns(request.get("messages"), limits),
         is_stream=request.get("stream") is True,
-        conversation_name=_conversation_name(headers, request.get("metadata")),
-        idempotency_key=_idempotency_key(headers.idempotency_key),
+        conversation_name=None if name is None else replace_unstorable(name)[:_NAME_MAX_CHARS],
+        idempotency_key=key or None,
         requested_at=format_time(datetime.now(UTC)),
-    )
-
-
-def _conversation_name(headers: CompletionHeaders, metadata: Any) -> str | None:
-    fields = metadata if isinstance(metadata, dict) else {}
-    names = (headers.conversation_id, headers.session_id, fields.get("conversation_id"), fields.get("session_id"))
-    return next((replace_unstorable(name)[:_NAME_MAX_CHARS] for name in names if isinstance(name, str) and name), None)
-
-
-def _idempotency_key(key: str | None) -> str | None:
-    if key is None or (key.isascii() and key.isprintable() and len(key) <= _NAME_MAX_CHARS):
-        return key or None
-    raise InvalidParams(
-        f"Idempotency-Key: expected at most {_NAME_MAX_CHARS} printable ASCII characters, got {key[:60]!r}"
     )

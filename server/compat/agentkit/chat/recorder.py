@@ -49,17 +49,16 @@ class CompletedTurn(Struct, frozen=True, kw_only=True):
     @property
     def session_id(self) -> str:
         """The session under which the conversation is found again."""
-        return self.conversation_name or f"completions-{_digest(self._first_text)}"
+        if self.conversation_name:
+            return self.conversation_name
+        dialogue = self.dialogue
+        first_text = first_content(dialogue, "user") or (dialogue[0].content if dialogue else "")
+        return f"completions-{_digest(first_text)}"
 
     @property
     def session_id_by_answer(self) -> str:
         """The session of a conversation that a later one with the same first message has replaced."""
         return f"{self.session_id}-{_digest(first_content(self.turns, 'assistant'))}"
-
-    @property
-    def _first_text(self) -> str:
-        dialogue = self.dialogue
-        return first_content(dialogue, "user") or (dialogue[0].content if dialogue else "")
 
 
 class TurnRecorder:
@@ -212,17 +211,15 @@ def _drafts(turns: Sequence[ChatTurn], created_at: str, parent_id: str | UnsetTy
             content=turn.content,
             tool=turn.name or None if turn.role == "tool" else None,
             attachments=turn.attachments,
-            metadata=turn.metadata | _VIA | _mark(turn),
+            # An answer made of passages can quote human-only messages, and comes back from the client without its mark.
+            metadata=turn.metadata
+            | _VIA
+            | ({"human_only": True} if turn.role == "assistant" and is_extractive_answer(turn.content) else {}),
             parent_id=parent_id if index == 0 else UNSET,
             created_at=created_at,
         )
         for index, turn in enumerate(turns)
     ]
-
-
-def _mark(turn: ChatTurn) -> dict[str, Any]:
-    """An answer made of passages can quote human-only messages, and comes back from the client without its mark."""
-    return {"human_only": True} if turn.role == "assistant" and is_extractive_answer(turn.content) else {}
 
 
 def _digest(text: str) -> str:

@@ -3,10 +3,9 @@
 With an upstream, a model answers from the passages that were found; without one, the passages are the answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
 from loguru import logger
 from msgspec.structs import replace
@@ -30,15 +29,8 @@ from server.compat.agentkit.chat.passages import (
     passages_text,
     summary,
 )
-from server.compat.agentkit.chat.schemas import (
-    ChatAnswer,
-    ChatRequest,
-    ParsedChatRequest,
-    parse_chat_request,
-    turn_limits,
-)
+from server.compat.agentkit.chat.schemas import ChatAnswer, ChatRequest, parse_chat_request, turn_limits
 from server.compat.agentkit.chat.upstream import Upstream, UpstreamPrompt, ask_upstream
-from server.rest.forms import FormFile
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_text
@@ -58,16 +50,26 @@ class ChatService:
 
     async def answer(self, context: RequestContext, request: ChatRequest) -> ChatAnswer:
         context.principal.require_scope(READ)
-        parsed, requested_at = parse_chat_request(request, self._settings), format_time(datetime.now(UTC))
+        (history, files), requested_at = parse_chat_request(request), format_time(datetime.now(UTC))
         # Passages for a model must not contain messages that are hidden from agents.
         reader = context if self._upstream is None else replace(context, is_agent=True)
-        results = await self._passages.find(reader, request.message, await self._conversation_id(context, request))
-        completion = await self._complete(parsed, results)
+        session_conversation = None
+        async with self._libraries.library(context) as library:
+            with suppress(NotFound):  # the first message of a session
+                session_conversation = (await library.chats.get_by_session(request.session_id)).id
+        results = await self._passages.find(reader, request.message, session_conversation)
+        completion = await self._complete(request, history, files, results)
         question = MessageDraft(
             role="user",
-            content=replace_unstorable(parsed.request.message),
+            content=replace_unstorable(request.message),
             attachments=[
-                _attachment(file, text) for file, text in zip(parsed.request.files, parsed.files, strict=True)
+                {
+                    "filename": text.name,
+                    "media_type": replace_unstorable(file.media_type),
+                    "size_bytes": len(file.content),
+                    **({"is_shortened": True} if text.is_truncated else {}),
+                }
+                for file, text in zip(request.files, files, strict=True)
             ],
             metadata=_VIA,
             created_at=requested_at,
@@ -80,12 +82,11 @@ class ChatService:
             citations=citations(results.passages),
             metadata=completion.metadata | _VIA,
         )
-        drafts = question, answer
-        conversation_id = await self._store(context, request, drafts)
+        conversation_id = await self._store(context, request, (question, answer))
         passages = passages_text(results.passages) or None
         notices = [
-            *([NO_WEB_SEARCH] if parsed.request.search_mode in ("web", "hybrid") else []),
-            *([FILES_IGNORED] if parsed.files and completion.model == EXTRACTIVE else []),
+            *([NO_WEB_SEARCH] if request.search_mode in ("web", "hybrid") else []),
+            *([FILES_IGNORED] if files and completion.model == EXTRACTIVE else []),
             *([NOT_STORED] if conversation_id is None else []),
         ]
         return ChatAnswer(
@@ -93,31 +94,31 @@ class ChatService:
             tool_used=SEARCH_TOOL,
             tool_output=passages,
             model=completion.model,
-            context="\n\n".join([*([passages] if passages else []), *(file.text for file in parsed.files)]) or None,
+            context="\n\n".join([*([passages] if passages else []), *(file.text for file in files)]) or None,
             summary=summary(results.passages, results.failed_sources),
             citations=citations(results.passages),
             conversation_id=conversation_id,
             notice=" ".join(notices) or None,
         )
 
-    async def _complete(self, parsed: ParsedChatRequest, results: PassageResults) -> Completion:
-        request, settings = parsed.request, self._settings
+    async def _complete(
+        self,
+        request: ChatRequest,
+        history: Sequence[Mapping[str, str]],
+        files: Sequence[AttachedText],
+        results: PassageResults,
+    ) -> Completion:
+        settings = self._settings
         if self._upstream is None:
             return extractive_completion(results.passages, request.message)
         prompt = UpstreamPrompt(
             message=request.message,
             model=settings.chat_upstream_model or request.model,
-            history=parsed.history,
+            history=history,
             passages=results.passages,
-            files=parsed.files,
+            files=files,
         )
         return await ask_upstream(self._upstream, prompt, turn_limits(settings), settings.fixed.chat_response_max_bytes)
-
-    async def _conversation_id(self, context: RequestContext, request: ChatRequest) -> str | None:
-        async with self._libraries.library(context) as library:
-            with suppress(NotFound):
-                return (await library.chats.get_by_session(request.session_id)).id
-        return None
 
     async def _store(self, context: RequestContext, request: ChatRequest, drafts: Sequence[MessageDraft]) -> str | None:
         """Returns None if the turn cannot be stored: the client receives its answer anyway, with a notice."""
@@ -146,12 +147,3 @@ async def _append_to_session(chats: Chats, session_id: str, drafts: Sequence[Mes
     conversation = await chats.get_by_session(session_id)
     await chats.append(conversation.id, drafts)
     return conversation.id
-
-
-def _attachment(file: FormFile, text: AttachedText) -> dict[str, Any]:
-    attachment = {
-        "filename": text.name,
-        "media_type": replace_unstorable(file.media_type),
-        "size_bytes": len(file.content),
-    }
-    return attachment | ({"is_shortened": True} if text.is_truncated else {})

@@ -62,7 +62,12 @@ class Upstream:
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[UpstreamResponse]:
         """Sends a request and yields its response; the connection is open as long as the block."""
-        own_headers = self._headers(body) | dict(headers or {})
+        own_headers = {
+            "User-Agent": f"florilegium/{VERSION}",
+            **({"Content-Type": "application/json"} if body else {}),
+            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            **(headers or {}),
+        }
         try:
             async with open_response(
                 method, f"{self._url}{path}", headers=own_headers, body=body, timeout_s=self._timeout_s
@@ -73,13 +78,6 @@ class Upstream:
             logger.warning("The chat upstream {}", error)
             is_timeout = isinstance(error, OutgoingRequestTimeout)
             raise (UpstreamTimeout if is_timeout else UpstreamError)(f"the upstream {error.reason}") from error
-
-    def _headers(self, body: bytes) -> dict[str, str]:
-        return {
-            "User-Agent": f"florilegium/{VERSION}",
-            **({"Content-Type": "application/json"} if body else {}),
-            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-        }
 
 
 # -- upstream prompt ---------------------------------------------------------------------------------------------------

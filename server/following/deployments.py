@@ -27,13 +27,12 @@ _MISSING = "the folder is missing; its items were kept"
 
 
 class UserFolder(Struct, frozen=True):
-    """The folder of one tldw user, named by the user's number. Without a `record` it is not followed, and `problem`
-    says why."""
+    """The folder of one tldw user."""
 
-    name: str
-    record: FollowRecord | None = None
+    name: str  # the user's number there
+    record: FollowRecord | None = None  # without one, it is not followed
     user: UserRecord | None = None
-    problem: str = ""
+    problem: str = ""  # why it is not followed or not current
     is_unknown_user: bool = False
 
 
@@ -85,7 +84,7 @@ class DeploymentFolders:
                     interval_s=deployment.interval_s,
                     keeps_deleted=deployment.keeps_deleted,
                     deployment=deployment.id,
-                    per_user_max=None,
+                    per_user_max=None,  # the limit is for what users follow themselves
                 )
                 count += 1
             except (Conflict, InvalidParams) as error:

@@ -18,6 +18,7 @@ from config.settings import Settings
 from sources.following.scan import DATABASE_COMPANIONS, SourceMissing, is_hidden
 
 _URL_PREFIXES = ("http://", "https://")
+# As long as PATH_MAX of Linux.
 _LOCATION_MAX_CHARS = 4096
 _CONFINED = (
     "location: expected a path in one of the folders that follow_roots names, got another one; "
@@ -27,10 +28,8 @@ _CONFINED = (
 
 
 class AllowedLocation(Struct, frozen=True):
-    """`is_confined`: the user may follow it only because of the setting `follow_roots`."""
-
     text: str
-    is_confined: bool
+    is_confined: bool  # the user may follow it only because of the setting `follow_roots`
 
 
 def allowed_location(
@@ -135,6 +134,7 @@ def require_outside_data(settings: Settings, path: Path) -> None:
 # Events are collected for this long. The first pause of one step ends the collection earlier.
 _DEBOUNCE_MS = 400
 _STEP_MS = 250
+# How long one call waits for a change.
 _TIMEOUT_MS = 5_000
 
 
@@ -184,6 +184,7 @@ class FolderWatcher:
         from watchfiles._rust_notify import WatchfilesRustInternalError as WatchError  # noqa: PLC0415 - as above
 
         try:
+            # Without debug output and polling; recursive; a folder without permission is no error.
             with RustNotify(folders, False, False, 0, True, True) as watcher:
                 notify(self._on_ready, True)
                 while not stop.is_set():

@@ -104,6 +104,7 @@ def _time(seconds: float | None) -> str | None:
     return None if seconds is None else format_time_seconds(seconds)
 
 
+# Files with problems in one response; the counts cover all of them.
 _PROBLEMS_MAX = 100
 
 

@@ -50,23 +50,24 @@ _SHORT_RUN_S = 1.0
 _PAUSE_PER_RUN = 2.0
 _PAUSE_MAX_S = 3.0
 _RETRY_S = 0.3
+# Of more changed files than this, a scan of the whole folder finds all.
 _NAMES_MAX = 1_000
 # Files that are created in a new folder before it is watched cause no events.
 _FOLDER_RETRY_S = 1.0
+# The pause after each failure in a row; the last one is repeated.
 _FAILURE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class DueWork(Struct, frozen=True):
-    """`scope` is None for the whole source."""
-
-    scope: Sequence[bytes] | None
+    scope: Sequence[bytes] | None  # None for the whole source
 
 
 class FollowSchedule:
-    """The schedule of one followed source. `is_watched`: changes are reported by events."""
+    """The schedule of one followed source."""
 
     def __init__(self, record: FollowRecord, settings: Settings) -> None:
         self.record = record
+        # Changes are reported by events.
         self.is_watched = False
         self.is_running = False
         self._settings = settings
@@ -74,7 +75,9 @@ class FollowSchedule:
         self._not_before = 0.0
         # Whether a run was requested after the last one started.
         self._is_requested = False
+        # Changed files, and when each is due.
         self._names: dict[bytes, float] = {}
+        # In a row: the pause grows with each one.
         self._failures = 0
 
     def update(self, record: FollowRecord) -> None:
@@ -148,16 +151,18 @@ _REQUEST = "followed source"
 _LEASE = "following"
 # How long after the end of a process another one starts to follow sources, at least.
 _LEASE_S = 10.0
+# Notes have no events, so that sources that are written back ask for the newest one.
 _NOTES_LOOK_S = 1.0
 
 
 class _Followed:
-    """A followed source and what this process knows about it. `signature` is that of a single file when it was last
-    looked at; `folder_id` identifies the folder that is watched."""
+    """A followed source and what this process knows about it."""
 
     def __init__(self, record: FollowRecord, settings: Settings) -> None:
         self.schedule = FollowSchedule(record, settings)
+        # Of a single file, when it was last looked at.
         self.signature: str | None = None
+        # Of the folder that is watched. Another folder at the same path has to be watched again.
         self.folder_id: str | None = None
         self.task: asyncio.Task[None] | None = None
         # When a note of the owner was last modified, and when to look again.
@@ -225,6 +230,7 @@ class FollowService:
         try:
             while True:
                 try:
+                    # Of several processes, the one with the lease follows sources.
                     if self._acquire is None or await self._acquire(
                         _LEASE, _LEASE_S + 3 * self._settings.fixed.follow_poll_s
                     ):
@@ -368,6 +374,7 @@ class FollowService:
         except FlorilegiumError as error:
             self._fail(followed, error.message)
         except Exception:
+            # One source must not end the others.
             logger.exception("Followed source {} failed", followed.record.id)
             self._fail(followed, "internal error")
         finally:

@@ -25,6 +25,7 @@ _ITEMS_MAX = 10_000
 # Without an index, comparing times means reading the table.
 _UNINDEXED_MAX_BYTES = 64 << 20
 _UUID_CHARS = 36
+# tldw's log of changes. Its databases name the key of a row differently.
 _SYNC_LOG = "sync_log"
 _SYNC_KEYS = ("entity_id", "entity_uuid")
 # `YYYY-MM-DD HH:MM:SS` and `YYYY-MM-DDTHH:MM:SS.mmmZ` both occur, and are both UTC.
@@ -33,21 +34,18 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
 class TablePosition(Struct, frozen=True):
-    """`rowid` is the largest one, `modified` the newest time of a change."""
-
-    rowid: int = 0
+    rowid: int = 0  # the largest one
     count: int = 0
-    modified: str = ""
+    modified: str = ""  # the newest time of a change
 
 
 class DatabasePosition(Struct, frozen=True, kw_only=True):
-    """How far a database was read: the state of its tables, and the last row of its `sync_log`. `identity` tells
-    whether it is still the same file."""
+    """How far a database was read."""
 
-    identity: str
+    identity: str  # tells whether it is still the same file
     copied_at: float
     tables: Mapping[str, TablePosition]
-    change_id: int | None = None
+    change_id: int | None = None  # the last row of its `sync_log`
 
 
 def measure(

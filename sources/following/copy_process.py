@@ -25,6 +25,7 @@ from sources.following.changed_rows import DatabasePosition, copy_changes, has_t
 from sources.importers.engine.confined_files import file_status, open_file, opening_only, reading_confined_to
 from sources.importers.engine.table_reader import FollowedDatabase
 
+# How long SQLite waits for a program that writes.
 _BUSY_TIMEOUT_S = 2.0
 # Pages that are copied before the lock is released: 8 MiB of the usual size, which take about ten milliseconds. If the
 # database changes between two steps, SQLite starts the copy again, so that smaller steps would never end.
@@ -33,6 +34,7 @@ _STEP_PAUSE_S = 0.001
 # The byte of the header with the version that is needed to write; 2 means a write-ahead log.
 _WRITE_VERSION_AT = 18
 _WAL = 2
+# How often a database that no program had open is copied again, because it changed meanwhile.
 _ATTEMPTS = 3
 # What a database consists of.
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
@@ -47,22 +49,17 @@ class _ChangedMeanwhile(Exception):
 
 
 class CopyRequest(Struct, frozen=True, kw_only=True):
-    """Paths have no links, and are bytes, because a file name need not be valid UTF-8. `databases` are those of which a
-    part can be copied, `since` is the position of the last copy."""
-
+    # Paths have no links, and are bytes, because a file name need not be valid UTF-8.
     source: bytes
     target: bytes
-    databases: tuple[FollowedDatabase, ...] = ()
-    since: DatabasePosition | None = None
+    databases: tuple[FollowedDatabase, ...] = ()  # those of which a part can be copied
+    since: DatabasePosition | None = None  # of the last copy
 
 
 class DatabaseCopy(Struct, frozen=True):
-    """What was copied: everything, or the number of `items` that changed. Without a position, a part cannot be copied
-    the next time. `problem` says why nothing was copied."""
-
-    position: DatabasePosition | None = None
-    items: int | None = None
-    problem: str = ""
+    position: DatabasePosition | None = None  # without one, a part cannot be copied the next time
+    items: int | None = None  # how many changed; None if everything was copied
+    problem: str = ""  # why nothing was copied
 
     @property
     def is_partial(self) -> bool:

@@ -35,9 +35,7 @@ _INHERITING_KINDS = ("notes", "media", "characters")
 
 
 class FileIdentities:
-    """The ids of the items of one file. `known` are those of its last state, or of the file that it was renamed from;
-    `names` are its names, the current one first. With `fixed_key`, the id of a single item is derived from this key
-    instead of the importer's."""
+    """The ids of the items of one file."""
 
     def __init__(
         self,
@@ -54,8 +52,11 @@ class FileIdentities:
         self._files = files
         self._follow = record.id
         self._location = record.location
+        # The current name first, then the one that the file was renamed from.
         self._names = names
+        # Those of the file's last state, under its last name.
         self._known = {(item.kind, item.key): item.uuid for item in known}
+        # The id of a single item is derived from this key instead of the importer's.
         self._fixed_key = fixed_key
 
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
@@ -153,16 +154,14 @@ def _with_uuid(item: ImportedItem, uuid: str) -> ImportedItem:
 
 _PAGE = 100
 _FILE_MODE = 0o644
+# Notes of the same title get a number. Each one is a call of link(2).
 _NAMES_MAX = 1_000
 
 
 class WrittenNotes(Struct, frozen=True):
-    """`names` are the files that were written, and must be read again; `pending` those that changed meanwhile. Notes
-    that were modified before `until` need not be looked at again."""
-
-    names: list[bytes]
-    pending: list[bytes]
-    until: str
+    names: list[bytes]  # files that were written, and must be read again
+    pending: list[bytes]  # files that changed meanwhile
+    until: str  # notes that were modified before need not be looked at again
 
 
 async def write_notes(
@@ -207,6 +206,7 @@ def _create(root: Path, note: Note) -> bytes:
         with open_folder(root) as folder, _temporary_file(folder, new_file(note), _FILE_MODE) as temporary:
             for number in range(1, _NAMES_MAX):
                 name = f"{file_name(note.title)}{f' {number}' if number > 1 else ''}.md"
+                # Unlike a rename, a link never replaces a file.
                 with suppress(FileExistsError):
                     os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                     return os.fsencode(name)
@@ -255,6 +255,7 @@ def _temporary_file(folder: int, text: str, mode: int) -> Iterator[str]:
             file.write(text)
             file.flush()
             os.fchmod(descriptor, mode)
+            # Otherwise a crash after the rename could leave an empty file in the place of the note.
             os.fsync(descriptor)
     except OSError as error:
         raise StorageError(f"the note cannot be written to the folder: {error.strerror}") from error

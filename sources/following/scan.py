@@ -24,7 +24,9 @@ _DATABASE_HEADER = b"SQLite format 3\0"
 # keep times in steps of some milliseconds.
 _SETTLED_AFTER_NS = 50_000_000
 SETTLING_PAUSE_S = 0.06
+# At the end of a signature that may not change with the file.
 _UNSETTLED = "?"
+# Read of the start and of the end of a file to recognize it, however large it is.
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -33,13 +35,10 @@ class SourceMissing(InvalidParams):
 
 
 class FolderScan(Struct, kw_only=True):
-    """`files` maps names, relative to the folder, to signatures. Files in `unreadable` folders may exist or not.
-    `mounts` are the folders on another file system than the followed one."""
-
     root_id: str
-    files: dict[bytes, str] = {}
-    unreadable: set[bytes] = set()
-    mounts: set[bytes] = set()
+    files: dict[bytes, str] = {}  # signatures by name, relative to the folder
+    unreadable: set[bytes] = set()  # folders whose files may exist or not
+    mounts: set[bytes] = set()  # folders on another file system than the followed one
 
     def is_unknown(self, name: bytes) -> bool:
         return any(name.startswith(folder) for folder in self.unreadable)

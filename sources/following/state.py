@@ -20,23 +20,24 @@ from sources.storage.contract import Bookmarks, FollowedItem, Library
 
 
 class DatabaseState(Struct, frozen=True, kw_only=True):
-    """How far a followed database was read, and when completely. After a complete read that found nothing new, although
-    the file had changed, the next one waits for `pause_s`."""
+    """How far a followed database was read."""
 
     position: DatabasePosition
-    complete_at: float
+    complete_at: float  # when all of it was read
+    # How long the next complete read waits, after one that found nothing new although the file had changed.
     pause_s: float = 0.0
 
 
 class SourceState(Struct, frozen=True, kw_only=True):
-    """What is remembered about a followed source as a whole, in the library. `problem` says why it could not be brought
-    up to date the last time. Times are seconds since 1970."""
+    """What is remembered about a followed source as a whole, in the library. Times are seconds since 1970."""
 
+    # Device and inode of the folder: another one may be mounted or moved to its path.
     root_id: str = ""
+    # Folders on other file systems, whose files are not deleted while these are not mounted.
     mounts: Sequence[str] = ()
     synced_at: float | None = None
     changed_at: float | None = None
-    problem: str = ""
+    problem: str = ""  # why it could not be brought up to date the last time
     # Notes that were modified before this time have been written to their files.
     written_until: str = ""
     # Validators of a document that was fetched from a URL.
@@ -49,17 +50,17 @@ class SourceState(Struct, frozen=True, kw_only=True):
 
 
 class SyncReport(Struct, kw_only=True):
-    """What one run changed; `written` counts notes that were written to their files. `retries` are names to look at
-    again soon, because they could not be read or may have changed while they were, `doubts` names to look at again
-    after a number of seconds."""
+    """What one run changed."""
 
     new: int = 0
     updated: int = 0
     deleted: int = 0
     conflicts: int = 0
     failed: int = 0
-    written: int = 0
+    written: int = 0  # notes that were written to their files
+    # Names to look at again soon, because they could not be read or may have changed while they were.
     retries: set[bytes] = set()
+    # Names to look at again after a number of seconds.
     doubts: dict[bytes, float] = {}
     # The CPU time of looking for changes.
     scan_s: float = 0.0
@@ -93,6 +94,7 @@ def _bookmark(follow_id: str) -> str:
 # -- withdrawals -------------------------------------------------------------------------------------------------------
 # Deletes items that disappeared from their followed source. They are restored if they come back.
 
+# Looked up and deleted at a time.
 _WITHDRAWN_ITEMS = 100
 
 
@@ -137,6 +139,7 @@ async def withdraw_items(
 
 # Longer than a busy machine delays an extension.
 _LEASE_S = 60.0
+# So that a lease survives two extensions that fail.
 _EXTENDED_EVERY_S = 15.0
 _RETRY_PAUSE_S = 0.1
 

@@ -29,6 +29,7 @@ _FOLLOW_URL_TIMEOUT_S = 30.0
 
 # The name under which the document is stored among the followed files.
 _NAME = b"."
+# Of the end, which has the suffix.
 _NAME_MAX_CHARS = 80
 
 

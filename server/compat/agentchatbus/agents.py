@@ -16,16 +16,15 @@ from config.paths import UserId
 from config.times import format_time_microseconds
 from server.compat.agentchatbus.schemas import ReplyWindow, SyncContext
 
+# 192 random bits: nobody can guess a token, so that its plain SHA-256 hash can be stored.
 TOKEN_BYTES = 24
 
 ReplyTokenError = Literal["TOKEN_INVALID", "TOKEN_EXPIRED", "TOKEN_REPLAY"]
 
 
 class ReplyToken(Struct, frozen=True, kw_only=True):
-    """`agent_id` is the agent that the token was issued to, if it is known."""
-
     thread_id: str
-    agent_id: str | None
+    agent_id: str | None  # the agent that the token was issued to, if it is known
     expires_at: float
     consumed_at: float | None = None
 
@@ -100,6 +99,7 @@ class ReplyTokens:
         if now >= stored.expires_at:
             return "TOKEN_EXPIRED", stored.expires_at
         if not await self._tokens.consume(user_id, _key(token), stored, now):
+            # Another process with the same store was faster.
             return "TOKEN_REPLAY", now
         return None
 
@@ -119,6 +119,7 @@ class InProcessReplyTokenStore:
     def __init__(self, clock: Callable[[], float], limits: ReplyTokenLimits) -> None:
         self._max_per_user = limits.user_max
         self._max_total = limits.total_max
+        # Expired and consumed tokens are told apart from unknown ones for as long as they were valid.
         self._ttl_s = 2 * limits.ttl_s
         self._clock = clock
         # Both are ordered by last use, oldest first.

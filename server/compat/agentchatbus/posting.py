@@ -82,11 +82,6 @@ class MessagePoster:
         self._settings = settings
         self._registry = registry
         self._reply_tokens = reply_tokens
-        self._unread_limits = threads.MessagePageLimits(
-            messages=settings.message_page_max,
-            text_bytes=RESPONSE_MAX_BYTES,
-            batch=settings.message_page_max,
-        )
 
     async def post(self, context: RequestContext, request: PostRequest) -> BusMessage:
         """Posts a message for a REST client. A registered agent is authenticated by its token."""
@@ -147,17 +142,19 @@ class MessagePoster:
                 except Conflict as error:
                     current_seq = (error.data or {}).get("last_number")
                     if current_seq is None or expected_seq is None:
+                        # A conflict of another kind.
                         raise
-                    unread = await threads.read_page(chats, request.thread_id, expected_seq, None, self._unread_limits)
+                    # What the agent has not read, so that it can try again without another request.
+                    unread, has_more = await threads.read_page(
+                        chats, request.thread_id, expected_seq, self._settings.message_page_max, RESPONSE_MAX_BYTES
+                    )
                     raise SeqMismatch(
                         "SEQ_MISMATCH",
                         "RE_READ_AND_RETRY",
                         expected_last_seq=expected_seq,
                         current_seq=current_seq,
-                        new_messages=[
-                            threads.struct_fields(threads.bus_message(message)) for message in unread.messages
-                        ],
-                        **({"has_more": True} if unread.has_more else {}),
+                        new_messages=[threads.struct_fields(threads.bus_message(message)) for message in unread],
+                        **({"has_more": True} if has_more else {}),
                     ) from error
                 return message
 
@@ -172,6 +169,7 @@ class MessagePoster:
                     raise OutOfSync("TOKEN_EXPIRED", expires_at=format_expiry(expires_at))
                 case str(error), _:
                     raise OutOfSync(error)
+        # Also if the request is cancelled.
         is_written = False
         try:
             yield

@@ -170,15 +170,16 @@ class MessageBus:
     ) -> tuple[Sequence[schemas.BusMessage], bool]:
         """Returns messages of a thread, and whether there are more."""
         conversation = await chats.get(request.thread_id)
-        limits = threads.MessagePageLimits(
-            messages=clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
-            text_bytes=text_max_bytes,
-            batch=self._settings.message_page_max,
+        stored, has_more = await threads.read_page(
+            chats,
+            request.thread_id,
+            request.after_seq,
+            clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
+            text_max_bytes,
+            metadata=threads.has_priority(request.priority),
+            batch_max=self._settings.message_page_max,
         )
-        page = await threads.read_page(
-            chats, request.thread_id, request.after_seq, threads.has_priority(request.priority), limits
-        )
-        messages = [threads.bus_message(message) for message in page.messages]
+        messages = [threads.bus_message(message) for message in stored]
         is_beginning = request.after_seq <= 0 and request.priority is None
         prompt = threads.system_prompt_message(conversation) if request.include_system_prompt and is_beginning else None
-        return ([prompt, *messages] if prompt else messages), page.has_more
+        return ([prompt, *messages] if prompt else messages), has_more

@@ -3,7 +3,7 @@
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -182,34 +182,30 @@ def parse_thread_cursor(text: str) -> CreationPosition:
 # Reads the messages of a thread in pages of limited length and size.
 
 
-class MessagePage(Struct, frozen=True):
-    messages: tuple[Message, ...]
-    has_more: bool
-
-
-class MessagePageLimits(Struct, frozen=True, kw_only=True):
-    """`batch` is the number of messages that are read from the storage at a time."""
-
-    messages: int
-    text_bytes: int
-    batch: int
-
-
 async def read_page(
-    chats: Chats, thread_id: str, after_seq: int, metadata: MetadataFilter | None, limits: MessagePageLimits
-) -> MessagePage:
-    """Returns messages up to both limits, but at least one if there is any."""
+    chats: Chats,
+    thread_id: str,
+    after_seq: int,
+    messages_max: int,
+    remaining_bytes: int,
+    *,
+    metadata: MetadataFilter | None = None,
+    batch_max: int | None = None,
+) -> tuple[Sequence[Message], bool]:
+    """Returns messages up to both limits, but at least one if there is any, and whether there are more. `batch_max` is
+    how many are read from the storage at a time."""
     messages: list[Message] = []
-    remaining_bytes, batch_size = limits.text_bytes, min(limits.batch, limits.messages + 1)
+    # One more tells whether there are more.
+    batch_size = min(batch_max or messages_max, messages_max + 1)
     while True:
         batch = await chats.messages_after(thread_id, after_seq, batch_size, metadata)
         for message in batch:
             remaining_bytes -= len(message.content.encode())
-            if len(messages) == limits.messages or (remaining_bytes < 0 and messages):
-                return MessagePage(tuple(messages), has_more=True)
+            if len(messages) == messages_max or (remaining_bytes < 0 and messages):
+                return messages, True
             messages.append(message)
         if len(batch) < batch_size:
-            return MessagePage(tuple(messages), has_more=False)
+            return messages, False
         after_seq = batch[-1].number
 
 

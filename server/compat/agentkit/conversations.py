@@ -52,6 +52,7 @@ _ESCAPE_MAX_BYTES = 6
 # A message's fields besides its content: attachments, citations and metadata, and short texts.
 _OBJECT_FIELDS = 3
 _SHORT_FIELDS = 12
+# Ids are short, so that a page of them is larger than one of messages.
 _IDS_PER_PAGE = 1_000
 
 
@@ -380,10 +381,12 @@ class ConversationChanges:
         is_open = False
         async for token in self._watch.tokens(context):
             if token is None:
+                # Proxies close a connection on which nothing is sent.
                 yield KEEP_ALIVE
             elif is_open:
                 yield _event("changed", token)
             else:
+                # A browser that reconnects says what it has seen. If that is no longer current, it missed a change.
                 is_open = True
                 yield RETRY + _event("open" if last_token in (None, token) else "changed", token)
 

@@ -42,6 +42,7 @@ from sources.text.chunking import title_from_messages
 
 # Fields that have another name in storage than in this API.
 _FIELD_NAMES = {"created_at": "timestamp", "tool": "tool_used", "uuid": "id"}
+# How many are looked at to see whether a conversation without a title can have got one.
 _FIRST_MESSAGES = 20
 
 

@@ -122,6 +122,7 @@ def _summary_fields(conversation: Conversation) -> dict[str, Any]:
 # Messages are our own sentences, except where clients may compare them ("Conversation not found"; those of namespaces
 # are in `namespaces`).
 
+# AgentKit's codes. Other statuses have the name of the status.
 _CODES = {
     400: "VALIDATION_ERROR",
     422: "VALIDATION_ERROR",
@@ -184,6 +185,7 @@ AGENTKIT_ERROR_FORMAT = ErrorFormat(AgentKitErrorBody, _error_body)
 # -- operations --------------------------------------------------------------------------------------------------------
 # What the operations of the conversations API have in common.
 
+# An operation is permitted to a key with a profile if the profile has one of these tools, which return the same.
 LISTING_TOOLS = ("chats_search", "knowledge_search")
 READING_TOOLS = ("chats_get", "knowledge_get")
 SEARCHING_TOOLS = ("chats_search", "conversation_search", "knowledge_search")

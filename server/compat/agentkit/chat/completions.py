@@ -48,6 +48,7 @@ from sources.storage.contract import Libraries
 # Clients repeat a turn whose response was lost within minutes; the same words later are a new turn.
 _CHAT_RETRY_WINDOW_S = 300.0
 
+# The media types of whole and streamed answers.
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _NAME_MAX_CHARS = 200

@@ -28,6 +28,7 @@ from sources.text.chunking import title_from_text
 
 # The model name of answers that consist of passages only.
 EXTRACTIVE = "extractive"
+# An estimate: the tokenizer of the upstream's model is not known here.
 _CHARS_PER_TOKEN = 4
 # The cost of a retrieved passage's envelope, which is not passed on.
 _ENVELOPE_TOKENS = 400
@@ -42,22 +43,19 @@ _HITS_PER_PASSAGE = 3
 
 
 class ChatPassage(Struct, frozen=True, kw_only=True):
-    """An excerpt of an item, with the URI to read it again. `is_human_only` says that an agent would read another
-    text."""
+    """An excerpt of an item, with the URI to read it again."""
 
     uri: str
     source: str
     title: str
     text: str
     score: float
-    is_human_only: bool = False
+    is_human_only: bool = False  # an agent would read another text
 
 
 class PassageResults(Struct, frozen=True):
-    """Passages, best first. `failed_sources` names the sources that returned an error or timed out."""
-
-    passages: tuple[ChatPassage, ...]
-    failed_sources: tuple[str, ...] = ()
+    passages: tuple[ChatPassage, ...]  # best first
+    failed_sources: tuple[str, ...] = ()  # those that returned an error or timed out
 
 
 class PassageFinder:
@@ -167,18 +165,15 @@ Fingerprint = tuple[str, ...]
 
 
 class StoredTurn(Struct, frozen=True):
-    """A stored message: its fingerprint, and the index of the message it follows (-1 if unknown)."""
+    """A stored message."""
 
     fingerprint: Fingerprint
-    previous: int
+    previous: int  # the index of the message it follows; -1 if unknown
 
 
 class Overlap(Struct, frozen=True):
-    """`last_stored` is the index of the last stored message that was sent again (-1: none); `sent_count` is how many of
-    the sent messages end there."""
-
-    last_stored: int = -1
-    sent_count: int = 0
+    last_stored: int = -1  # the index of the last stored message that was sent again; -1 if none was
+    sent_count: int = 0  # how many of the sent messages end there
 
 
 def find_overlap(stored: Sequence[StoredTurn], sent: Sequence[Fingerprint], *, is_whole: bool) -> Overlap:

@@ -29,14 +29,13 @@ _VIA = {"via": "completions"}
 
 
 class CompletedTurn(Struct, frozen=True, kw_only=True):
-    """Everything the client sent, and the answer. `conversation_name` is the client's name for the conversation.
-    `cut_by` says who interrupted an incomplete answer: client, upstream or server."""
+    """Everything the client sent, and the answer."""
 
-    conversation_name: str | None
+    conversation_name: str | None  # the client's name for it
     turns: tuple[ChatTurn, ...]
     completion: Completion
     requested_at: str
-    cut_by: str | None = None
+    cut_by: str | None = None  # who interrupted an incomplete answer: client, upstream or server
     idempotency_key: str | None = None
     tool: str | None = None
     citations: tuple[dict[str, Any], ...] = ()
@@ -80,6 +79,7 @@ class TurnRecorder:
         conversation = await find_conversation(chats, turn)
         if conversation is None:
             return await self._start_conversation(chats, turn)
+        # Read first: if another client appends meanwhile, `append` below fails and the turn is compared again.
         last_number = await chats.last_message_number(conversation.id)
         skipped = max(0, conversation.message_count - _WINDOW)
         messages = (await chats.messages(conversation.id, _WINDOW, skipped)).rows
@@ -112,6 +112,7 @@ class TurnRecorder:
         new_turns = sent[overlap.sent_count :]
         has_name = turn.conversation_name is not None
         if overlap.last_stored < 0:
+            # No stored message was sent again. A client that names the conversation continues it anyway.
             return _WritePlan(new_turns, starts_conversation=not has_name and bool(dialogue))
         if new_turns or overlap.last_stored == len(dialogue) - 1:
             return _WritePlan(new_turns, parent_id=_parent_id(dialogue, overlap))

@@ -13,6 +13,7 @@ from server.rest.operation import Operation, Upload
 CHAT_TOOLS = ("chat",)
 # The form's own fields, and some unknown ones.
 _FORM_FIELDS_MAX = 32
+# Bad gateway, gateway timeout: see `UpstreamError` and `UpstreamTimeout`.
 _UPSTREAM_FAILURES = frozenset((502, 504))
 
 

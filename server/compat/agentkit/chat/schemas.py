@@ -134,6 +134,7 @@ def chat_schema() -> Mapping[str, Any]:
 # -- errors ------------------------------------------------------------------------------------------------------------
 # Errors in the format of OpenAI's API, as a response body and as the last event of a stream.
 
+# OpenAI's names. Other statuses are an invalid request, or from 500 on an error of the API.
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -187,6 +188,7 @@ def turn_deadline_ms(settings: Settings) -> int:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 # Validates a `POST /chat` request: lengths, the history's JSON and the text of attached files.
 
+# In Python, `$` also matches before a line break at the end.
 _NAMESPACE = re.compile(NAMESPACE_PATTERN.removesuffix("$") + r"\Z")
 _ROLES = ("user", "assistant", "system")
 _FILENAME_MAX_CHARS = 200

@@ -35,6 +35,7 @@ from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_text
 
+# The `tool_used` of all answers.
 SEARCH_TOOL = "knowledge_search"
 _VIA = {"via": "chat"}
 
@@ -137,6 +138,7 @@ class ChatService:
                 try:
                     return (await library.chats.create(draft, drafts)).id
                 except Conflict:
+                    # The other one has created it.
                     return await _append_to_session(library.chats, request.session_id, drafts)
         except FlorilegiumError as error:
             logger.warning("a chat turn was not stored: {}", type(error).__name__)

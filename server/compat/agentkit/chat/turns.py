@@ -13,6 +13,7 @@ from msgspec import Struct
 from config.text import replace_unstorable
 from sources.records import Message
 
+# OpenAI's roles and ours. `developer` and `function` are the newer and the older name of a role.
 _ROLES = {
     "user": "user",
     "assistant": "assistant",

@@ -83,7 +83,9 @@ class Upstream:
 # -- upstream prompt ---------------------------------------------------------------------------------------------------
 # Asks the upstream a question together with the passages that this server found: one request, one whole answer.
 
+# Enough that no text of the library contains the mark by chance or by intent: it is new for each request.
 _MARK_BYTES = 8
+# For an upstream that is over its limit and does not say for how long.
 _RETRY_AFTER_S = 5.0
 
 

@@ -20,6 +20,7 @@ from server.rest.operation import Operation
 from server.rest.own_data import DeletionPreview, DeletionRequest, own_data_operations
 from server.runtime import Runtime
 
+# The address after a form says what was done, so that reloading the page does not send the form again.
 _DONE = {
     "password": "Your password is changed.",
     "session": "That browser is signed out.",
@@ -58,11 +59,13 @@ class AccountPages(PersonalPage):
             await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
         except (SignInFailed, RateLimited, InvalidParams) as error:
             if isinstance(error, SignInFailed):
+                # Whoever stole a session may be guessing the password.
                 self._browser.record(request, "password.change_failed", session.user.id)
             viewer = await self.admit(request, self._operations["get_account"])
             problem = "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
             return await self._page(request, viewer, error=problem, status=error.status)
         self._browser.record(request, "password.change", session.user.id)
+        # Changing the password ended all sessions, this one included.
         return await self._browser.sign_in(request, session.user, f"{ACCOUNT_PATH}?done=password", method="password")
 
     async def end_sessions(self, request: Request) -> Response:
@@ -73,6 +76,7 @@ class AccountPages(PersonalPage):
             await self.run(viewer, self._operations["end_browser_sessions"], NoArguments())
             return await self._browser.sign_out(request)
         sessions: BrowserList = await self.run(viewer, self._operations["list_browser_sessions"], NoArguments())
+        # It may have ended since the page was loaded, which is what the person wanted.
         if values["session"] in {one.id for one in sessions.sessions}:
             ended = BrowserSessionRequest(id=values["session"])
             await self.run(viewer, self._operations["end_browser_session"], ended)

@@ -38,6 +38,7 @@ from server.runtime import Runtime
 
 USERS_PATH = "/admin/users"
 _AUDIT_LIMIT = 100
+# No event has a number with more digits.
 _NUMBER_MAX_DIGITS = 16
 _DONE = {
     "role": "The role is changed.",
@@ -49,6 +50,7 @@ _DONE = {
 }
 # What people can be given, with the words that the page has for it.
 _ROLES = {"reader": "can search and read", "writer": "can also write", "admin": "can also manage this server"}
+# A new role must get words here.
 assert _ROLES.keys() == ROLE_SCOPES.keys()
 
 

@@ -44,9 +44,11 @@ SIGN_IN_PATH = "/sign-in"
 SECOND_FACTOR_PATH = "/sign-in/second-factor"
 ACCOUNT_PATH = "/account"
 HOME_PATH = "/"
+# Forms carry the token in this field, and the scripts of pages in this header.
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "X-CSRF-Token"
 _CLIENT = "browser"
+# The form that changes many items has a field for each.
 _FORM = FormSpec(files=frozenset(), parts_max=1000)
 _SECRET_MAX_CHARS = 200
 
@@ -97,6 +99,7 @@ class BrowserGuard:
         self._is_loopback = is_loopback(settings.host)
         self._is_secure = base_url.scheme == "https"
         self._lifetime_s = int(settings.browser_session_lifetime_s)
+        # Cookies of the session, of forms before sign-in, and of a browser in which someone has signed in before.
         self._session_cookie = session_cookie_name(settings)
         self._form_cookie = f"{self._session_cookie}-form"
         self._known_cookie = f"{self._session_cookie}-known"
@@ -227,6 +230,7 @@ class BrowserGuard:
         The browser is recognized when the user signs in again, see `auth.accounts.passwords`. If only a password was
         entered and a passkey is required, it leads to the page for that instead."""
         needs_passkey = is_by_password and self._settings.password_requires_passkey
+        # A session that someone planted in this browser must not become that of the user (session fixation).
         await self._end_session(request)
         browser = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
@@ -266,6 +270,7 @@ class BrowserGuard:
         return secret if len(secret) <= _SECRET_MAX_CHARS and secret.isascii() else ""
 
     def _set_cookie(self, response: Response, name: str, value: str, max_age_s: int | None) -> None:
+        # SameSite=Lax: a link from another site opens a page with the session, but a form of it does not send it.
         response.set_cookie(name, value, max_age_s, path="/", secure=self._is_secure, httponly=True, samesite="lax")
 
     def _check_own_origin(self, request: Request) -> None:
@@ -332,5 +337,6 @@ def sign_in_required(request: Request) -> SignInRequired:
 
 def _page_path(request: Request) -> str:
     """Returns the address of the page that was requested, or of the account if a form was sent."""
+    # A form is not sent again after sign-in: its token is that of another session.
     query = request.url.query
     return safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH

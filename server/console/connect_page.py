@@ -31,6 +31,7 @@ CONNECT_PATH = "/connect"
 _DAY_S = 86_400
 _ACTIVITY_LIMIT = 20
 _EXPIRIES = {"": "Never", "7": "In 7 days", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
+# A form offers only those that the person has.
 _RIGHTS = {
     "write": ("Search, read and write", (READ, WRITE)),
     "read": ("Search and read", (READ,)),
@@ -43,25 +44,23 @@ _DONE = {
 
 
 class ConnectForm(PageForm, frozen=True, kw_only=True):
-    """The client that was chosen, and how it authenticates: `sign-in` or `key`."""
-
     path: ClassVar[str] = CONNECT_PATH
     field_max_chars: ClassVar[int] = 40
 
-    client: str = ""
-    auth: str = ""
+    client: str = ""  # the one that was chosen
+    auth: str = ""  # `sign-in` or `key`
     done: str = ""
 
 
 class ClientSetup(Struct, frozen=True, kw_only=True):
-    """The instructions for the chosen client. `auth` is empty if the server needs no credential."""
+    """The instructions for the chosen client."""
 
     client: str
     guide: ClientGuide
-    auth: str
+    auth: str  # `sign-in` or `key`; empty if the server needs no credential
     can_sign_in: bool
     accepts_keys: bool
-    is_unreachable: bool
+    is_unreachable: bool  # it runs on its provider's servers, which need an https address
 
 
 class ConnectPages(PersonalPage):
@@ -192,6 +191,7 @@ class ConnectPages(PersonalPage):
         uses_key = not is_open and flow.accepts_keys and (form.auth == "key" or not can_sign_in)
         target = ConnectionTarget(
             settings.resource_url,
+            # A key that was just created is shown in the instructions; otherwise they name a variable for it.
             token_env=CLIENT_TOKEN_VARIABLE if uses_key and new_key is None else "",
             key=new_key.secret if uses_key and new_key is not None else "",
         )

@@ -11,16 +11,9 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from config.times import parse_time
+from server.compat.agentkit import schemas
 from server.compat.agentkit.responses import ConversationSummary
 from server.compat.agentkit.routes import agentkit_operations
-from server.compat.agentkit.schemas import (
-    ConversationList,
-    DeleteConversationRequest,
-    ListConversationsRequest,
-    ListNamespacesRequest,
-    NamespaceList,
-    UpdateConversationRequest,
-)
 from server.console.browser import see_other
 from server.console.pages import PageForm
 from server.console.threads_page import ConversationReader
@@ -75,17 +68,14 @@ _UNDO = {"archive": "unarchive", "delete": "restore"}
 
 
 class HistoryForm(PageForm, frozen=True, kw_only=True):
-    """The choices in the address. `shown` is how many rows the sidebar has; `start` is the first message of the part
-    that is shown of a long conversation."""
-
     path: ClassVar[str] = "/history"
     field_max_chars: ClassVar[int] = 300
 
     q: str = ""
     namespace: str = ""
     archived: str = ""
-    shown: str = ""
-    start: str = ""
+    shown: str = ""  # how many rows the sidebar has
+    start: str = ""  # the first message of the part that is shown of a long conversation
 
     @property
     def is_filtered(self) -> bool:
@@ -138,7 +128,9 @@ class HistoryPage(LibraryPage):
             pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
             rows, total = await self._rows(viewer, form, is_pinned=False)
             more = form.more_rows(total)
-            namespaces: NamespaceList = await self.run(viewer, self._namespaces, ListNamespacesRequest())
+            namespaces: schemas.NamespaceList = await self.run(
+                viewer, self._namespaces, schemas.ListNamespacesRequest()
+            )
             now = local_time(viewer.context, self._runtime.settings)
             target = form.of_conversation(current, **more) if current else form.address(**more)
             values |= {
@@ -150,6 +142,7 @@ class HistoryPage(LibraryPage):
             }
         except FlorilegiumError as error:
             values["list_error"], status = error.message, error.status
+        # Separately: a conversation that is gone does not hide the list, and a bad search not the conversation.
         try:
             if current:
                 values |= await self._reader.read(viewer, current, start=form.first_message)
@@ -178,10 +171,10 @@ class HistoryPage(LibraryPage):
         """Reads as many pages of the list as the rows need."""
         rows: list[ConversationSummary] = []
         while True:
-            page: ConversationList = await self.run(
+            page: schemas.ConversationList = await self.run(
                 viewer,
                 self._list,
-                ListConversationsRequest(
+                schemas.ListConversationsRequest(
                     limit=form.rows - len(rows),
                     offset=form.position + len(rows),
                     namespace=form.namespace or None,
@@ -223,13 +216,13 @@ class ConversationForms(LibraryPage):
         action, current = values.get("action", ""), values.get("current", "")
         title = values.get("title", "")
         if action in _CHANGES:
-            change = UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
+            change = schemas.UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
             await self.run(viewer, self._update, change)
         elif action == "rename":
-            change = UpdateConversationRequest(conversation_id=conversation_id, title=title.strip())
+            change = schemas.UpdateConversationRequest(conversation_id=conversation_id, title=title.strip())
             await self.run(viewer, self._update, change)
         elif action == "delete":
-            await self.run(viewer, self._delete, DeleteConversationRequest(conversation_id=conversation_id))
+            await self.run(viewer, self._delete, schemas.DeleteConversationRequest(conversation_id=conversation_id))
         elif action == "restore":
             await self.run(viewer, self._restore, ItemsRestore(uri=uri_of("chats", conversation_id)))
         else:
@@ -237,6 +230,7 @@ class ConversationForms(LibraryPage):
         if current == conversation_id and action in ("archive", "unarchive", "delete"):
             current = ""
         if action in ("restore", "rename"):
+            # The person wants to see it.
             current = current or conversation_id
         target = form.of_conversation(current) if current else form.address(offset=form.offset)
         done = urlencode({"done": action, "of": conversation_id})

@@ -55,9 +55,8 @@ class FileRange(io.RawIOBase):
 
 
 class UploadForm(Struct, frozen=True):
-    """`filename` is empty, and so is the file, if none was chosen."""
-
     values: Mapping[str, str]
+    # Both are empty if no file was chosen.
     filename: str
     file: IO[bytes]
 
@@ -90,9 +89,10 @@ def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int
     """Yields the head of each part, and where its content begins and ends."""
     if content[: len(delimiter) - 2] != delimiter[2:]:
         raise InvalidParams("form data: expected the boundary at the start of the body")
+    # The first delimiter has no line break before it.
     start = len(delimiter) - 2
     for _ in range(_PARTS_MAX):
-        if content[start : start + 2] == b"--":
+        if content[start : start + 2] == b"--":  # the end (RFC 2046, section 5.1.1)
             return
         end = content.find(delimiter, start)
         blank_line = content.find(b"\r\n\r\n", start, start + _HEAD_MAX_BYTES)
@@ -184,14 +184,15 @@ _MAIN_OUTCOMES = OUTCOMES[:3]
 
 
 class ImportRow(Struct, frozen=True):
-    """An import as the page shows it: its result in one line, and a table of counts by kind of item."""
+    """An import as the page shows it."""
 
     job: ImportJob
-    result: str
+    result: str  # in one line
+    # A table of counts by kind of item.
     columns: Sequence[str] = ()
     kinds: Sequence[tuple[str, Sequence[int]]] = ()
     skipped: Sequence[str] = ()
-    problems_left_out: int = 0
+    problems_left_out: int = 0  # the summary has only the first ones
 
 
 class ImportPage(LibraryPage):
@@ -215,6 +216,7 @@ class ImportPage(LibraryPage):
         with self._runtime.open_streams.enter(viewer.context.principal):
             async with receive_upload(upload, request, headers) as body:
                 form = await asyncio.to_thread(read_upload_form, request.headers["content-type"], body)
+                # The token is in the body, so that it can be checked only now. The sender was checked before.
                 await self._browser.check_form_token(request, form.values.get(CSRF_FIELD, ""))
                 try:
                     if not form.filename:

@@ -52,11 +52,11 @@ Attachment = Mapping[str, Any]
 
 
 class ItemSection(Struct, frozen=True, kw_only=True):
-    """A part of an item's text as HTML. `fragment` is what a link can point at."""
+    """A part of an item's text as HTML."""
 
     html: str
     kind: str = "text"
-    fragment: str = ""
+    fragment: str = ""  # what a link can point at
     speaker: str = ""
     role: str = ""
     time: str = ""
@@ -69,14 +69,13 @@ class ItemSection(Struct, frozen=True, kw_only=True):
 
 
 class PassageMarks(Struct, frozen=True, kw_only=True):
-    """What to mark on a page: the passage that a link points at, or else the words of a query. `links` are the
-    addresses of wikilinks by target, `images` those of the item's own images by name."""
+    """What to mark on a page: the passage that a link points at, or else the words of a query."""
 
     text: str = ""
     offset: int | None = None
     terms: tuple[Term, ...] = ()
-    links: Mapping[str, str] = {}
-    images: Mapping[str, str] = {}
+    links: Mapping[str, str] = {}  # the addresses of wikilinks by target
+    images: Mapping[str, str] = {}  # the addresses of the item's own images by name
 
 
 def sections_of(item: GetResponse, marks: PassageMarks) -> list[ItemSection]:
@@ -252,6 +251,7 @@ class ItemPage(LibraryPage):
         except FlorilegiumError as error:
             settings = self._runtime.settings
             response = json_error(settings, error) if wants_json else html_error(settings, error)
+        # Caches must not give the page to a program.
         response.headers["Vary"] = "Accept"
         await response(scope, receive, send)
 
@@ -270,6 +270,7 @@ class ItemPage(LibraryPage):
                 links={link.target: _LINKS.of(link.uri) for link in found.links},
                 images={name: f"/note-images/{quote(str(item.meta.id), safe='')}/{quote(name)}" for name in names},
             )
+        # Off the event loop if the text is long.
         sections = await run_text_work(len(item.content), sections_of, item, marks)
         values = page_values(item, sections)
         if values["is_partial"] and args.has_position:

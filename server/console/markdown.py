@@ -36,6 +36,7 @@ _INLINE_MARKUP = (
     (re.compile(r"(?<!\s)\*{1,3}|\*{1,3}(?!\s)|~~|`{1,3}"), ""),
     (re.compile(r"(?:(?<=[.:;!?)…]\s)|(?<=…)|^)(?:#{1,6}|[-+>])\s+"), ""),  # where a snippet has joined lines
 )
+# What CommonMark and the two extensions below produce. There are no styles, scripts, frames or forms.
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
     *("em", "strong", "s", "a", "img", "table", "thead", "tbody", "tr", "th", "td"),
@@ -45,15 +46,16 @@ _SCHEMES = {"http", "https", "mailto"}
 _LINKS = "wikilinks"
 _IMAGES = "images"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp", ".svg", ".heic")
+# The page that a link leads to learns nothing about this one, and cannot change it.
 _REL = "noopener noreferrer nofollow"
 
 
 class TextRange(Struct, frozen=True):
-    """A part of a text to mark. Links can point at the one that is the passage."""
+    """A part of a text to mark."""
 
     start: int
     end: int
-    is_passage: bool = False
+    is_passage: bool = False  # links can point at it
 
 
 def render_markdown(

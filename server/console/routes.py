@@ -94,13 +94,24 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     history, threads = HistoryPage(runtime, services), ThreadsPage(runtime, services)
     changes, items = ConversationForms(runtime, services), ItemPage(runtime, browser)
 
+    search = SearchPage(runtime, browser)
+
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
+
+    # The search page for browsers, and addresses of this server for programs.
+    async def show_index(request: Request) -> Response:
+        if request.scope["path"] != "/":  # a route also matches its path followed by a line break
+            raise HTTPException(404)
+        wants_html = "text/html" in request.headers.get("accept", "").lower()
+        response = await search.show(request) if wants_html else JSONResponse(_INDEX)
+        response.headers["Vary"] = "Accept"
+        return response
 
     return [
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
-        page("/", IndexPage(SearchPage(runtime, browser)).show),
+        page("/", show_index),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),
@@ -124,18 +135,3 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page(NOTE_IMAGE, items.show_image),
         Route(PERMALINK, items),
     ]
-
-
-class IndexPage:
-    """The search page for browsers, and addresses of this server for programs."""
-
-    def __init__(self, search: SearchPage) -> None:
-        self._search = search
-
-    async def show(self, request: Request) -> Response:
-        if request.scope["path"] != "/":  # a route also matches its path followed by a line break
-            raise HTTPException(404)
-        wants_html = "text/html" in request.headers.get("accept", "").lower()
-        response = await self._search.show(request) if wants_html else JSONResponse(_INDEX)
-        response.headers["Vary"] = "Accept"
-        return response

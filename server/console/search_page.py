@@ -27,6 +27,7 @@ from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.search.arguments import read_query
 from sources.search.snippets import Highlighter
 
+# Results on a page, and newest items on the page without a query.
 _LIMIT = 20
 _RECENT = 10
 _SNIPPET_CHARS = 320
@@ -37,8 +38,7 @@ PERIOD_LABELS = {"": "Any time", "today": "Today", "week": "Past week", "month":
 
 
 class SearchForm(PageForm, frozen=True, kw_only=True):
-    """The fields of the form, with the names that they have in the address. `similar` is the URI of an item: then the
-    page shows what is similar to it instead of the results of a query."""
+    """The fields of the form, with the names that they have in the address."""
 
     path: ClassVar[str] = "/"
     field_max_chars: ClassVar[int] = 1000
@@ -53,6 +53,7 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
     sender: str = ""
     namespace: str = ""
     sort: str = ""
+    # The URI of an item: then the page shows what is similar to it instead of the results of a query.
     similar: str = ""
 
     @property
@@ -88,6 +89,7 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
         if since := _date(self.since):
             yield f"after:{since}"
         if until := _date(self.until):
+            # People mean the whole day; `before:` excludes it.
             yield f"before:{until + timedelta(days=1)}"
 
 

@@ -72,6 +72,7 @@ class SignInPages:
         return await self._browser.sign_in(request, user, target, method="password", is_by_password=True)
 
     async def sign_out(self, request: Request) -> Response:
+        # With a token, so that other sites cannot sign people out.
         await self._browser.check_form(request)
         return await self._browser.sign_out(request)
 
@@ -128,6 +129,7 @@ class OpenIdPages:
 # -- passkey pages -----------------------------------------------------------------------------------------------------
 # Passkeys on the sign-in and account pages. Their script, `passkeys.js`, asks the device and sends ordinary forms.
 
+# Options contain a challenge that can be used once.
 _JSON_HEADERS = {"Cache-Control": "no-store"}
 
 
@@ -149,6 +151,7 @@ class PasskeyPages:
             if error.user_id:  # not for passkeys that do not exist, which anyone can make up
                 self._browser.record(request, "sign_in.failed", error.user_id, detail="passkey")
             raise
+        # The second factor of someone who has entered a password must be of the same person.
         partial = await self._browser.partial_session_of(request)
         if partial is not None and partial.user.id != user.id:
             raise SignInFailed("this passkey belongs to another account than the password", user.id)

@@ -14,14 +14,8 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError
 from config.settings import Settings
+from server.compat.agentchatbus import schemas
 from server.compat.agentchatbus.routes import bus_operations
-from server.compat.agentchatbus.schemas import (
-    BusSearchRequest,
-    BusSearchResults,
-    FullMessageMatch,
-    ListThreadsRequest,
-    ThreadList,
-)
 from server.compat.agentkit.responses import ConversationDetail, ConversationMessage
 from server.compat.agentkit.routes import agentkit_operations
 from server.compat.agentkit.schemas import ReadConversationRequest
@@ -109,18 +103,15 @@ _MARK = re.compile("(</?mark>)")
 
 
 class ThreadsForm(PageForm, frozen=True, kw_only=True):
-    """The choices in the address. `scope` is `all` or `thread`; `at` is the message that is shown; `before` is the
-    cursor of the list of threads; `start` is the first message of the part that is shown of a long thread."""
-
     path: ClassVar[str] = "/threads"
     field_max_chars: ClassVar[int] = 1000
 
     q: str = ""
-    scope: str = ""
-    at: str = ""
+    scope: str = ""  # `all` or `thread`
+    at: str = ""  # the message that is shown
     archived: str = ""
-    before: str = ""
-    start: str = ""
+    before: str = ""  # the cursor of the list of threads
+    start: str = ""  # the first message of the part that is shown of a long thread
 
     @property
     def first_message(self) -> int:
@@ -152,10 +143,10 @@ class ThreadsPage(LibraryPage):
         viewer = await self.admit(request, self._threads)
         values: dict[str, Any] = {"threads": (), "more": "", "results": [], "notes": [], "index": 0, "links": {}}
         values |= {"conversation": None, "messages": [], "parts": {}, "reader_error": "", "search_error": ""}
-        listed = ListThreadsRequest(
+        listed = schemas.ListThreadsRequest(
             status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
         )
-        page: ThreadList = await self.run(viewer, self._threads, listed)
+        page: schemas.ThreadList = await self.run(viewer, self._threads, listed)
         values |= {"threads": page.threads, "total": page.total}
         if page.next_cursor:
             values["more"] = form.of_thread(current, before=page.next_cursor)
@@ -179,8 +170,8 @@ class ThreadsPage(LibraryPage):
     async def _results(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
         in_thread = form.scope == "thread"
         limit = self._runtime.settings.message_page_max
-        request = BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
-        found: BusSearchResults = await self.run(viewer, self._search, request)
+        request = schemas.BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
+        found: schemas.BusSearchResults = await self.run(viewer, self._search, request)
         results = [_result(match, form) for match in found.results]
         addresses = [result["address"] for result in results]
         index = next((n for n, match in enumerate(found.results, 1) if match.message_id == form.at), 0)
@@ -196,7 +187,7 @@ class ThreadsPage(LibraryPage):
         return {"results": results, "notes": notes, "index": index, "links": links}
 
 
-def _result(match: FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:
+def _result(match: schemas.FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:
     metadata = msgspec.json.decode(match.metadata, type=dict[str, Any]) if match.metadata else {}
     return {
         "id": match.message_id,

@@ -27,11 +27,11 @@ _PEOPLE = frozenset(("browser", "local"))
 
 
 class Viewer(Struct, frozen=True, kw_only=True):
-    """`name` is that of a person who is signed in, and empty for others. Only people get forms to
-    write: they are signed in, or the server is theirs alone. An API key is for programs, which use REST."""
+    """Only people get forms to write: they are signed in, or the server is theirs alone. An API key is for programs,
+    which use REST."""
 
     context: RequestContext
-    name: str
+    name: str  # of a person who is signed in, and empty for others
 
     @property
     def is_person(self) -> bool:

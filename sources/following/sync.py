@@ -17,14 +17,8 @@ import msgspec
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
 from config.settings import Settings
+from sources.following import database_copy
 from sources.following.copy_process import DatabaseCopy
-from sources.following.database_copy import (
-    DatabaseCopier,
-    DatabaseReader,
-    after_complete_read,
-    open_database_copier,
-    remaining_pause_s,
-)
 from sources.following.identities import FileIdentities, PartIdentities, write_notes
 from sources.following.note_files import ChangedFile, SourceLayout, match_moves, source_layout
 from sources.following.scan import (
@@ -247,7 +241,7 @@ class SourceSync:
         max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.fixed.import_reader_deadline_s
         async with (
             open_reader_process(self._limits, self._paths) as process,
-            open_database_copier(max_bytes, deadline_s) as copier,
+            database_copy.open_database_copier(max_bytes, deadline_s) as copier,
         ):
             runner = ImportRunner(
                 self._library,
@@ -270,13 +264,13 @@ class SourceSync:
         self,
         runner: ImportRunner,
         process: ReaderProcess,
-        copier: DatabaseCopier,
+        copier: database_copy.DatabaseCopier,
         layout: SourceLayout,
         file: ChangedFile,
     ) -> None:
         """Reads what changed, if that can be told, and everything otherwise."""
         state = self._databases.get(os.fsdecode(file.name))
-        reader = DatabaseReader(copier, self._work_folder, file.path)
+        reader = database_copy.DatabaseReader(copier, self._work_folder, file.path)
         try:
             if state is not None and reader.is_part_enough(state):
                 async with reader.copy(state) as copy:
@@ -291,7 +285,9 @@ class SourceSync:
                 self._databases.pop(name, None)
                 if is_read and copy.position is not None:
                     has_changes = self.report.changes != before
-                    self._databases[name] = after_complete_read(copy.position, state, has_changes=has_changes)
+                    self._databases[name] = database_copy.after_complete_read(
+                        copy.position, state, has_changes=has_changes
+                    )
         except InvalidParams as error:
             await self._save_failed(file, error.message)
             self.report.retries.add(file.name)
@@ -326,7 +322,7 @@ class SourceSync:
             [row] = await self._files.find(self._record.id, [file.name])
             row = msgspec.structs.replace(row, signature=file.signature, fingerprint=file.fingerprint)
             await self._files.save_part(self._record.id, row, list(identities.items.values()), deleted)
-        elif pause_s := remaining_pause_s(state):
+        elif pause_s := database_copy.remaining_pause_s(state):
             self.report.doubts[file.name] = pause_s
         else:
             return False

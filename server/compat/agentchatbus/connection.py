@@ -3,20 +3,12 @@
 from msgspec import UNSET
 
 from auth.context import RequestContext
+from server.compat.agentchatbus import tool_schemas
 from server.compat.agentchatbus.errors import DetailedBusError, InvalidAgentToken
 from server.compat.agentchatbus.posting import get_thread
 from server.compat.agentchatbus.schemas import CreateThreadRequest, MessagesRequest, RegisterRequest
 from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.threads import bus_thread, creator_id, struct_fields
-from server.compat.agentchatbus.tool_schemas import (
-    MESSAGES_LIMIT,
-    BusConnect,
-    BusConnection,
-    ConnectedAgent,
-    ConnectedThread,
-    ThreadAdministrator,
-    ThreadMessage,
-)
 from sources.items import uri_of
 from sources.records import RegisteredAgent
 from sources.storage.contract import Agents
@@ -27,8 +19,8 @@ _PARTICIPANT = "You are a PARTICIPANT in this thread."
 
 
 async def connect(
-    bus: MessageBus, context: RequestContext, arguments: BusConnect, text_max_bytes: int
-) -> BusConnection:
+    bus: MessageBus, context: RequestContext, arguments: tool_schemas.BusConnect, text_max_bytes: int
+) -> tool_schemas.BusConnection:
     if not arguments.thread_id and not (arguments.thread_name or "").strip():
         raise DetailedBusError("thread_name is required")
     async with bus.library(context) as library:
@@ -48,7 +40,7 @@ async def connect(
         request = MessagesRequest(
             thread_id=conversation.id,
             after_seq=arguments.after_seq,
-            limit=MESSAGES_LIMIT,
+            limit=tool_schemas.MESSAGES_LIMIT,
             include_system_prompt=True,
         )
         messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
@@ -59,7 +51,7 @@ async def connect(
     role = _ADMINISTRATOR if is_administrator else _PARTICIPANT
     if administrator is not None and not is_administrator:
         role = f"{role} Its administrator, {administrator.name} (@{administrator.id}), assigns the tasks."
-    connected_agent = ConnectedAgent(
+    connected_agent = tool_schemas.ConnectedAgent(
         agent_id=agent.id,
         name=agent.name,
         token=token,
@@ -67,21 +59,23 @@ async def connect(
         role_assignment=role,
     )
     thread = bus_thread(conversation)
-    connected_thread = ConnectedThread(
+    connected_thread = tool_schemas.ConnectedThread(
         thread_id=thread.id,
         topic=thread.topic,
         status=thread.status,
         created=is_created,
         system_prompt=(thread.system_prompt or UNSET) if is_created else UNSET,
         administrator=(
-            ThreadAdministrator(agent_id=administrator.id, name=administrator.name) if administrator else UNSET
+            tool_schemas.ThreadAdministrator(agent_id=administrator.id, name=administrator.name)
+            if administrator
+            else UNSET
         ),
     )
-    return BusConnection(
+    return tool_schemas.BusConnection(
         agent=connected_agent,
         thread=connected_thread,
         messages=tuple(
-            ThreadMessage(
+            tool_schemas.ThreadMessage(
                 seq=one.seq, author=one.author_name, role=one.role, content=one.content, created_at=one.created_at
             )
             for one in messages
@@ -91,7 +85,9 @@ async def connect(
     )
 
 
-async def _register_or_resume(bus: MessageBus, agents: Agents, arguments: BusConnect) -> tuple[RegisteredAgent, str]:
+async def _register_or_resume(
+    bus: MessageBus, agents: Agents, arguments: tool_schemas.BusConnect
+) -> tuple[RegisteredAgent, str]:
     """An agent is resumed by its id and token. With only one of them the caller would become another agent unnoticed,
     so that is an error."""
     if arguments.agent_id is None and arguments.token is None:

@@ -9,21 +9,13 @@ from msgspec import Struct
 from auth.context import WRITE
 from config.errors import InvalidParams, NotFound, SourceTimeout
 from config.settings import Settings
+from server.compat.agentchatbus import tool_schemas
 from server.compat.agentchatbus.connection import connect
 from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError, InvalidAgentToken, OutOfSync
 from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES, message_blocks, text_block
 from server.compat.agentchatbus.schemas import MessagesRequest, PostRequest
 from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.threads import search_matches, struct_fields
-from server.compat.agentchatbus.tool_schemas import (
-    BusConnect,
-    BusConnection,
-    MsgList,
-    MsgPost,
-    MsgSearch,
-    MsgSearchResults,
-    PostedMessage,
-)
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.messages import encode
@@ -93,15 +85,15 @@ class AgentChatBusTools:
         self._settings = settings
 
     @_with_bus_errors
-    async def bus_connect(self, call: Call, arguments: BusConnect) -> BusConnection:
+    async def bus_connect(self, call: Call, arguments: tool_schemas.BusConnect) -> tool_schemas.BusConnection:
         return await connect(self._bus, call.context, arguments, RESPONSE_MAX_BYTES)
 
     @_with_bus_errors
-    async def msg_post(self, call: Call, arguments: MsgPost) -> PostedMessage:
+    async def msg_post(self, call: Call, arguments: tool_schemas.MsgPost) -> tool_schemas.PostedMessage:
         message, sync_context = await self._bus.posting.post_in_sync(
             call.context, PostRequest(**struct_fields(arguments))
         )
-        return PostedMessage(
+        return tool_schemas.PostedMessage(
             msg_id=message.id,
             seq=message.seq,
             reply_to_msg_id=message.reply_to_msg_id,
@@ -110,7 +102,7 @@ class AgentChatBusTools:
         )
 
     @_with_bus_errors
-    async def msg_list(self, call: Call, arguments: MsgList) -> ToolResult:
+    async def msg_list(self, call: Call, arguments: tool_schemas.MsgList) -> ToolResult:
         request = MessagesRequest(
             thread_id=arguments.thread_id,
             after_seq=arguments.after_seq,
@@ -131,7 +123,9 @@ class AgentChatBusTools:
         ]
         return ToolResult([text_block(encode(rows).decode()), *note], {"messages": rows, "has_more": has_more})
 
-    async def msg_search(self, call: Call, arguments: MsgSearch) -> MsgSearchResults | ToolResult:
+    async def msg_search(
+        self, call: Call, arguments: tool_schemas.MsgSearch
+    ) -> tool_schemas.MsgSearchResults | ToolResult:
         query = arguments.query.strip()
         if not query:
             return ToolResult([text_block(encode(_EMPTY_QUERY).decode())], _EMPTY_QUERY)
@@ -139,7 +133,9 @@ class AgentChatBusTools:
             async with self._bus.library(call.context) as library:
                 return await search_matches(library.chats, query, arguments.thread_id, arguments.limit, self._settings)
         except SourceTimeout as error:
-            return MsgSearchResults(results=(), total=0, query=query, note=f"the search timed out: {error.message}")
+            return tool_schemas.MsgSearchResults(
+                results=(), total=0, query=query, note=f"the search timed out: {error.message}"
+            )
 
     def tools(self) -> tuple[Tool, ...]:
         return (
@@ -153,8 +149,8 @@ class AgentChatBusTools:
                     "current_seq and reply_token for your next msg_post. "
                     'Example: {"thread_name": "Release plan", "ide": "Cursor", "model": "gpt"}'
                 ),
-                input=BusConnect,
-                output=BusConnection,
+                input=tool_schemas.BusConnect,
+                output=tool_schemas.BusConnection,
                 scope=WRITE,
                 hints=_WRITES,
                 handler=self.bus_connect,
@@ -171,8 +167,8 @@ class AgentChatBusTools:
                     'Example: {"thread_id": "…", "author": "…", "content": "Done.", "expected_last_seq": 7, '
                     '"reply_token": "…"}'
                 ),
-                input=MsgPost,
-                output=PostedMessage,
+                input=tool_schemas.MsgPost,
+                output=tool_schemas.PostedMessage,
                 scope=WRITE,
                 hints=_WRITES,
                 handler=self.msg_post,
@@ -185,7 +181,7 @@ class AgentChatBusTools:
                     "Read the messages of a thread in order, after after_seq. A last block says if there are more. "
                     'Example: {"thread_id": "…", "after_seq": 7}'
                 ),
-                input=MsgList,
+                input=tool_schemas.MsgList,
                 handler=self.msg_list,
             ),
             Tool(
@@ -198,8 +194,8 @@ class AgentChatBusTools:
                     "is searched as plain words, and read_as says so. "
                     'Example: {"query": "\\"angular signals\\" OR consens*", "limit": 10}'
                 ),
-                input=MsgSearch,
-                output=MsgSearchResults,
+                input=tool_schemas.MsgSearch,
+                output=tool_schemas.MsgSearchResults,
                 handler=self.msg_search,
             ),
         )

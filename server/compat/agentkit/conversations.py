@@ -28,13 +28,7 @@ from server.compat.agentkit.responses import (
 from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft
-from sources.importers.formats.conversation_archive.reader import (
-    archived_conversation,
-    archived_message,
-    end_line,
-    head_line,
-    message_lines,
-)
+from sources.importers.formats.conversation_archive import reader
 from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
@@ -73,12 +67,12 @@ class ConversationExporter(Struct, frozen=True):
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
         """Yields the documented object, with each message on its own line. It is the same as in an archive, so that a
         conversation can be imported again with everything it had."""
-        yield head_line(archived_conversation(conversation))
+        yield reader.head_line(reader.archived_conversation(conversation))
         is_first = True
         async for page in self._pages(conversation):
-            yield b"".join(message_lines(map(archived_message, page), is_first=is_first))
+            yield b"".join(reader.message_lines(map(reader.archived_message, page), is_first=is_first))
             is_first = False
-        yield end_line()
+        yield reader.end_line()
 
     async def as_transcript(
         self, conversation: Conversation, transcript_format: TranscriptFormat

@@ -13,6 +13,7 @@ from aggregator.search import Aggregator
 from auth.context import RequestContext
 from config.errors import Conflict
 from config.settings import Settings
+from server.compat.agentkit import schemas
 from server.compat.agentkit.archives import ArchiveService
 from server.compat.agentkit.chat.completions import CompletionService
 from server.compat.agentkit.chat.passages import PassageFinder
@@ -24,13 +25,6 @@ from server.compat.agentkit.responses import (
     ConversationSummary,
     message_response,
     summary_response,
-)
-from server.compat.agentkit.schemas import (
-    AddedMessages,
-    AddMessageRequest,
-    AddMessagesRequest,
-    CreateConversationRequest,
-    RecordedMessage,
 )
 from server.rest.errors import rename_fields
 from server.transports.open_streams import OpenStreams
@@ -50,7 +44,7 @@ class RecordingService:
     def __init__(self, libraries: Libraries) -> None:
         self._libraries = libraries
 
-    async def create(self, context: RequestContext, request: CreateConversationRequest) -> ConversationSummary:
+    async def create(self, context: RequestContext, request: schemas.CreateConversationRequest) -> ConversationSummary:
         if request.id is not None:
             require_allowed_id(request.id)
         messages = [_message_draft(message) for message in request.messages]
@@ -66,19 +60,19 @@ class RecordingService:
                 conversation = await library.chats.create(draft, messages, idempotency_key=request.idempotency_key)
         return summary_response(conversation)
 
-    async def add_message(self, context: RequestContext, request: AddMessageRequest) -> ConversationMessage:
+    async def add_message(self, context: RequestContext, request: schemas.AddMessageRequest) -> ConversationMessage:
         async with self._libraries.library(context) as library:
             [message] = await _append(library.chats, request.conversation_id, [request], request.idempotency_key)
         return message_response(message)
 
-    async def add_messages(self, context: RequestContext, request: AddMessagesRequest) -> AddedMessages:
+    async def add_messages(self, context: RequestContext, request: schemas.AddMessagesRequest) -> schemas.AddedMessages:
         async with self._libraries.library(context) as library:
             messages = await _append(library.chats, request.conversation_id, request.messages, request.idempotency_key)
-        return AddedMessages(messages=tuple(map(message_response, messages)), total=len(messages))
+        return schemas.AddedMessages(messages=tuple(map(message_response, messages)), total=len(messages))
 
 
 async def _append(
-    chats: Chats, conversation_id: str, messages: Sequence[RecordedMessage], idempotency_key: str | None
+    chats: Chats, conversation_id: str, messages: Sequence[schemas.RecordedMessage], idempotency_key: str | None
 ) -> Sequence[Message]:
     conversation = await chats.get(conversation_id)
     drafts = [_message_draft(message) for message in messages]
@@ -95,7 +89,7 @@ async def _append(
     return stored
 
 
-def _message_draft(message: RecordedMessage) -> MessageDraft:
+def _message_draft(message: schemas.RecordedMessage) -> MessageDraft:
     return MessageDraft(
         role=message.role,
         sender=message.sender or UNSET,

@@ -18,12 +18,12 @@ from sources.storage.contract import ObservationFilter, Ranking
 # Longer than any conversation, and a number that every storage engine can handle.
 LINE_MAX = 1_000_000_000
 _RANKINGS: Mapping[schemas.Mode, Ranking] = {"vector": "meaning", "text": "words", "both": "fused"}
+# `date.fromisoformat` accepts other forms of ISO 8601 as well, which conversation-memory rejects.
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 
 
 class TimeRange(Struct, frozen=True):
-    """Two times in the stored format, both inclusive."""
-
+    # In the stored format, both inclusive.
     start: str | None = None
     end: str | None = None
 
@@ -111,7 +111,7 @@ def _parse_concept(text: str) -> str:
 def parse_time_range(after: Any, before: Any) -> TimeRange:
     """Returns the range from the start of day `after` to the end of the day before `before`, as in a query."""
     first, end = _parse_day("after", after), _parse_day("before", before)
-    if end == date.min:
+    if end == date.min:  # there is no day before it
         raise _date_error("before", before)
     last = end - timedelta(days=1) if end is not None else None
     return TimeRange(

@@ -41,21 +41,17 @@ _NEAREST_INSTEAD = "No conversation contains all concepts. These conversations a
 
 
 class ExchangeResults(Struct, frozen=True):
-    """`total` is exact or None. `has_matching_words` if the rows were not found by their meaning alone."""
-
     rows: tuple[ExchangeRow, ...]
-    total: int | None
+    total: int | None  # exact, or None
     notes: tuple[str, ...]
     semantic: SemanticStatus = NOT_SEARCHED
-    has_matching_words: bool = False
+    has_matching_words: bool = False  # the rows were not found by their meaning alone
 
 
 class _ConceptMatches(Struct, frozen=True):
-    """The best hit of one concept in each conversation. Unless `is_complete`, other conversations may match too."""
-
     search: Search
-    best_hits: Mapping[str, Hit]
-    is_complete: bool
+    best_hits: Mapping[str, Hit]  # of one concept, by conversation
+    is_complete: bool  # otherwise other conversations may match too
     semantic: SemanticStatus
 
 
@@ -116,6 +112,7 @@ class ConversationSearcher:
         concepts = [await self._match_concept(search) for search in searches]
         matches, is_complete = await self._match_all(concepts)
         if not matches and self._query.ranking == "fused":
+            # Mode `both`: nothing has all of the words, so that the meaning decides.
             nearest = [await self._match_concept(replace(search, ranking="meaning")) for search in searches]
             if all(is_compared(concept.semantic) for concept in nearest):
                 concepts, notes = nearest, (*notes, _NEAREST_INSTEAD)
@@ -155,6 +152,7 @@ class ConversationSearcher:
             missing = [concept for concept in concepts if conversation_id not in concept.best_hits]
             if any(concept.is_complete for concept in missing):
                 continue
+            # Each lookup is a search, so that their number is limited as well as their time.
             lookups -= len(missing)
             if lookups < 0:
                 return matches, False
@@ -189,7 +187,7 @@ class ConversationSearcher:
             return None
         before = _MEMORY_EXCHANGE_MAX_MESSAGES - 1
         messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
-        if not messages or messages[-1].id != hit.message_id:
+        if not messages or messages[-1].id != hit.message_id:  # deleted since the search
             return None
         exchange = last_exchange(messages)
         summary = shorten(summary_of(conversation), _SUMMARY_MAX_CHARS)

@@ -134,13 +134,11 @@ _LABEL_MAX_CHARS = 60
 
 
 class ObservationResults(Struct, frozen=True):
-    """`total` is exact or None. `has_matching_words` if the rows were not found by their meaning alone."""
-
     rows: tuple[ObservationRow, ...]
-    total: int | None
+    total: int | None  # exact, or None
     notes: tuple[str, ...]
     semantic: SemanticStatus = NOT_SEARCHED
-    has_matching_words: bool = False
+    has_matching_words: bool = False  # the rows were not found by their meaning alone
 
 
 async def search_observations(

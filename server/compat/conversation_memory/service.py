@@ -13,16 +13,10 @@ from msgspec import UNSET
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.settings import Settings
+from server.compat.conversation_memory import schemas
 from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.conversation_search import ConversationSearcher, ExchangeResults
 from server.compat.conversation_memory.observation_search import ObservationResults, is_compared, search_observations
-from server.compat.conversation_memory.schemas import (
-    MemoryResults,
-    ObservationEntry,
-    RecordedObservation,
-    RecordedObservations,
-    ResultKind,
-)
 from server.compat.conversation_memory.transcript import find_conversation
 from sources.drafts import ObservationDraft
 from sources.importers.engine.ids import observation_id
@@ -36,7 +30,7 @@ _OBSERVATIONS_ONLY = (
 
 async def search_memory(
     library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
-) -> MemoryResults:
+) -> schemas.MemoryResults:
     searcher = ConversationSearcher(library.chats, context, settings, query)
     if not query.is_single_concept:
         return _results("conversations", query, await searcher.search_conversations())
@@ -56,12 +50,12 @@ async def search_memory(
 
 
 def _results(
-    kind: ResultKind,
+    kind: schemas.ResultKind,
     query: MemoryQuery,
     found: ObservationResults | ExchangeResults,
     notes: Sequence[str] = (),
-) -> MemoryResults:
-    return MemoryResults(
+) -> schemas.MemoryResults:
+    return schemas.MemoryResults(
         kind=kind,
         results=found.rows,
         total=found.total,
@@ -82,8 +76,8 @@ _OTHER_IN_STORAGE = frozenset(("conversation_id", "time"))
 
 
 async def record_observations(
-    library: Library, entries: Sequence[ObservationEntry], idempotency_key: str | None
-) -> RecordedObservations:
+    library: Library, entries: Sequence[schemas.ObservationEntry], idempotency_key: str | None
+) -> schemas.RecordedObservations:
     """Records all entries or none. A retry with the same key returns what the first call recorded."""
     drafts = []
     for index, entry in enumerate(entries):
@@ -103,13 +97,13 @@ async def record_observations(
         )
     observations = await library.observations.create_many(drafts, idempotency_key=idempotency_key)
     recorded = tuple(
-        RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
+        schemas.RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
         for observation in observations
     )
-    return RecordedObservations(observations=recorded, count=len(recorded))
+    return schemas.RecordedObservations(observations=recorded, count=len(recorded))
 
 
-async def _conversation_id(chats: Chats, entry: ObservationEntry, index: int) -> str | None:
+async def _conversation_id(chats: Chats, entry: schemas.ObservationEntry, index: int) -> str | None:
     """Raises the same error for a missing conversation and for one of another user."""
     name = entry.conversation_id
     if name is None:

@@ -124,29 +124,23 @@ _CLOSING = "\n\n---\n\n*The conversation continues. Read on with startLine 10000
 
 
 class TextBudget(Struct, frozen=True):
-    """How much text fits, in the units of `scale`."""
-
     scale: TokenScale
-    room: int
+    room: int  # how much text fits, in the units of the scale
 
 
 class TranscriptMessage(Struct, frozen=True):
-    """A message, of which `omitted_chars` did not fit. `branch_label` is empty on the main branch."""
-
     role: str
     lines: LineRange
     text: str
-    omitted_chars: int = 0
-    branch_label: str = ""
+    omitted_chars: int = 0  # those that did not fit
+    branch_label: str = ""  # empty on the main branch
 
 
 class ConversationTranscript(Struct, frozen=True, kw_only=True):
-    """`next_line` is where to continue if the budget was exhausted; `is_whole` is true if nothing is missing."""
-
     conversation: Conversation
     messages: tuple[TranscriptMessage, ...]
-    next_line: int | None
-    is_whole: bool
+    next_line: int | None  # where to continue if the budget was exhausted
+    is_whole: bool  # nothing is missing
 
 
 async def read_transcript(
@@ -162,6 +156,7 @@ async def read_transcript(
         await run_text_work(sum(len(message.content) for message in messages), builder.add, messages)
         position = messages[-1].position + 1
     if not builder.messages and lines.start > 1:
+        # The error says where the conversation ends, which need not have been read.
         page = await chats.messages(conversation.id, 1, max(0, conversation.message_count - 1))
         last_line = max(builder.last_line, message_lines(page.rows[-1]).end if page.rows else 0)
         raise memory_error(BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}")

@@ -122,10 +122,8 @@ _TIMED_OUT = SemanticStatus("unavailable", reason="comparing meanings took too l
 
 
 class NearMessages(Struct, frozen=True):
-    """Nearest first. `note` says why meanings could not be compared, or not with all messages."""
-
-    hits: tuple[MessageHit, ...]
-    note: str | None
+    hits: tuple[MessageHit, ...]  # nearest first
+    note: str | None  # why meanings could not be compared, or not with all messages
 
 
 async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collection[str], limit: int) -> NearMessages:
@@ -231,6 +229,7 @@ SEPARATOR = "\n\n---\n\n"
 
 _NO_TIME = "(no time)"
 _NO_ROLE = "unknown"
+# Shown of the id of a conversation without a title.
 _ID_CHARS = 8
 _TIME_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 

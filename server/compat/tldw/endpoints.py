@@ -32,9 +32,11 @@ from sessions.store import Session, new_session_id
 
 PREFIX = "/api/v1/mcp"
 _LISTS = {"tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list"}
+# A list has a few pages. The limit ends a loop over cursors that would never end.
 _PAGES_MAX = 100
 # The profile of a list that is empty, because it asked for an unknown catalog and nothing else.
 _NO_CATALOG = ""
+# tldw's scopes of tool catalogs.
 _CATALOG_SCOPES = ("all", "global", "org", "team")
 # tldw's clients read every field of its results, and parse their text.
 CONFIG_DEFAULTS: Mapping[str, Any] = {"hit_fields": "all", "result_text": "json"}
@@ -81,6 +83,7 @@ class TldwEndpoints:
                     raise MethodNotAllowed(http.method, sorted(methods))
                 return await endpoint(http, incoming, admitted)
             except HttpStatusError as error:
+                # The body cannot be read as JSON-RPC, so that the error has no id.
                 return _json(messages.error_message(None, error), error.http_status)
             except FlorilegiumError as error:
                 return json_error(self._runtime.settings, error)
@@ -146,6 +149,7 @@ class TldwEndpoints:
         except FlorilegiumError as error:
             return messages.error_message(request_id, error), headers
         except Exception as error:
+            # One message of a batch must not take the responses of the others with it.
             known, _ = error_and_status(f"POST {PREFIX}/request", error)
             return messages.error_message(request_id, known), headers
 
@@ -155,11 +159,13 @@ class TldwEndpoints:
         started_at = time.perf_counter()
         value = await self._read_json(http, admitted)
         arguments = read_arguments(value if isinstance(value, dict) else {}, ToolExecution)
+        # As a JSON-RPC message, so that the call has the same checks, limits and logs as one over MCP.
         message = messages.Request(
             "execute", "tools/call", {"name": arguments.tool_name, "arguments": arguments.arguments}
         )
         result = await self._call(admitted, self._one_call(admitted), message)
         if result.get("isError"):
+            # Plain HTTP has no failed results, only error responses.
             raise InvalidParams(_first_text(result))
         return _json(
             {
@@ -294,6 +300,7 @@ class TldwEndpoints:
     ) -> dict[str, Any]:
         context = self._runtime.admission.context(admitted, session.id if has_session else None)
         result = dict(await self._dispatcher.dispatch(legacy_call(session, message, context, NullPeer()), message))
+        # These change the state of the session, such as what it has subscribed to.
         if has_session and message.method in SESSION_METHODS:
             await self._runtime.sessions.save(session)
         if message.method == "tools/list":

@@ -13,9 +13,11 @@ from config.settings import limit_problems
 from sources.importers.engine.markdown_text import parse_yaml
 from sources.registry import SOURCES
 
+# For a file that is not what it should be.
 _FILE_MAX_BYTES = 1 << 20
 _DEPTH_MAX = 16
 _NAME_MAX_CHARS = 80
+# YAML 1.1 has all of these, and the parser returns texts.
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 # Our setting for a key of a module, and how many of its units are one of tldw's.
 _LIMITS = {
@@ -31,6 +33,7 @@ _NO_EQUIVALENT = {
     "circuit_breaker_max_timeout": "a failing source is always skipped for breaker_pause_s",
     "settings": "import or follow the databases of tldw; other settings are in `florilegium config docs`",
 }
+# Keys that change nothing, so that no note is needed.
 _DESCRIPTIVE = frozenset(("id", "class", "enabled", "name", "version", "department", "description"))
 
 

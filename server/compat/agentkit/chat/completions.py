@@ -91,13 +91,13 @@ class CompletionService:
         self,
         libraries: Libraries,
         open_streams: OpenStreams,
-        passages: PassageFinder,
+        finder: PassageFinder,
         upstream: Upstream | None,
         settings: Settings,
     ) -> None:
         self._libraries = libraries
         self._open_streams = open_streams
-        self._passages = passages
+        self._finder = finder
         self._upstream = upstream
         self._settings = settings
         self._recorder = TurnRecorder(_CHAT_RETRY_WINDOW_S, settings.batch_max_items)
@@ -155,14 +155,14 @@ class CompletionService:
         async with self._libraries.library(context) as library:
             conversation = await find_conversation(library.chats, turn_so_far)
         conversation_id = None if conversation is None else conversation.id
-        passages = (await self._passages.find(context, question, conversation_id)).passages
-        completion = extractive_completion(passages, question)
-        turn = request.completed(completion, tool=SEARCH_TOOL, citations=citations(passages))
+        found = (await self._finder.find(context, question, conversation_id)).passages
+        completion = extractive_completion(found, question)
+        turn = request.completed(completion, tool=SEARCH_TOOL, citations=citations(found))
         stored_id = await self._store(context, turn)
         headers = {} if stored_id is None else {"X-Conversation-Id": stored_id}
         if request.is_stream:
-            return Response(completion_events(completion, passages, int(time.time())), 200, headers, EVENTS)
-        return Response(completion_body(completion, passages, int(time.time())), 200, headers, JSON)
+            return Response(completion_events(completion, found, int(time.time())), 200, headers, EVENTS)
+        return Response(completion_body(completion, found, int(time.time())), 200, headers, JSON)
 
     async def _store(self, context: RequestContext, turn: CompletedTurn) -> str | None:
         """Logs a failure instead of raising it: an answer that was paid for must reach its client."""

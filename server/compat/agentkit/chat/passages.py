@@ -4,6 +4,7 @@ Echoes of the question are left out: messages of the same conversation, earlier 
 that consisted of passages only.
 """
 
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -209,6 +210,7 @@ def find_overlap(stored: Sequence[StoredTurn], sent: Sequence[Fingerprint], *, i
 # Texts of the library and of files are data. They are fenced by a random mark that no author could have known, and the
 # model is told not to follow instructions inside them.
 
+_MARK_BYTES = 8
 _HOW_TO_USE = (
     "Answer the user's last message. Below are passages from the user's own library that may help. Use them where they "
     "are relevant and cite them by number, such as [1]. If they do not answer the question, say so."
@@ -235,8 +237,9 @@ class AttachedText(Struct, frozen=True):
     is_truncated: bool = False
 
 
-def instructions(passages: Sequence[ChatPassage], files: Sequence[AttachedText], mark: str) -> str:
-    """`mark` must be a new random string for every request."""
+def instructions(passages: Sequence[ChatPassage], files: Sequence[AttachedText]) -> str:
+    # New for every request, so that no author of a text can have known it.
+    mark = f"data-{secrets.token_hex(_MARK_BYTES)}"
     quotes = [
         _fenced(mark, f"[{number}] {passage.title} ({passage.uri})", passage.text)
         for number, passage in enumerate(passages, 1)

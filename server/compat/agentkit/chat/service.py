@@ -15,22 +15,10 @@ from config.errors import Conflict, FlorilegiumError, NotFound
 from config.settings import Settings
 from config.text import replace_unstorable
 from config.times import format_time
+from server.compat.agentkit.chat import passages
 from server.compat.agentkit.chat.completion_parser import Completion
-from server.compat.agentkit.chat.passages import (
-    EXTRACTIVE,
-    FILES_IGNORED,
-    NO_WEB_SEARCH,
-    NOT_STORED,
-    AttachedText,
-    PassageFinder,
-    PassageResults,
-    citations,
-    extractive_completion,
-    passages_text,
-    summary,
-)
 from server.compat.agentkit.chat.schemas import ChatAnswer, ChatRequest, parse_chat_request, turn_limits
-from server.compat.agentkit.chat.upstream import Upstream, UpstreamPrompt, ask_upstream
+from server.compat.agentkit.chat.upstream import Upstream, ask_upstream
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_text
@@ -42,10 +30,10 @@ _VIA = {"via": "chat"}
 
 class ChatService:
     def __init__(
-        self, libraries: Libraries, passages: PassageFinder, upstream: Upstream | None, settings: Settings
+        self, libraries: Libraries, finder: passages.PassageFinder, upstream: Upstream | None, settings: Settings
     ) -> None:
         self._libraries = libraries
-        self._passages = passages
+        self._finder = finder
         self._upstream = upstream
         self._settings = settings
 
@@ -58,7 +46,7 @@ class ChatService:
         async with self._libraries.library(context) as library:
             with suppress(NotFound):  # the first message of a session
                 session_conversation = (await library.chats.get_by_session(request.session_id)).id
-        results = await self._passages.find(reader, request.message, session_conversation)
+        results = await self._finder.find(reader, request.message, session_conversation)
         completion = await self._complete(request, history, files, results)
         question = MessageDraft(
             role="user",
@@ -80,24 +68,24 @@ class ChatService:
             content=completion.turn.content,
             model=completion.model,
             tool=SEARCH_TOOL,
-            citations=citations(results.passages),
+            citations=passages.citations(results.passages),
             metadata=completion.metadata | _VIA,
         )
         conversation_id = await self._store(context, request, (question, answer))
-        passages = passages_text(results.passages) or None
+        quoted = passages.passages_text(results.passages) or None
         notices = [
-            *([NO_WEB_SEARCH] if request.search_mode in ("web", "hybrid") else []),
-            *([FILES_IGNORED] if files and completion.model == EXTRACTIVE else []),
-            *([NOT_STORED] if conversation_id is None else []),
+            *([passages.NO_WEB_SEARCH] if request.search_mode in ("web", "hybrid") else []),
+            *([passages.FILES_IGNORED] if files and completion.model == passages.EXTRACTIVE else []),
+            *([passages.NOT_STORED] if conversation_id is None else []),
         ]
         return ChatAnswer(
             answer=completion.turn.content,
             tool_used=SEARCH_TOOL,
-            tool_output=passages,
+            tool_output=quoted,
             model=completion.model,
-            context="\n\n".join([*([passages] if passages else []), *(file.text for file in files)]) or None,
-            summary=summary(results.passages, results.failed_sources),
-            citations=citations(results.passages),
+            context="\n\n".join([*([quoted] if quoted else []), *(file.text for file in files)]) or None,
+            summary=passages.summary(results.passages, results.failed_sources),
+            citations=passages.citations(results.passages),
             conversation_id=conversation_id,
             notice=" ".join(notices) or None,
         )
@@ -106,20 +94,20 @@ class ChatService:
         self,
         request: ChatRequest,
         history: Sequence[Mapping[str, str]],
-        files: Sequence[AttachedText],
-        results: PassageResults,
+        files: Sequence[passages.AttachedText],
+        results: passages.PassageResults,
     ) -> Completion:
         settings = self._settings
         if self._upstream is None:
-            return extractive_completion(results.passages, request.message)
-        prompt = UpstreamPrompt(
-            message=request.message,
-            model=settings.chat_upstream_model or request.model,
-            history=history,
-            passages=results.passages,
-            files=files,
-        )
-        return await ask_upstream(self._upstream, prompt, turn_limits(settings), settings.fixed.chat_response_max_bytes)
+            return passages.extractive_completion(results.passages, request.message)
+        messages = [
+            {"role": "system", "content": passages.instructions(results.passages, files)},
+            *history,
+            {"role": "user", "content": request.message},
+        ]
+        model = settings.chat_upstream_model or request.model
+        max_bytes = settings.fixed.chat_response_max_bytes
+        return await ask_upstream(self._upstream, model, messages, turn_limits(settings), max_bytes)
 
     async def _store(self, context: RequestContext, request: ChatRequest, drafts: Sequence[MessageDraft]) -> str | None:
         """Returns None if the turn cannot be stored: the client receives its answer anyway, with a notice."""

@@ -16,7 +16,6 @@ from server.console.viewer import PersonalPage, Viewer
 from server.http_services import HttpServices
 from server.rest.account import Account, NoArguments, UsageRequest, UsageResponse, account_operations, usage_operation
 from server.rest.browser_sessions import BrowserList, BrowserSessionRequest, PasskeyList, browser_session_operations
-from server.rest.operation import Operation
 from server.rest.own_data import DeletionPreview, DeletionRequest, own_data_operations
 from server.runtime import Runtime
 
@@ -32,18 +31,12 @@ _DONE = {
 
 class AccountPages(PersonalPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
+        sessions = browser_session_operations(runtime, services.passkeys)
+        operations = (*account_operations(runtime), *sessions, *own_data_operations(runtime))
+        super().__init__(runtime, services.browser, operations)
         self._accounts = services.accounts
         self._passkeys = services.passkeys
         self._usage = usage_operation(runtime)
-        self._operations: dict[str, Operation] = {
-            operation.id: operation
-            for operation in (
-                *account_operations(runtime),
-                *browser_session_operations(runtime, services.passkeys),
-                *own_data_operations(runtime),
-            )
-        }
 
     async def show(self, request: Request) -> Response:
         viewer = await self.admit(request, self._operations["get_account"])

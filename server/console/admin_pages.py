@@ -32,7 +32,6 @@ from server.rest.administration import (
     invitation_operations,
 )
 from server.rest.audit import AuditPage, AuditRequest, audit_operations
-from server.rest.operation import Operation
 from server.rest.server_status import ServerStatus, status_operation
 from server.runtime import Runtime
 
@@ -79,16 +78,9 @@ class AuditForm(PageForm, frozen=True, kw_only=True):
 
 class AdminPages(PersonalPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
+        operations = (*administration_operations(runtime), *invitation_operations(runtime), *audit_operations(runtime))
+        super().__init__(runtime, services.browser, operations)
         self._status = status_operation(runtime, services.metrics)
-        self._operations: dict[str, Operation] = {
-            operation.id: operation
-            for operation in (
-                *administration_operations(runtime),
-                *invitation_operations(runtime),
-                *audit_operations(runtime),
-            )
-        }
 
     async def overview(self, request: Request) -> Response:
         viewer = await self.admit(request, self._status)

@@ -65,11 +65,9 @@ class ClientSetup(Struct, frozen=True, kw_only=True):
 
 class ConnectPages(PersonalPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
+        super().__init__(runtime, browser, (*account.account_operations(runtime), *audit_operations(runtime)))
         self._test = connection_test_operation(runtime)
         self._calls = calls_operation(runtime)
-        operations = (*account.account_operations(runtime), *audit_operations(runtime))
-        self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
         self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
     async def show(self, request: Request) -> Response:

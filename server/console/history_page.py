@@ -110,11 +110,10 @@ class HistoryForm(PageForm, frozen=True, kw_only=True):
 
 class HistoryPage(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
-        operations = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}
-        self._list = operations["list_conversations"]
-        self._namespaces = operations["list_namespaces"]
-        self._reader = ConversationReader(self, operations["read_conversation"], runtime.settings)
+        super().__init__(runtime, services.browser, agentkit_operations(services.agentkit, runtime.settings))
+        self._list = self._operations["list_conversations"]
+        self._namespaces = self._operations["list_namespaces"]
+        self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
 
     async def show(self, request: Request) -> Response:
         form, current = HistoryForm.of(request), request.path_params.get("id", "")
@@ -201,11 +200,10 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 
 class ConversationForms(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
-        operations = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}
+        super().__init__(runtime, services.browser, agentkit_operations(services.agentkit, runtime.settings))
         writer = LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)
-        self._update = operations["update_conversation"]
-        self._delete = operations["delete_conversation"]
+        self._update = self._operations["update_conversation"]
+        self._delete = self._operations["delete_conversation"]
         self._restore = ItemOperations(writer).restore()
 
     async def change(self, request: Request) -> Response:

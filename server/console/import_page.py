@@ -22,7 +22,7 @@ from server.import_board import ImportJob
 from server.rest import follows, imports
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
 from server.rest.inputs import receive_upload
-from server.rest.operation import Operation, Upload, UploadRequest
+from server.rest.operation import Upload, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
@@ -114,9 +114,8 @@ _DETAILS_MAX = 10
 
 class FollowForms(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
         operations = (*follows.follow_operations(runtime), *follows.deployment_operations(runtime))
-        self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
+        super().__init__(runtime, browser, operations)
 
     async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
         """Returns the followed sources, with the files that have problems."""

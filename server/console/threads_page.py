@@ -129,12 +129,11 @@ class ThreadsForm(PageForm, frozen=True, kw_only=True):
 
 class ThreadsPage(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
-        operations = {one.id: one for one in bus_operations(runtime.bus, runtime.settings)}
-        self._threads = operations["list_threads"]
-        self._search = operations["search_bus"]
-        read = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}["read_conversation"]
-        self._reader = ConversationReader(self, read, runtime.settings)
+        bus = bus_operations(runtime.bus, runtime.settings)
+        super().__init__(runtime, services.browser, (*bus, *agentkit_operations(services.agentkit, runtime.settings)))
+        self._threads = self._operations["list_threads"]
+        self._search = self._operations["search_bus"]
+        self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
 
     async def show(self, request: Request) -> Response:
         form, current = ThreadsForm.of(request), request.path_params.get("id", "")

@@ -4,6 +4,7 @@ A server for one user needs no sign-in. Elsewhere the person has signed in with 
 Basic password, which permalinks have always accepted.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -49,9 +50,10 @@ class Viewer(Struct, frozen=True, kw_only=True):
 class LibraryPage:
     """The base class of pages that show a person's library."""
 
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Iterable[Operation] = ()) -> None:
         self._runtime = runtime
         self._browser = browser
+        self._operations = {operation.id: operation for operation in operations}
 
     async def admit(self, request: Request, operation: Operation) -> Viewer:
         """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no

@@ -40,9 +40,6 @@ class FolderScan(Struct, kw_only=True):
     unreadable: set[bytes] = set()  # folders whose files may exist or not
     mounts: set[bytes] = set()  # folders on another file system than the followed one
 
-    def is_unknown(self, name: bytes) -> bool:
-        return any(name.startswith(folder) for folder in self.unreadable)
-
 
 def scan_folder(root: Path, is_wanted: NamePredicate, scope: Sequence[bytes] | None = None) -> FolderScan:
     """Returns the files below a folder, or those that `scope` names, with everything in the folders it names. Hidden

@@ -140,11 +140,8 @@ class SourceSync:
                 raise SourceMissing(_REPLACED.format(self._record.id))
         # The files below a folder on another file system that is not mounted now may still exist.
         unmounted = [os.fsencode(mount) for mount in state.mounts if os.fsencode(mount) not in scan.mounts]
-        missing_names = [
-            name
-            for name in known
-            if name not in scan.files and not scan.is_unknown(name) and not any(map(name.startswith, unmounted))
-        ]
+        unknown = (*unmounted, *scan.unreadable)
+        missing_names = [name for name in known if name not in scan.files and not name.startswith(unknown)]
         missing = await self._confirm_missing(layout, missing_names)
         changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
         files = match_moves(await self._inspect(layout, changed, scan.files), known, missing)

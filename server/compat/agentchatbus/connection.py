@@ -52,11 +52,7 @@ async def connect(
     if administrator is not None and not is_administrator:
         role = f"{role} Its administrator, {administrator.name} (@{administrator.id}), assigns the tasks."
     connected_agent = tool_schemas.ConnectedAgent(
-        agent_id=agent.id,
-        name=agent.name,
-        token=token,
-        is_administrator=is_administrator,
-        role_assignment=role,
+        agent_id=agent.id, name=agent.name, token=token, is_administrator=is_administrator, role_assignment=role
     )
     thread = bus_thread(conversation)
     connected_thread = tool_schemas.ConnectedThread(

@@ -181,10 +181,7 @@ class ConversationService:
         for hit in results.hits[:limit]:  # whole messages are delivered
             context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
         return schemas.MessageSearchResults(
-            messages=messages,
-            total=len(messages),
-            has_more=len(results.hits) > limit,
-            is_complete=results.is_complete,
+            messages=messages, total=len(messages), has_more=len(results.hits) > limit, is_complete=results.is_complete
         )
 
     async def read(self, context: RequestContext, request: schemas.ReadConversationRequest) -> ConversationDetail:

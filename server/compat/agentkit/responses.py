@@ -62,8 +62,7 @@ class ConversationDetail(ConversationSummary, frozen=True, kw_only=True):
         int | UnsetType, Meta(description="Present only if there are messages before the first one: their number.")
     ] = UNSET
     next_messages_offset: Annotated[
-        int | UnsetType,
-        Meta(description="Present only if more messages follow: pass it as messages_offset."),
+        int | UnsetType, Meta(description="Present only if more messages follow: pass it as messages_offset.")
     ] = UNSET
 
 

@@ -7,9 +7,7 @@ from config.settings import Settings
 from server.compat.agentkit import responses, schemas
 from server.compat.agentkit.archives import ZIP
 from server.compat.agentkit.chat.routes import chat_operations
-from server.compat.agentkit.conversations import (
-    DOWNLOAD_TYPES,
-)
+from server.compat.agentkit.conversations import DOWNLOAD_TYPES
 from server.compat.agentkit.recording import AgentKit
 from server.import_jobs import IMPORT_DEADLINE_S
 from server.rest.forms import FormSpec

@@ -86,21 +86,17 @@ class ConversationSearcher:
             for hit in hits:
                 if len(rows) == self._query.limit:
                     return ExchangeResults(tuple(rows.values()), None, notes, pages.semantic, has_matching_words)
-                if not await self._is_match(hit, highlighter):
-                    continue
+                if not self._query.is_literal and has_words(hit):
+                    # The index also finds messages by the words of their date. Those of the text or the sender count.
+                    text = f"{hit.sender}: {hit.text}"
+                    if not await run_text_work(len(hit.text), highlighter.matches, text):
+                        continue
                 row = await self._row(hit, hit.score, highlighter, query.snippet_chars)
                 if row is not None:
                     rows.setdefault((row.path, row.line_start), row)
                     has_matching_words = has_matching_words or has_words(hit)
         results = self._results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
         return replace(results, semantic=pages.semantic, has_matching_words=has_matching_words)
-
-    async def _is_match(self, hit: Hit, highlighter: Highlighter) -> bool:
-        """The index also finds messages by the words of their date."""
-        if self._query.is_literal or not has_words(hit):
-            return True
-        # Whether the text or the sender of the message matches.
-        return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
 
     async def search_conversations(self) -> ExchangeResults:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""

@@ -50,10 +50,7 @@ async def search_memory(
 
 
 def _results(
-    kind: schemas.ResultKind,
-    query: MemoryQuery,
-    found: ObservationResults | ExchangeResults,
-    notes: Sequence[str] = (),
+    kind: schemas.ResultKind, query: MemoryQuery, found: ObservationResults | ExchangeResults, notes: Sequence[str] = ()
 ) -> schemas.MemoryResults:
     return schemas.MemoryResults(
         kind=kind,

@@ -47,10 +47,6 @@ def memory_error(sentence: str, detail: str = "") -> InvalidParams:
     return InvalidParams(f"Error: {sentence}: {detail[:_DETAIL_MAX_CHARS]}" if detail else f"Error: {sentence}")
 
 
-def file_not_found(path: str) -> InvalidParams:
-    return memory_error(NO_FILE, path)
-
-
 # -- conversation paths ------------------------------------------------------------------------------------------------
 # The paths by which clients name conversations: opaque keys inside the caller's own library, never file system paths.
 #
@@ -99,7 +95,7 @@ async def find_conversation(chats: Chats, path: str) -> Conversation:
                 return conversation
         return await chats.get(archived_conversation_id(path) if path.isprintable() else "")
     except NotFound:
-        raise file_not_found(path) from None
+        raise memory_error(NO_FILE, path) from None
 
 
 def _session_id(path: str) -> str | None:

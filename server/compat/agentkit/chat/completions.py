@@ -30,12 +30,7 @@ from server.compat.agentkit.chat.passages import (
     extractive_completion,
 )
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder, find_conversation
-from server.compat.agentkit.chat.relay import (
-    CompletionRelay,
-    RelayLimits,
-    relay_whole_response,
-    require_relayable,
-)
+from server.compat.agentkit.chat.relay import CompletionRelay, RelayLimits, relay_whole_response, require_relayable
 from server.compat.agentkit.chat.schemas import AvailableModels, CompletionHeaders, ModelsRequest, turn_limits
 from server.compat.agentkit.chat.service import SEARCH_TOOL
 from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, last_content, parse_turns

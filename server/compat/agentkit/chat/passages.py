@@ -251,11 +251,6 @@ def instructions(passages: Sequence[ChatPassage], files: Sequence[AttachedText])
     return "\n\n".join([*rules, *quotes])
 
 
-def extractive_answer(passages: Sequence[ChatPassage]) -> str:
-    """Returns the answer given without a model."""
-    return f"{NO_MODEL}\n\n{passages_text(passages)}" if passages else NO_MODEL_NO_PASSAGE
-
-
 def is_extractive_answer(text: str) -> bool:
     return text.startswith(NO_MODEL)
 
@@ -292,7 +287,7 @@ def _fenced(mark: str, label: str, text: str) -> str:
 
 
 def extractive_completion(passages: Sequence[ChatPassage], question: str) -> Completion:
-    answer = replace_unstorable(extractive_answer(passages))
+    answer = replace_unstorable(f"{NO_MODEL}\n\n{passages_text(passages)}" if passages else NO_MODEL_NO_PASSAGE)
     # Estimates: without a model there is no tokenizer.
     prompt_tokens, completion_tokens = len(question) // _CHARS_PER_TOKEN + 1, len(answer) // _CHARS_PER_TOKEN + 1
     return Completion(

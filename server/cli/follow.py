@@ -281,7 +281,7 @@ def _add_source(settings: Settings, location: str, user: str | None, options: _S
         )
         record = await follows.add(
             owner.id,
-            allowed.text,
+            allowed,
             **asdict(options),
             per_user_max=settings.follow_max_per_user,
         )

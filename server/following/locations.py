@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from loguru import logger
-from msgspec import Struct
 
 from auth.follows import FollowRecord
 from auth.registry import UserRecord
@@ -27,11 +26,6 @@ _CONFINED = (
 )
 
 
-class AllowedLocation(Struct, frozen=True):
-    text: str
-    is_confined: bool  # the user may follow it only because of the setting `follow_roots`
-
-
 def allowed_location(
     settings: Settings,
     location: str,
@@ -40,7 +34,7 @@ def allowed_location(
     is_administrator: bool,
     writes_back: bool,
     others: Sequence[FollowRecord],
-) -> AllowedLocation:
+) -> str:
     """Returns the location in the form in which it is stored. `others` are those that the user already follows."""
     if not location or len(location) > _LOCATION_MAX_CHARS or "\0" in location:
         raise InvalidParams(f"location: expected a path or URL of 1 to {_LOCATION_MAX_CHARS} characters")
@@ -54,8 +48,7 @@ def allowed_location(
             raise InvalidParams(f"location: expected an http(s) URL, got {location[:200]!r}") from None
         if not parts.hostname or "@" in parts.netloc:
             raise InvalidParams("location: expected a URL with a host and without a password")
-        checked_url = parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
-        return AllowedLocation(checked_url, is_confined=not is_administrator)
+        return parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
     path = Path(location)
     if not path.is_absolute():
         raise InvalidParams(f"location: expected an absolute path or an http(s) URL, got {location[:200]!r}")
@@ -74,7 +67,7 @@ def allowed_location(
             resolved.is_relative_to(other.location) or Path(other.location).is_relative_to(resolved)
         ):
             raise Conflict(f"{resolved} overlaps with {other.location}, which is already followed ({other.id})")
-    return AllowedLocation(str(resolved), is_confined=not is_administrator)
+    return str(resolved)
 
 
 def allowed_deployment(settings: Settings, location: str) -> str:

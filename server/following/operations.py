@@ -141,12 +141,13 @@ class FollowOperations:
         )
         record = await self._follows.add(
             context.user_id,
-            allowed.text,
+            allowed,
             format_name=format_name,
             interval_s=interval_s,
             keeps_deleted=keeps_deleted,
             writes_back=writes_back,
-            is_confined=allowed.is_confined,
+            # Others may follow it only because of the setting `follow_roots`, which is checked again before each run.
+            is_confined=not is_administrator,
             needs_admin=is_administrator,
             created_with=context.principal.key_id,
             per_user_max=self._settings.follow_max_per_user,

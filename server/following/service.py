@@ -183,7 +183,6 @@ class FollowService:
         data_root: DataRoot,
         registry: Registry,
         libraries: Libraries,
-        follows: Follows,
         acquire: Callable[[str, float], Awaitable[bool]] | None = None,
     ) -> None:
         self._acquire = acquire
@@ -193,7 +192,7 @@ class FollowService:
         self._data_root = data_root
         self._registry = registry
         self._libraries = libraries
-        self._follows = follows
+        self._follows = Follows(registry.database)
         self._followed: dict[str, _Followed] = {}
         self._revision: int | None = None
         self._slots = ImportSlots(settings.import_jobs_max, settings.fixed.import_turn_s)
@@ -446,7 +445,7 @@ async def open_follow_service(
     acquire: Callable[[str, float], Awaitable[bool]] | None = None,
 ) -> AsyncIterator[FollowService]:
     """`acquire` decides which process of a deployment follows sources."""
-    service = FollowService(settings, data_root, registry, libraries, Follows(registry.database), acquire)
+    service = FollowService(settings, data_root, registry, libraries, acquire)
     running = asyncio.create_task(service.run())
     try:
         yield service

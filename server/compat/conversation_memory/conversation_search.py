@@ -15,6 +15,7 @@ from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.observation_search import (
     NOT_SEARCHED,
+    MatchingRows,
     has_words,
     is_compared,
     message_query,
@@ -38,14 +39,6 @@ _PROJECT_MAX_CHARS = 60
 # How many of the nearest messages match a concept, for each row that is requested.
 _NEAREST_PER_ROW = 5
 _NEAREST_INSTEAD = "No conversation contains all concepts. These conversations are the nearest by meaning."
-
-
-class ExchangeResults(Struct, frozen=True):
-    rows: tuple[ExchangeRow, ...]
-    total: int | None  # exact, or None
-    notes: tuple[str, ...]
-    semantic: SemanticStatus = NOT_SEARCHED
-    has_matching_words: bool = False  # the rows were not found by their meaning alone
 
 
 class _ConceptMatches(Struct, frozen=True):
@@ -72,12 +65,12 @@ class ConversationSearcher:
         self._scan_max = settings.fixed.memory_scan_max
         self._conversations: dict[str, Conversation | None] = {}
 
-    async def search_exchanges(self) -> ExchangeResults:
+    async def search_exchanges(self) -> MatchingRows:
         """Returns the exchanges that match a single concept, best first, each once."""
         query = message_query(self._query, self._query.concepts[0], self._context, self._settings)
         notes = query_notes(query)
         if query.search is None or not query.terms:
-            return ExchangeResults((), 0, notes)
+            return MatchingRows((), 0, notes)
         rows: dict[tuple[str, int], ExchangeRow] = {}
         has_matching_words = False
         pages = _HitPages(self._chats, query.search, self._scan_max)
@@ -85,7 +78,7 @@ class ConversationSearcher:
         while hits := await pages.next():
             for hit in hits:
                 if len(rows) == self._query.limit:
-                    return ExchangeResults(tuple(rows.values()), None, notes, pages.semantic, has_matching_words)
+                    return MatchingRows(tuple(rows.values()), None, notes, pages.semantic, has_matching_words)
                 if not self._query.is_literal and has_words(hit):
                     # The index also finds messages by the words of their date. Those of the text or the sender count.
                     text = f"{hit.sender}: {hit.text}"
@@ -98,13 +91,13 @@ class ConversationSearcher:
         results = self._results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
         return replace(results, semantic=pages.semantic, has_matching_words=has_matching_words)
 
-    async def search_conversations(self) -> ExchangeResults:
+    async def search_conversations(self) -> MatchingRows:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
         queries = [message_query(self._query, text, self._context, self._settings) for text in self._query.concepts]
         notes = tuple(dict.fromkeys(note for query in queries for note in query_notes(query)))
         searches = [query.search for query in queries if query.search is not None and query.terms]
         if len(searches) < len(queries):
-            return ExchangeResults((), 0, notes)
+            return MatchingRows((), 0, notes)
         concepts = [await self._match_concept(search) for search in searches]
         matches, is_complete = await self._match_all(concepts)
         if not matches and self._query.ranking == "fused":
@@ -204,9 +197,9 @@ class ConversationSearcher:
 
     def _results(
         self, rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, is_complete: bool
-    ) -> ExchangeResults:
+    ) -> MatchingRows:
         if is_complete:
-            return ExchangeResults(rows, total, notes)
+            return MatchingRows(rows, total, notes)
         # Suggests the filters that the query does not have yet.
         filters = {
             "projects": self._query.projects,
@@ -215,7 +208,7 @@ class ConversationSearcher:
         }
         unused = [name for name, value in filters.items() if not value]
         advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
-        return ExchangeResults(rows, None, (*notes, f"Not all matches were examined; {advice}."))
+        return MatchingRows(rows, None, (*notes, f"Not all matches were examined; {advice}."))
 
 
 class _HitPages:

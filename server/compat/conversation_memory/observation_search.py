@@ -11,7 +11,7 @@ from config.errors import NotFound
 from config.settings import Settings
 from server.compat.conversation_memory import transcript
 from server.compat.conversation_memory.arguments import MemoryQuery
-from server.compat.conversation_memory.schemas import ObservationRow
+from server.compat.conversation_memory.schemas import ExchangeRow, ObservationRow
 from server.compat.conversation_memory.transcript import memory_error, path_of
 from sources.importers.engine.ids import imported_observation_id
 from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without, literal_text, parse_literal
@@ -133,8 +133,8 @@ _SUMMARY_MAX_CHARS = 160
 _LABEL_MAX_CHARS = 60
 
 
-class ObservationResults(Struct, frozen=True):
-    rows: tuple[ObservationRow, ...]
+class MatchingRows(Struct, frozen=True):
+    rows: tuple[ObservationRow | ExchangeRow, ...]
     total: int | None  # exact, or None
     notes: tuple[str, ...]
     semantic: SemanticStatus = NOT_SEARCHED
@@ -143,11 +143,11 @@ class ObservationResults(Struct, frozen=True):
 
 async def search_observations(
     library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
-) -> ObservationResults:
+) -> MatchingRows:
     source_query = observation_query(query, context, settings)
     notes = query_notes(source_query)
     if source_query.search is None:
-        return ObservationResults((), 0, notes)
+        return MatchingRows((), 0, notes)
     results = await search_by_mode(
         lambda search: library.observations.search(search, query.observation_filter), source_query.search
     )
@@ -184,7 +184,7 @@ async def search_observations(
 
     rows = await run_text_work(sum(len(hit.text) for hit in results.hits), build)
     has_matching_words = any(map(has_words, results.hits))
-    return ObservationResults(rows, results.total, notes, results.semantic, has_matching_words)
+    return MatchingRows(rows, results.total, notes, results.semantic, has_matching_words)
 
 
 # -- observation ids ---------------------------------------------------------------------------------------------------

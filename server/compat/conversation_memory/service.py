@@ -15,8 +15,8 @@ from config.errors import InvalidParams, NotFound
 from config.settings import Settings
 from server.compat.conversation_memory import schemas
 from server.compat.conversation_memory.arguments import MemoryQuery
-from server.compat.conversation_memory.conversation_search import ConversationSearcher, ExchangeResults
-from server.compat.conversation_memory.observation_search import ObservationResults, is_compared, search_observations
+from server.compat.conversation_memory.conversation_search import ConversationSearcher
+from server.compat.conversation_memory.observation_search import MatchingRows, is_compared, search_observations
 from server.compat.conversation_memory.transcript import find_conversation
 from sources.drafts import ObservationDraft
 from sources.importers.engine.ids import observation_id
@@ -50,7 +50,7 @@ async def search_memory(
 
 
 def _results(
-    kind: schemas.ResultKind, query: MemoryQuery, found: ObservationResults | ExchangeResults, notes: Sequence[str] = ()
+    kind: schemas.ResultKind, query: MemoryQuery, found: MatchingRows, notes: Sequence[str] = ()
 ) -> schemas.MemoryResults:
     return schemas.MemoryResults(
         kind=kind,

@@ -8,11 +8,11 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import JSONResponse, Response
 
 from auth.context import READ, RequestContext
@@ -64,21 +64,8 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     """The request body as it was received, and the parts of it that are stored."""
 
     body: bytes
-    turns: tuple[ChatTurn, ...]
     is_stream: bool
-    conversation_name: str | None
-    idempotency_key: str | None
-    requested_at: str
-
-    def completed(self, completion: Completion, **details: Any) -> CompletedTurn:
-        return CompletedTurn(
-            conversation_name=self.conversation_name,
-            turns=self.turns,
-            completion=completion,
-            requested_at=self.requested_at,
-            idempotency_key=self.idempotency_key,
-            **details,
-        )
+    turn: CompletedTurn  # with an empty answer
 
 
 class CompletionService:
@@ -107,14 +94,14 @@ class CompletionService:
             return await self._extract(context, request)
 
         async def store(completion: Completion, cut_by: str | None) -> str | None:
-            return await self._store(context, request.completed(completion, cut_by=cut_by))
+            return await self._store(context, replace(request.turn, completion=completion, cut_by=cut_by))
 
         headers = {"Accept": EVENTS if request.is_stream else JSON}
-        if request.idempotency_key:
+        if request.turn.idempotency_key:
             # All users share the operator's account at the upstream, which would answer one user with the response to
             # another who sent the same key.
             headers["Idempotency-Key"] = (
-                f"florilegium-{sha256(f'{context.user_id} {request.idempotency_key}'.encode()).hexdigest()}"
+                f"florilegium-{sha256(f'{context.user_id} {request.turn.idempotency_key}'.encode()).hexdigest()}"
             )
         relay = CompletionRelay(self._upstream, self._open_streams, self._limits, store)
         return await relay.respond(context.principal, request.body, headers)
@@ -142,17 +129,16 @@ class CompletionService:
 
     async def _extract(self, context: RequestContext, request: CompletionRequest) -> Response:
         context.principal.require_scope(READ)
-        question = last_content(request.turns, "user")
+        question = last_content(request.turn.turns, "user")
         if not question.strip():
             raise InvalidParams("messages: expected a message with role user and a text, got none")
         # The id of the conversation that the request continues, or None if it starts a new one.
-        turn_so_far = request.completed(Completion(turn=ChatTurn(role="assistant")))
         async with self._libraries.library(context) as library:
-            conversation = await find_conversation(library.chats, turn_so_far)
+            conversation = await find_conversation(library.chats, request.turn)
         conversation_id = None if conversation is None else conversation.id
         found = (await self._finder.find(context, question, conversation_id)).passages
         completion = extractive_completion(found, question)
-        turn = request.completed(completion, tool=SEARCH_TOOL, citations=citations(found))
+        turn = replace(request.turn, completion=completion, tool=SEARCH_TOOL, citations=citations(found))
         stored_id = await self._store(context, turn)
         headers = {} if stored_id is None else {"X-Conversation-Id": stored_id}
         if request.is_stream:
@@ -187,11 +173,11 @@ def parse_completion_request(body: bytes, headers: CompletionHeaders, limits: Tu
     # The first name counts. Clients that cannot set headers put it into the metadata.
     names = (headers.conversation_id, headers.session_id, fields.get("conversation_id"), fields.get("session_id"))
     name = next((name for name in names if isinstance(name, str) and name), None)
-    return CompletionRequest(
-        body=body,
-        turns=parse_turns(request.get("messages"), limits),
-        is_stream=request.get("stream") is True,
+    turn = CompletedTurn(
         conversation_name=None if name is None else replace_unstorable(name)[:_NAME_MAX_CHARS],
-        idempotency_key=key or None,
+        turns=parse_turns(request.get("messages"), limits),
+        completion=Completion(turn=ChatTurn(role="assistant")),
         requested_at=format_time(datetime.now(UTC)),
+        idempotency_key=key or None,
     )
+    return CompletionRequest(body=body, is_stream=request.get("stream") is True, turn=turn)

@@ -53,7 +53,7 @@ async def open_test_library(folder: Path, **settings: Any) -> AsyncIterator[Test
     """Opens a new library in a folder, with other settings if some are given."""
     changed = Settings(**{"data_dir": str(folder), **settings})
     async with open_local(changed, None, creates=True) as local, local.libraries.library(local.context) as library:
-        yield TestLibrary(library, local.context, local.settings, local.libraries)
+        yield TestLibrary(library, local.context, changed, local.libraries)
 
 
 __all__ = ["TestLibrary", "open_test_library"]

@@ -243,7 +243,7 @@ def add(
         allowed = allowed_location(settings, place, owner, is_administrator=True, writes_back=write_back, others=others)
         record = await follows.add(
             owner.id,
-            allowed.text,
+            allowed,
             format_name=format_name,
             interval_s=every,
             keeps_deleted=keep_deleted,

@@ -16,10 +16,10 @@ from server.console.viewer import PersonalPage, Viewer
 from server.http_services import HttpServices
 from server.rest.account import Account, NoArguments, UsageRequest, UsageResponse, account_operations, usage_operation
 from server.rest.browser_sessions import BrowserList, BrowserSessionRequest, PasskeyList, browser_session_operations
-from server.rest.operation import Operation
 from server.rest.own_data import DeletionPreview, DeletionRequest, own_data_operations
 from server.runtime import Runtime
 
+# The address after a form says what was done, so that reloading the page does not send the form again.
 _DONE = {
     "password": "Your password is changed.",
     "session": "That browser is signed out.",
@@ -31,18 +31,12 @@ _DONE = {
 
 class AccountPages(PersonalPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
+        sessions = browser_session_operations(runtime, services.passkeys)
+        operations = (*account_operations(runtime), *sessions, *own_data_operations(runtime))
+        super().__init__(runtime, services.browser, operations)
         self._accounts = services.accounts
         self._passkeys = services.passkeys
         self._usage = usage_operation(runtime)
-        self._operations: dict[str, Operation] = {
-            operation.id: operation
-            for operation in (
-                *account_operations(runtime),
-                *browser_session_operations(runtime, services.passkeys),
-                *own_data_operations(runtime),
-            )
-        }
 
     async def show(self, request: Request) -> Response:
         viewer = await self.admit(request, self._operations["get_account"])
@@ -58,11 +52,13 @@ class AccountPages(PersonalPage):
             await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
         except (SignInFailed, RateLimited, InvalidParams) as error:
             if isinstance(error, SignInFailed):
+                # Whoever stole a session may be guessing the password.
                 self._browser.record(request, "password.change_failed", session.user.id)
             viewer = await self.admit(request, self._operations["get_account"])
             problem = "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
             return await self._page(request, viewer, error=problem, status=error.status)
         self._browser.record(request, "password.change", session.user.id)
+        # Changing the password ended all sessions, this one included.
         return await self._browser.sign_in(request, session.user, f"{ACCOUNT_PATH}?done=password", method="password")
 
     async def end_sessions(self, request: Request) -> Response:
@@ -73,6 +69,7 @@ class AccountPages(PersonalPage):
             await self.run(viewer, self._operations["end_browser_sessions"], NoArguments())
             return await self._browser.sign_out(request)
         sessions: BrowserList = await self.run(viewer, self._operations["list_browser_sessions"], NoArguments())
+        # It may have ended since the page was loaded, which is what the person wanted.
         if values["session"] in {one.id for one in sessions.sessions}:
             ended = BrowserSessionRequest(id=values["session"])
             await self.run(viewer, self._operations["end_browser_session"], ended)

@@ -32,12 +32,12 @@ from server.rest.administration import (
     invitation_operations,
 )
 from server.rest.audit import AuditPage, AuditRequest, audit_operations
-from server.rest.operation import Operation
 from server.rest.server_status import ServerStatus, status_operation
 from server.runtime import Runtime
 
 USERS_PATH = "/admin/users"
 _AUDIT_LIMIT = 100
+# No event has a number with more digits.
 _NUMBER_MAX_DIGITS = 16
 _DONE = {
     "role": "The role is changed.",
@@ -49,6 +49,7 @@ _DONE = {
 }
 # What people can be given, with the words that the page has for it.
 _ROLES = {"reader": "can search and read", "writer": "can also write", "admin": "can also manage this server"}
+# A new role must get words here.
 assert _ROLES.keys() == ROLE_SCOPES.keys()
 
 
@@ -77,16 +78,9 @@ class AuditForm(PageForm, frozen=True, kw_only=True):
 
 class AdminPages(PersonalPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
+        operations = (*administration_operations(runtime), *invitation_operations(runtime), *audit_operations(runtime))
+        super().__init__(runtime, services.browser, operations)
         self._status = status_operation(runtime, services.metrics)
-        self._operations: dict[str, Operation] = {
-            operation.id: operation
-            for operation in (
-                *administration_operations(runtime),
-                *invitation_operations(runtime),
-                *audit_operations(runtime),
-            )
-        }
 
     async def overview(self, request: Request) -> Response:
         viewer = await self.admit(request, self._status)
@@ -128,18 +122,37 @@ class AdminPages(PersonalPage):
         return await self._user_page(request, viewer, done=_done(request))
 
     async def change_user(self, request: Request) -> Response:
-        """Runs the action that the button of the form names."""
+        """Runs the action that the button of the form names, which is also the word for what was done."""
         viewer, values = await self._admit_form(request, "update_user")
         name, action = request.path_params["name"], values.get("action", "")
+        run, operations = self.run, self._operations
         try:
-            done = await self._change(viewer, name, action, values)
+            match action:
+                case "role":
+                    await run(viewer, operations["update_user"], UpdateUserRequest(name=name, role=_role(values)))
+                case "disabled" | "enabled":
+                    is_disabled = action == "disabled"
+                    await run(viewer, operations["update_user"], UpdateUserRequest(name=name, is_disabled=is_disabled))
+                case "quotas":
+                    # An empty field means the quota of the settings.
+                    quotas = {one: _quota(one, values.get(one, "")) for one in QuotaOverrides.__struct_fields__}
+                    await run(viewer, operations["set_quotas"], QuotasRequest(name=name, **quotas))
+                case "deleted":
+                    if values.get("confirmation", "").strip() != name:
+                        raise InvalidParams(f"name: type {name} to confirm")
+                    purge = values.get("purge") == "yes"
+                    await run(viewer, operations["delete_user"], DeleteUserRequest(name=name, purge=purge))
+                case "reset":
+                    # The link is shown in the response to the form, and never again.
+                    link: AccountLinkResponse = await run(viewer, operations["reset_password"], UserRequest(name=name))
+                    return await self._user_page(request, viewer, link=link)
+                case _:
+                    raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
         except FlorilegiumError as error:
-            if error.status == 404:
+            if error.status == 404:  # there is no page to show the error on
                 raise
             return await self._user_page(request, viewer, error=form_error(error), status=error.status)
-        if isinstance(done, AccountLinkResponse):
-            return await self._user_page(request, viewer, link=done)
-        return see_other(f"{USERS_PATH if done == 'deleted' else _user_path(name)}?done={done}")
+        return see_other(f"{USERS_PATH if action == 'deleted' else _user_path(name)}?done={action}")
 
     async def audit(self, request: Request) -> Response:
         form = AuditForm.of(request)
@@ -162,34 +175,6 @@ class AdminPages(PersonalPage):
             section="admin",
             tab="audit",
         )
-
-    async def _change(
-        self, viewer: Viewer, name: str, action: str, values: Mapping[str, str]
-    ) -> str | AccountLinkResponse:
-        """Returns the word for what was done, or a link to show."""
-        run, operations = self.run, self._operations
-        match action:
-            case "role":
-                await run(viewer, operations["update_user"], UpdateUserRequest(name=name, role=_role(values)))
-            case "disabled" | "enabled":
-                is_disabled = action == "disabled"
-                await run(viewer, operations["update_user"], UpdateUserRequest(name=name, is_disabled=is_disabled))
-            case "quotas":
-                # An empty field means the quota of the settings.
-                fields = QuotaOverrides.__struct_fields__
-                quotas = QuotasRequest(name=name, **{field: _quota(field, values.get(field, "")) for field in fields})
-                await run(viewer, operations["set_quotas"], quotas)
-            case "deleted":
-                if values.get("confirmation", "").strip() != name:
-                    raise InvalidParams(f"name: type {name} to confirm")
-                purge = values.get("purge") == "yes"
-                await run(viewer, operations["delete_user"], DeleteUserRequest(name=name, purge=purge))
-            case "reset":
-                link: AccountLinkResponse = await run(viewer, operations["reset_password"], UserRequest(name=name))
-                return link
-            case _:
-                raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
-        return action
 
     async def _admit_form(self, request: Request, operation: str) -> tuple[Viewer, Mapping[str, str]]:
         viewer = await self.admit(request, self._operations[operation])

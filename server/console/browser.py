@@ -16,13 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from auth.accounts.service import KNOWN_BROWSER_LIFETIME_S, Accounts
 from auth.audit import Audit
-from auth.browser_sessions import (
-    BrowserSession,
-    BrowserSessions,
-    browser_principal,
-    csrf_token,
-    session_cookie_name,
-)
+from auth.browser_sessions import BrowserSession, BrowserSessions, browser_principal, csrf_token, session_cookie_name
 from auth.notices import Notice, Notices
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
@@ -44,9 +38,11 @@ SIGN_IN_PATH = "/sign-in"
 SECOND_FACTOR_PATH = "/sign-in/second-factor"
 ACCOUNT_PATH = "/account"
 HOME_PATH = "/"
+# Forms carry the token in this field, and the scripts of pages in this header.
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "X-CSRF-Token"
 _CLIENT = "browser"
+# The form that changes many items has a field for each.
 _FORM = FormSpec(files=frozenset(), parts_max=1000)
 _SECRET_MAX_CHARS = 200
 
@@ -96,13 +92,11 @@ class BrowserGuard:
         self._own_origin = f"{base_url.scheme}://{base_url.netloc}".lower()
         self._is_loopback = is_loopback(settings.host)
         self._is_secure = base_url.scheme == "https"
-        self._requires_passkey = settings.password_requires_passkey
         self._lifetime_s = int(settings.browser_session_lifetime_s)
-        self._form_max_bytes = FORM_MAX_BYTES
+        # Cookies of the session, of forms before sign-in, and of a browser in which someone has signed in before.
         self._session_cookie = session_cookie_name(settings)
         self._form_cookie = f"{self._session_cookie}-form"
         self._known_cookie = f"{self._session_cookie}-known"
-        self._known_lifetime_s = int(KNOWN_BROWSER_LIFETIME_S)
 
     def check_origin(self, request: Request) -> None:
         """Raises OriginRejected for an unknown host name, and for requests that pages of other sites cause."""
@@ -146,7 +140,11 @@ class BrowserGuard:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
         `max_bytes` replaces the limit for forms whose fields are whole texts."""
         self.check_sender(request)
-        values = await self._read_form(request, max_bytes or self._form_max_bytes)
+        content_type = request.headers.get("content-type", "")
+        if media_type_of(content_type) != URLENCODED:
+            raise UnsupportedMediaType(content_type, URLENCODED)
+        body = await read_body(request, request.headers.get("content-length"), max_bytes or FORM_MAX_BYTES)
+        values = read_form(_FORM, content_type, body)
         await self.check_form_token(request, values.get(CSRF_FIELD, ""))
         return values
 
@@ -225,7 +223,8 @@ class BrowserGuard:
         """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
         The browser is recognized when the user signs in again, see `auth.accounts.passwords`. If only a password was
         entered and a passkey is required, it leads to the page for that instead."""
-        needs_passkey = is_by_password and self._requires_passkey
+        needs_passkey = is_by_password and self._settings.password_requires_passkey
+        # A session that someone planted in this browser must not become that of the user (session fixation).
         await self._end_session(request)
         browser = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
@@ -237,7 +236,7 @@ class BrowserGuard:
         response = see_other(second_factor_path(location) if needs_passkey else location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
-        self._set_cookie(response, self._known_cookie, browser.secret, self._known_lifetime_s)
+        self._set_cookie(response, self._known_cookie, browser.secret, int(KNOWN_BROWSER_LIFETIME_S))
         return response
 
     async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:
@@ -260,30 +259,24 @@ class BrowserGuard:
         return csrf_token(secret) if secret else None
 
     def _cookie(self, request: Request, name: str) -> str:
+        # Secrets of this server are short and ASCII. Anything else is not looked up.
         secret = request.cookies.get(name, "")
         return secret if len(secret) <= _SECRET_MAX_CHARS and secret.isascii() else ""
 
     def _set_cookie(self, response: Response, name: str, value: str, max_age_s: int | None) -> None:
+        # SameSite=Lax: a link from another site opens a page with the session, but a form of it does not send it.
         response.set_cookie(name, value, max_age_s, path="/", secure=self._is_secure, httponly=True, samesite="lax")
 
     def _check_own_origin(self, request: Request) -> None:
         """Browsers send Origin with every form, and the current ones Sec-Fetch-Site. Programs send neither."""
-        origin, host = request.headers.get("origin"), request.headers.get("host", "")
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise OriginRejected("forms of other sites are not accepted")
-        if origin is not None and not self._is_own_origin(origin.lower(), host.lower()):
+        own_origins = [self._own_origin]
+        if self._is_loopback:
+            # `check_origin` has already made sure that the host is a loopback name.
+            own_origins.append(f"http://{request.headers.get('host', '')}".lower())
+        if request.headers.get("origin", self._own_origin).lower() not in own_origins:
             raise OriginRejected("forms of other origins are not accepted")
-
-    def _is_own_origin(self, origin: str, host: str) -> bool:
-        # On a loopback address, `check_origin` has already made sure that the host is a loopback name.
-        return origin == self._own_origin or (self._is_loopback and origin == f"http://{host}")
-
-    async def _read_form(self, request: Request, max_bytes: int) -> Mapping[str, str]:
-        content_type = request.headers.get("content-type", "")
-        if media_type_of(content_type) != URLENCODED:
-            raise UnsupportedMediaType(content_type, URLENCODED)
-        body = await read_body(request, request.headers.get("content-length"), max_bytes)
-        return read_form(_FORM, content_type, body)
 
 
 def _shown_notice(notice: Notice) -> dict[str, Any]:
@@ -338,5 +331,6 @@ def sign_in_required(request: Request) -> SignInRequired:
 
 def _page_path(request: Request) -> str:
     """Returns the address of the page that was requested, or of the account if a form was sent."""
+    # A form is not sent again after sign-in: its token is that of another session.
     query = request.url.query
     return safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH

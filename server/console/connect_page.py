@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -20,17 +20,7 @@ from server.console.pages import PageForm, form_error
 from server.console.viewer import PersonalPage, Viewer
 from server.doctor.oauth_hops import FLOWS
 from server.profiles import PROFILE_NAMES
-from server.rest.account import (
-    ConnectionList,
-    ConnectionRequest,
-    CreateKeyRequest,
-    KeyList,
-    NewKey,
-    NoArguments,
-    RevokedKey,
-    RevokeKeyRequest,
-    account_operations,
-)
+from server.rest import account
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations
 from server.rest.calls import CallList, CallsRequest, calls_operation
 from server.rest.operation import Operation, SignInNeeded
@@ -41,6 +31,7 @@ CONNECT_PATH = "/connect"
 _DAY_S = 86_400
 _ACTIVITY_LIMIT = 20
 _EXPIRIES = {"": "Never", "7": "In 7 days", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
+# A form offers only those that the person has.
 _RIGHTS = {
     "write": ("Search, read and write", (READ, WRITE)),
     "read": ("Search and read", (READ,)),
@@ -53,34 +44,30 @@ _DONE = {
 
 
 class ConnectForm(PageForm, frozen=True, kw_only=True):
-    """The client that was chosen, and how it authenticates: `sign-in` or `key`."""
-
     path: ClassVar[str] = CONNECT_PATH
     field_max_chars: ClassVar[int] = 40
 
-    client: str = ""
-    auth: str = ""
+    client: str = ""  # the one that was chosen
+    auth: str = ""  # `sign-in` or `key`
     done: str = ""
 
 
 class ClientSetup(Struct, frozen=True, kw_only=True):
-    """The instructions for the chosen client. `auth` is empty if the server needs no credential."""
+    """The instructions for the chosen client."""
 
     client: str
     guide: ClientGuide
-    auth: str
+    auth: str  # `sign-in` or `key`; empty if the server needs no credential
     can_sign_in: bool
     accepts_keys: bool
-    is_unreachable: bool
+    is_unreachable: bool  # it runs on its provider's servers, which need an https address
 
 
 class ConnectPages(PersonalPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
+        super().__init__(runtime, browser, (*account.account_operations(runtime), *audit_operations(runtime)))
         self._test = connection_test_operation(runtime)
         self._calls = calls_operation(runtime)
-        operations = (*account_operations(runtime), *audit_operations(runtime))
-        self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
         self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
     async def show(self, request: Request) -> Response:
@@ -92,9 +79,20 @@ class ConnectPages(PersonalPage):
         """Shows the key in the response to the form, and never again."""
         viewer, values = await self._admit_form(request, self._operations["create_key"])
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
+        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
+        days = values.get("expires", "")
+        expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
+        new = account.CreateKeyRequest(
+            name=values.get("name", "").strip(),
+            scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
+            profile=values.get("profile") or None,
+            # All and none both mean no restriction.
+            sources=None if len(chosen) in (0, len(self._sources)) else chosen,
+            expires_at=None if expires_at is None else format_time_seconds(expires_at),
+        )
         try:
-            key: NewKey = await self.run(viewer, self._operations["create_key"], self._key_request(values))
-        except SignInNeeded:
+            key: account.NewKey = await self.run(viewer, self._operations["create_key"], new)
+        except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, error=form_error(error), status=error.status, values=values)
@@ -102,15 +100,16 @@ class ConnectPages(PersonalPage):
 
     async def revoke_key(self, request: Request) -> Response:
         viewer, values = await self._admit_form(request, self._operations["revoke_key"])
-        request_of_form = RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
-        revoked: RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
+        request_of_form = account.RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
+        revoked: account.RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
         if revoked.created and not request_of_form.created:
+            # Asks whether the keys that were created with this one are revoked, too.
             return await self._page(request, viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
         viewer, values = await self._admit_form(request, self._operations["revoke_connection"])
-        connection = ConnectionRequest(id=values.get("connection", ""))
+        connection = account.ConnectionRequest(id=values.get("connection", ""))
         await self.run(viewer, self._operations["revoke_connection"], connection)
         return see_other(f"{CONNECT_PATH}?done=disconnected#applications")
 
@@ -128,26 +127,14 @@ class ConnectPages(PersonalPage):
         values = await self._browser.check_form(request)
         return await self.admit(request, operation), values
 
-    def _key_request(self, values: Mapping[str, str]) -> CreateKeyRequest:
-        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
-        days = values.get("expires", "")
-        expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
-        return CreateKeyRequest(
-            name=values.get("name", "").strip(),
-            scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
-            profile=values.get("profile") or None,
-            sources=None if len(chosen) in (0, len(self._sources)) else chosen,
-            expires_at=None if expires_at is None else format_time_seconds(expires_at),
-        )
-
     async def _page(
         self,
         request: Request,
         viewer: Viewer,
         form: ConnectForm,
         *,
-        new_key: NewKey | None = None,
-        revoked: RevokedKey | None = None,
+        new_key: account.NewKey | None = None,
+        revoked: account.RevokedKey | None = None,
         report: ConnectionReport | None = None,
         values: Mapping[str, str] | None = None,
         done: str = "",
@@ -156,7 +143,15 @@ class ConnectPages(PersonalPage):
     ) -> Response:
         with suppress(StorageError):  # so that the last use of each key is that of this moment
             await self._runtime.authenticator.flush()
-        keys: KeyList = await self.run(viewer, self._operations["list_keys"], NoArguments())
+        keys: account.KeyList = await self.run(viewer, self._operations["list_keys"], account.NoArguments())
+        connections: account.ConnectionList = await self.run(
+            viewer, self._operations["list_connections"], account.NoArguments()
+        )
+        calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
+        reads: ReadPage = await self.run(
+            viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
+        )
+        own_scopes = viewer.context.scopes
         return await self.render(
             request,
             viewer,
@@ -172,7 +167,7 @@ class ConnectPages(PersonalPage):
             revoked=revoked,
             keys=[key for key in keys.keys if key.state == "active"],
             old_keys=[key for key in keys.keys if key.state != "active"],
-            rights={name: words for name, (words, scopes) in _RIGHTS.items() if self._may(viewer, scopes)},
+            rights={name: words for name, (words, scopes) in _RIGHTS.items() if own_scopes.issuperset(scopes)},
             rights_of=rights_text,
             profiles=PROFILE_NAMES,
             sources=self._sources,
@@ -181,21 +176,12 @@ class ConnectPages(PersonalPage):
             report=report,
             done=done,
             error=error,
-            **await self._activity(viewer),
+            connections=connections.connections,
+            calls=calls.calls,
+            reads=reads.reads,
         )
 
-    async def _activity(self, viewer: Viewer) -> dict[str, Any]:
-        connections: ConnectionList = await self.run(viewer, self._operations["list_connections"], NoArguments())
-        calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
-        reads: ReadPage = await self.run(
-            viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
-        )
-        return {"connections": connections.connections, "calls": calls.calls, "reads": reads.reads}
-
-    def _may(self, viewer: Viewer, scopes: tuple[str, ...]) -> bool:
-        return viewer.context.scopes.issuperset(scopes)
-
-    def _setup(self, form: ConnectForm, new_key: NewKey | None) -> ClientSetup:
+    def _setup(self, form: ConnectForm, new_key: account.NewKey | None) -> ClientSetup:
         settings = self._runtime.settings
         client = form.client if form.client in CLIENTS else next(iter(CLIENTS))
         flow, is_open = FLOWS[client], not settings.is_auth_configured
@@ -203,6 +189,7 @@ class ConnectPages(PersonalPage):
         uses_key = not is_open and flow.accepts_keys and (form.auth == "key" or not can_sign_in)
         target = ConnectionTarget(
             settings.resource_url,
+            # A key that was just created is shown in the instructions; otherwise they name a variable for it.
             token_env=CLIENT_TOKEN_VARIABLE if uses_key and new_key is None else "",
             key=new_key.secret if uses_key and new_key is not None else "",
         )

@@ -11,16 +11,9 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from config.times import parse_time
+from server.compat.agentkit import schemas
 from server.compat.agentkit.responses import ConversationSummary
 from server.compat.agentkit.routes import agentkit_operations
-from server.compat.agentkit.schemas import (
-    ConversationList,
-    DeleteConversationRequest,
-    ListConversationsRequest,
-    ListNamespacesRequest,
-    NamespaceList,
-    UpdateConversationRequest,
-)
 from server.console.browser import see_other
 from server.console.pages import PageForm
 from server.console.threads_page import ConversationReader
@@ -75,17 +68,14 @@ _UNDO = {"archive": "unarchive", "delete": "restore"}
 
 
 class HistoryForm(PageForm, frozen=True, kw_only=True):
-    """The choices in the address. `shown` is how many rows the sidebar has; `start` is the first message of the part
-    that is shown of a long conversation."""
-
     path: ClassVar[str] = "/history"
     field_max_chars: ClassVar[int] = 300
 
     q: str = ""
     namespace: str = ""
     archived: str = ""
-    shown: str = ""
-    start: str = ""
+    shown: str = ""  # how many rows the sidebar has
+    start: str = ""  # the first message of the part that is shown of a long conversation
 
     @property
     def is_filtered(self) -> bool:
@@ -120,11 +110,10 @@ class HistoryForm(PageForm, frozen=True, kw_only=True):
 
 class HistoryPage(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
-        operations = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}
-        self._list = operations["list_conversations"]
-        self._namespaces = operations["list_namespaces"]
-        self._reader = ConversationReader(self, operations["read_conversation"], runtime.settings)
+        super().__init__(runtime, services.browser, agentkit_operations(services.agentkit, runtime.settings))
+        self._list = self._operations["list_conversations"]
+        self._namespaces = self._operations["list_namespaces"]
+        self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
 
     async def show(self, request: Request) -> Response:
         form, current = HistoryForm.of(request), request.path_params.get("id", "")
@@ -133,14 +122,33 @@ class HistoryPage(LibraryPage):
         values |= {"conversation": None, "messages": [], "parts": {}, "list_error": "", "reader_error": ""}
         status = 200
         try:
-            values |= await self._sidebar(viewer, form, current)
+            # Pinned conversations come first, on the first page only.
+            is_first = form.position == 0
+            pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
+            rows, total = await self._rows(viewer, form, is_pinned=False)
+            more = form.more_rows(total)
+            namespaces: schemas.NamespaceList = await self.run(
+                viewer, self._namespaces, schemas.ListNamespacesRequest()
+            )
+            now = local_time(viewer.context, self._runtime.settings)
+            target = form.of_conversation(current, **more) if current else form.address(**more)
+            values |= {
+                "pinned": pinned,
+                "groups": group_by_date(rows, lambda row: row.updated_at, now),
+                "total": total + pinned_total,
+                "more": target if more else "",
+                "namespaces": namespaces.namespaces,
+            }
         except FlorilegiumError as error:
             values["list_error"], status = error.message, error.status
+        # Separately: a conversation that is gone does not hide the list, and a bad search not the conversation.
         try:
             if current:
                 values |= await self._reader.read(viewer, current, start=form.first_message)
         except FlorilegiumError as error:
             values["reader_error"], status = error.message, error.status
+        # What was done just now, and how to undo it.
+        done = request.query_params.get("done", "")
         return await self.render(
             request,
             viewer,
@@ -150,26 +158,11 @@ class HistoryPage(LibraryPage):
             current=current,
             confirms_deletion=request.query_params.get("confirm") == "delete",
             section="history",
-            **_done(request),
+            done=_DONE.get(done, ""),
+            undo=_UNDO.get(done, ""),
+            changed=request.query_params.get("of", "")[:200],
             **values,
         )
-
-    async def _sidebar(self, viewer: Viewer, form: HistoryForm, current: str) -> Mapping[str, Any]:
-        """Pinned conversations come first, on the first page only."""
-        is_first = form.position == 0
-        pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
-        rows, total = await self._rows(viewer, form, is_pinned=False)
-        more = form.more_rows(total)
-        namespaces: NamespaceList = await self.run(viewer, self._namespaces, ListNamespacesRequest())
-        now = local_time(viewer.context, self._runtime.settings)
-        target = form.of_conversation(current, **more) if current else form.address(**more)
-        return {
-            "pinned": pinned,
-            "groups": group_by_date(rows, lambda row: row.updated_at, now),
-            "total": total + pinned_total,
-            "more": target if more else "",
-            "namespaces": namespaces.namespaces,
-        }
 
     async def _rows(
         self, viewer: Viewer, form: HistoryForm, *, is_pinned: bool
@@ -177,10 +170,10 @@ class HistoryPage(LibraryPage):
         """Reads as many pages of the list as the rows need."""
         rows: list[ConversationSummary] = []
         while True:
-            page: ConversationList = await self.run(
+            page: schemas.ConversationList = await self.run(
                 viewer,
                 self._list,
-                ListConversationsRequest(
+                schemas.ListConversationsRequest(
                     limit=form.rows - len(rows),
                     offset=form.position + len(rows),
                     namespace=form.namespace or None,
@@ -192,12 +185,6 @@ class HistoryPage(LibraryPage):
             rows += page.conversations
             if not page.conversations or len(rows) >= min(form.rows, page.total - form.position):
                 return rows, page.total
-
-
-def _done(request: Request) -> Mapping[str, str]:
-    """Returns what was done just now, and how to undo it."""
-    action, conversation_id = request.query_params.get("done", ""), request.query_params.get("of", "")[:200]
-    return {"done": _DONE.get(action, ""), "undo": _UNDO.get(action, ""), "changed": conversation_id}
 
 
 # -- conversation forms ------------------------------------------------------------------------------------------------
@@ -213,11 +200,10 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 
 class ConversationForms(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
-        operations = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}
+        super().__init__(runtime, services.browser, agentkit_operations(services.agentkit, runtime.settings))
         writer = LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)
-        self._update = operations["update_conversation"]
-        self._delete = operations["delete_conversation"]
+        self._update = self._operations["update_conversation"]
+        self._delete = self._operations["delete_conversation"]
         self._restore = ItemOperations(writer).restore()
 
     async def change(self, request: Request) -> Response:
@@ -228,13 +214,13 @@ class ConversationForms(LibraryPage):
         action, current = values.get("action", ""), values.get("current", "")
         title = values.get("title", "")
         if action in _CHANGES:
-            change = UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
+            change = schemas.UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
             await self.run(viewer, self._update, change)
         elif action == "rename":
-            change = UpdateConversationRequest(conversation_id=conversation_id, title=title.strip())
+            change = schemas.UpdateConversationRequest(conversation_id=conversation_id, title=title.strip())
             await self.run(viewer, self._update, change)
         elif action == "delete":
-            await self.run(viewer, self._delete, DeleteConversationRequest(conversation_id=conversation_id))
+            await self.run(viewer, self._delete, schemas.DeleteConversationRequest(conversation_id=conversation_id))
         elif action == "restore":
             await self.run(viewer, self._restore, ItemsRestore(uri=uri_of("chats", conversation_id)))
         else:
@@ -242,6 +228,7 @@ class ConversationForms(LibraryPage):
         if current == conversation_id and action in ("archive", "unarchive", "delete"):
             current = ""
         if action in ("restore", "rename"):
+            # The person wants to see it.
             current = current or conversation_id
         target = form.of_conversation(current) if current else form.address(offset=form.offset)
         done = urlencode({"done": action, "of": conversation_id})

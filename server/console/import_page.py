@@ -19,30 +19,10 @@ from server.console.viewer import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
 from server.following.operations import FollowedSource
 from server.import_board import ImportJob
-from server.rest.follows import (
-    FollowedDeployments,
-    FollowedSources,
-    FollowIdRequest,
-    FollowRequest,
-    ListDeploymentsRequest,
-    ListFollowsRequest,
-    ResolveConflictRequest,
-    UpdateFollowRequest,
-    deployment_operations,
-    follow_operations,
-)
+from server.rest import follows, imports
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
-from server.rest.imports import (
-    ImportEndpoints,
-    ImportJobRequest,
-    ListImportsRequest,
-    StartImportRequest,
-    cancel_import_operation,
-    list_imports_operation,
-    start_import_operation,
-)
 from server.rest.inputs import receive_upload
-from server.rest.operation import Operation, Upload, UploadRequest
+from server.rest.operation import Upload, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
@@ -50,6 +30,7 @@ from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reas
 # -- upload form -------------------------------------------------------------------------------------------------------
 # Forms with one file, as browsers send them without JavaScript. The file may be large, so the body stays on disk.
 
+# The form has a few short fields and one file.
 _PARTS_MAX = 20
 _HEAD_MAX_BYTES = 8 * 1024
 _VALUE_MAX_BYTES = 8 * 1024
@@ -74,9 +55,8 @@ class FileRange(io.RawIOBase):
 
 
 class UploadForm(Struct, frozen=True):
-    """`filename` is empty, and so is the file, if none was chosen."""
-
     values: Mapping[str, str]
+    # Both are empty if no file was chosen.
     filename: str
     file: IO[bytes]
 
@@ -109,9 +89,10 @@ def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int
     """Yields the head of each part, and where its content begins and ends."""
     if content[: len(delimiter) - 2] != delimiter[2:]:
         raise InvalidParams("form data: expected the boundary at the start of the body")
+    # The first delimiter has no line break before it.
     start = len(delimiter) - 2
     for _ in range(_PARTS_MAX):
-        if content[start : start + 2] == b"--":
+        if content[start : start + 2] == b"--":  # the end (RFC 2046, section 5.1.1)
             return
         end = content.find(delimiter, start)
         blank_line = content.find(b"\r\n\r\n", start, start + _HEAD_MAX_BYTES)
@@ -133,16 +114,18 @@ _DETAILS_MAX = 10
 
 class FollowForms(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        operations = (*follow_operations(runtime), *deployment_operations(runtime))
-        self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
+        operations = (*follows.follow_operations(runtime), *follows.deployment_operations(runtime))
+        super().__init__(runtime, browser, operations)
 
     async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
         """Returns the followed sources, with the files that have problems."""
-        listed: FollowedSources = await self.run(viewer, self._operations["list_follows"], ListFollowsRequest())
+        listed: follows.FollowedSources = await self.run(
+            viewer, self._operations["list_follows"], follows.ListFollowsRequest()
+        )
         troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
         details: dict[str, FollowedSource] = {
-            id_: await self.run(viewer, self._operations["get_follow"], FollowIdRequest(id=id_)) for id_ in troubled
+            id_: await self.run(viewer, self._operations["get_follow"], follows.FollowIdRequest(id=id_))
+            for id_ in troubled
         }
         return [details.get(source.id, source) for source in listed.follows]
 
@@ -151,38 +134,37 @@ class FollowForms(LibraryPage):
         if not viewer.is_admin:
             return ()
         operation = self._operations["list_follow_deployments"]
-        listed: FollowedDeployments = await self.run(viewer, operation, ListDeploymentsRequest())
+        listed: follows.FollowedDeployments = await self.run(viewer, operation, follows.ListDeploymentsRequest())
         return listed.deployments
 
     async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
-        request = FollowRequest(location=values.get("location", "").strip(), format=values.get("format") or None)
+        request = follows.FollowRequest(
+            location=values.get("location", "").strip(), format=values.get("format") or None
+        )
         await self.run(viewer, self._operations["add_follow"], request)
 
     async def change(self, request: Request) -> Response:
         """Does what the button says that was pressed."""
         values = await self._browser.check_form(request)
-        operation, args = self._request(values)
+        follow, action = values.get("follow", ""), values.get("action", "")
+        args: Struct
+        match action:
+            case "pause" | "resume":
+                name, args = "update_follow", follows.UpdateFollowRequest(id=follow, paused=action == "pause")
+            case "library" | "file":
+                name = "resolve_follow_conflict"
+                args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
+            case "remove":
+                name, args = "remove_follow", follows.FollowIdRequest(id=follow)
+            case _:
+                name, args = "run_follow", follows.FollowIdRequest(id=follow)
+        operation = self._operations[name]
         await self.run(await self.admit(request, operation), operation, args)
         return see_other(_SECTION)
 
     async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
         values = await self._browser.check_form(request)
         return await self.admit(request, self._operations["add_follow"]), values
-
-    def _request(
-        self, values: Mapping[str, str]
-    ) -> tuple[Operation, FollowIdRequest | UpdateFollowRequest | ResolveConflictRequest]:
-        follow, action = values.get("follow", ""), values.get("action", "")
-        match action:
-            case "pause" | "resume":
-                return self._operations["update_follow"], UpdateFollowRequest(id=follow, paused=action == "pause")
-            case "library" | "file":
-                request = ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
-                return self._operations["resolve_follow_conflict"], request
-            case "remove":
-                return self._operations["remove_follow"], FollowIdRequest(id=follow)
-            case _:
-                return self._operations["run_follow"], FollowIdRequest(id=follow)
 
 
 IMPORT_PATH = "/import"
@@ -201,23 +183,24 @@ _MAIN_OUTCOMES = OUTCOMES[:3]
 
 
 class ImportRow(Struct, frozen=True):
-    """An import as the page shows it: its result in one line, and a table of counts by kind of item."""
+    """An import as the page shows it."""
 
     job: ImportJob
-    result: str
+    result: str  # in one line
+    # A table of counts by kind of item.
     columns: Sequence[str] = ()
     kinds: Sequence[tuple[str, Sequence[int]]] = ()
     skipped: Sequence[str] = ()
-    problems_left_out: int = 0
+    problems_left_out: int = 0  # the summary has only the first ones
 
 
 class ImportPage(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        self._endpoints = endpoints = ImportEndpoints(runtime.imports, runtime.open_streams)
-        self._start = start_import_operation(endpoints, runtime.settings)
-        self._list = list_imports_operation(endpoints)
-        self._cancel = cancel_import_operation(endpoints)
+        self._endpoints = endpoints = imports.ImportEndpoints(runtime.imports, runtime.open_streams)
+        self._start = imports.start_import_operation(endpoints, runtime.settings)
+        self._list = imports.list_imports_operation(endpoints)
+        self._cancel = imports.cancel_import_operation(endpoints)
         self.follows = FollowForms(runtime, browser)
 
     async def show(self, request: Request) -> Response:
@@ -227,18 +210,17 @@ class ImportPage(LibraryPage):
         viewer = await self.admit(request, self._start)
         self._browser.check_sender(request)
         limits = await self._runtime.quotas.limits(viewer.context.user_id)
-        upload, headers = (
-            Upload(MULTIPART, limits.import_max_bytes + _FORM_OVERHEAD_BYTES),
-            Headers(request.scope["headers"]),
-        )
+        upload = Upload(MULTIPART, limits.import_max_bytes + _FORM_OVERHEAD_BYTES)
+        headers = Headers(request.scope["headers"])
         with self._runtime.open_streams.enter(viewer.context.principal):
             async with receive_upload(upload, request, headers) as body:
                 form = await asyncio.to_thread(read_upload_form, request.headers["content-type"], body)
+                # The token is in the body, so that it can be checked only now. The sender was checked before.
                 await self._browser.check_form_token(request, form.values.get(CSRF_FIELD, ""))
                 try:
                     if not form.filename:
                         raise InvalidParams("file: expected a file, got none")
-                    args = StartImportRequest(
+                    args = imports.StartImportRequest(
                         name=form.filename,
                         format=form.values.get("format") or None,
                         dry_run=form.values.get("dry_run") == "true",
@@ -251,7 +233,7 @@ class ImportPage(LibraryPage):
     async def cancel(self, request: Request) -> Response:
         viewer = await self.admit(request, self._cancel)
         values = await self._browser.check_form(request)
-        job: ImportJob = await self.run(viewer, self._cancel, ImportJobRequest(id=values.get("job", "")))
+        job: ImportJob = await self.run(viewer, self._cancel, imports.ImportJobRequest(id=values.get("job", "")))
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def follow(self, request: Request) -> Response:
@@ -266,8 +248,8 @@ class ImportPage(LibraryPage):
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
     ) -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
-        formats = await self._endpoints.list_formats(viewer.context, ListImportsRequest())
-        jobs = (await self.run(viewer, self._list, ListImportsRequest())).imports
+        formats = await self._endpoints.list_formats(viewer.context, imports.ListImportsRequest())
+        jobs = (await self.run(viewer, self._list, imports.ListImportsRequest())).imports
         return await self.render(
             request,
             viewer,
@@ -290,9 +272,16 @@ class ImportPage(LibraryPage):
 def import_row(job: ImportJob) -> ImportRow:
     summary = job.summary
     if summary is None:
-        return ImportRow(job, _progress_text(job))
-    # A dry run compares nothing with the library.
-    names = _shown_outcomes(summary) if not job.dry_run else ["total"]
+        progress = {
+            "waiting": "waiting for other imports",
+            "running": f"{job.items:,} items so far",
+            "cancelled": f"stopped after {job.items:,} items",
+        }
+        return ImportRow(job, progress.get(job.state, job.problem))
+    names = ["total"]
+    if not job.dry_run:  # which compares nothing with the library
+        counted = summary.kinds.values()
+        names = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(one, name) for one in counted)]
     return ImportRow(
         job,
         _result_text(job, summary),
@@ -301,23 +290,6 @@ def import_row(job: ImportJob) -> ImportRow:
         [count_reason(count, reason) for reason, count in sorted(summary.skipped.items())],
         max(0, summary.failures - len(summary.problems)),
     )
-
-
-def _shown_outcomes(summary: ImportSummary) -> list[str]:
-    counts = summary.kinds.values()
-    return [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(one, name) for one in counts)]
-
-
-def _progress_text(job: ImportJob) -> str:
-    match job.state:
-        case "waiting":
-            return "waiting for other imports"
-        case "running":
-            return f"{job.items:,} items so far"
-        case "cancelled":
-            return f"stopped after {job.items:,} items"
-        case _:
-            return job.problem
 
 
 def _result_text(job: ImportJob, summary: ImportSummary) -> str:

@@ -52,11 +52,11 @@ Attachment = Mapping[str, Any]
 
 
 class ItemSection(Struct, frozen=True, kw_only=True):
-    """A part of an item's text as HTML. `fragment` is what a link can point at."""
+    """A part of an item's text as HTML."""
 
     html: str
     kind: str = "text"
-    fragment: str = ""
+    fragment: str = ""  # what a link can point at
     speaker: str = ""
     role: str = ""
     time: str = ""
@@ -69,14 +69,13 @@ class ItemSection(Struct, frozen=True, kw_only=True):
 
 
 class PassageMarks(Struct, frozen=True, kw_only=True):
-    """What to mark on a page: the passage that a link points at, or else the words of a query. `links` are the
-    addresses of wikilinks by target, `images` those of the item's own images by name."""
+    """What to mark on a page: the passage that a link points at, or else the words of a query."""
 
     text: str = ""
     offset: int | None = None
     terms: tuple[Term, ...] = ()
-    links: Mapping[str, str] = {}
-    images: Mapping[str, str] = {}
+    links: Mapping[str, str] = {}  # the addresses of wikilinks by target
+    images: Mapping[str, str] = {}  # the addresses of the item's own images by name
 
 
 def sections_of(item: GetResponse, marks: PassageMarks) -> list[ItemSection]:
@@ -164,6 +163,7 @@ def _fragment(attachment: Attachment) -> str:
 
 PERMALINK = "/items/{source}/{id:path}"
 NOTE_IMAGE = "/note-images/{id}/{name:path}"
+# A browser that opens the image as a page runs and loads nothing.
 _IMAGE_HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
 # The size of the marked passage in an item that is one text: one or two sentences.
 _PASSAGE_TOKENS = 40
@@ -232,28 +232,28 @@ class ItemPage(LibraryPage):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        # Returns whether the client accepts JSON but not HTML. Browsers ask for HTML; clients that ask for neither,
-        # such as curl, get HTML too.
+        # Browsers ask for HTML; clients that ask for neither, such as curl, get HTML too.
         accept = request.headers.get("accept", "").lower()
         wants_json = "application/json" in accept and "text/html" not in accept
         try:
             check_method(request.method, ("GET",))
-            response = await (self._json(request) if wants_json else self._page(request))
+            if wants_json:
+                incoming = IncomingRequest.from_scope(scope)
+                admission = self._runtime.admission
+                admitted = await admission.admit_operation(incoming, incoming.authorization, self._operation)
+                context, args = rest_context(self._runtime, admitted), await self._args(request, incoming)
+                item = await run_operation(self._runtime, self._operation, context, args)
+                response = build_response(self._operation, item, incoming.headers)
+            else:
+                response = await self._page(request)
         except SignInRequired as error:
             response = see_other(error.location)
         except FlorilegiumError as error:
             settings = self._runtime.settings
             response = json_error(settings, error) if wants_json else html_error(settings, error)
+        # Caches must not give the page to a program.
         response.headers["Vary"] = "Accept"
         await response(scope, receive, send)
-
-    async def _json(self, request: Request) -> Response:
-        incoming = IncomingRequest.from_scope(request.scope)
-        admission = self._runtime.admission
-        admitted = await admission.admit_operation(incoming, incoming.authorization, self._operation)
-        args = await self._args(request, incoming)
-        item = await run_operation(self._runtime, self._operation, rest_context(self._runtime, admitted), args)
-        return build_response(self._operation, item, incoming.headers)
 
     async def _page(self, request: Request) -> Response:
         viewer = await self.admit(request, self._operation)
@@ -270,13 +270,19 @@ class ItemPage(LibraryPage):
                 links={link.target: _LINKS.of(link.uri) for link in found.links},
                 images={name: f"/note-images/{quote(str(item.meta.id), safe='')}/{quote(name)}" for name in names},
             )
+        # Off the event loop if the text is long.
         sections = await run_text_work(len(item.content), sections_of, item, marks)
         values = page_values(item, sections)
         if values["is_partial"] and args.has_position:
             # What surrounds the passage may be all there is.
             whole: GetResponse = await self.run(viewer, self._operation, args.for_whole_item())
             values["is_partial"] = whole.truncated or whole.content.strip() != item.content.strip()
-        readings = await self._readings(viewer, args) if args.assistant else []
+        # What an assistant gets of the item in each mode.
+        modes = _MODES if args.assistant else ()
+        readings = [
+            await self.run(viewer, self._operation, PermalinkRequest(source=args.source, id=args.id, mode=mode))
+            for mode in modes
+        ]
         return await self.render(
             request,
             viewer,
@@ -306,21 +312,13 @@ class ItemPage(LibraryPage):
         is_timed = any(attachment.get("start_ms") is not None for attachment in item.attachments or ())
         if not is_timed:
             return None
-        has_more = await self._has_chunk(viewer, args, _chunk_indexes(item)[-1] + 1)
-        return replace(item, anchor="beginning", mode="full", truncated=has_more)
-
-    async def _has_chunk(self, viewer: Viewer, args: PermalinkRequest, index: int) -> bool:
-        request = PermalinkRequest(source=args.source, id=args.id, chunk_index=index, mode="snippet")
+        has_more, next_index = True, _chunk_indexes(item)[-1] + 1
         try:
-            await self.run(viewer, self._operation, request)
+            following = PermalinkRequest(source=args.source, id=args.id, chunk_index=next_index, mode="snippet")
+            await self.run(viewer, self._operation, following)
         except (InvalidParams, NotFound):
-            return False
-        return True
-
-    async def _readings(self, viewer: Viewer, args: PermalinkRequest) -> list[GetResponse]:
-        """Returns what an assistant gets of the item in each mode."""
-        requests = [PermalinkRequest(source=args.source, id=args.id, mode=mode) for mode in _MODES]
-        return [await self.run(viewer, self._operation, request) for request in requests]
+            has_more = False
+        return replace(item, anchor="beginning", mode="full", truncated=has_more)
 
     async def _args(self, request: Request, incoming: IncomingRequest) -> PermalinkRequest:
         limit = self._runtime.settings.body_max_bytes
@@ -354,29 +352,28 @@ class ItemPage(LibraryPage):
 def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any]:
     meta, address = item.meta, _LINKS.of(item.meta.uri.partition("?")[0])
     base = _LINKS.of(f"{meta.source}://{meta.conversation_id or meta.id}") if meta.source == "chats" else address
+    base, more_address = base.partition("#")[0], ""
+    chunks = _chunk_indexes(item)
+    if chunks and item.truncated and item.anchor == "beginning":
+        # A transcript is continued at the next chunk, so that its times are shown too.
+        more_address = f"{base}?chunk_index={chunks[-1] + 1}#{PASSAGE}"
+    elif item.next_cursor is not None:
+        more_address = f"{base}?{urlencode({'cursor': item.next_cursor})}"
     return {
         "item": item,
         "meta": meta,
         "title": title_of(meta, item.content),
         "sections": sections,
-        "path": base.partition("#")[0].removeprefix("/items"),
+        "path": base.removeprefix("/items"),
         "prompt_name": f"{meta.source.removesuffix('s')}_{meta.id}" if meta.source in ("prompts", "characters") else "",
-        "assistant_address": f"{base.partition('#')[0]}?assistant=true#assistant",
-        "more_address": _more_address(item, base.partition("#")[0]),
+        "assistant_address": f"{base}?assistant=true#assistant",
+        "more_address": more_address,
         "is_partial": item.mode != "full" or item.anchor == "cursor",
-        "item_address": base.partition("#")[0],
+        "item_address": base,
         "web_address": meta.url if meta.url and is_web_address(meta.url) else "",
         "tag_links": [(tag, SearchForm(tag=tag).address()) for tag in meta.tags or ()],
         "similar": SearchForm(similar=meta.uri).address(),
     }
-
-
-def _more_address(item: GetResponse, address: str) -> str:
-    """Returns where to continue reading: in a transcript at the next chunk, so that its times are shown too."""
-    chunks = _chunk_indexes(item)
-    if chunks and item.truncated and item.anchor == "beginning":
-        return f"{address}?chunk_index={chunks[-1] + 1}#{PASSAGE}"
-    return f"{address}?{urlencode({'cursor': item.next_cursor})}" if item.next_cursor is not None else ""
 
 
 def _chunk_indexes(item: GetResponse) -> list[int]:

@@ -1,6 +1,5 @@
 """The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from starlette.requests import Request
@@ -10,17 +9,9 @@ from aggregator.search import KnowledgeSearch
 from config.errors import FlorilegiumError
 from server.console.browser import BrowserGuard
 from server.console.pages import PageForm
-from server.console.viewer import LibraryPage, Viewer
+from server.console.viewer import LibraryPage
+from server.rest import library
 from server.rest.knowledge import KnowledgeOperations
-from server.rest.library import (
-    LibraryEndpoints,
-    LibraryItem,
-    LibraryItemsRequest,
-    LibraryOverview,
-    LibraryRequest,
-    items_operation,
-    overview_operation,
-)
 from server.runtime import Runtime
 from server.tools.items import SOURCE_NAMES
 from sources.records import SemanticStatus
@@ -46,8 +37,8 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
     def is_filtered(self) -> bool:
         return self != LibraryForm(offset=self.offset)
 
-    def request(self) -> LibraryItemsRequest:
-        return LibraryItemsRequest(
+    def request(self) -> library.LibraryItemsRequest:
+        return library.LibraryItemsRequest(
             source=self.source if self.source in SOURCE_NAMES else None,
             tag=self.tag or None,
             media_type=self.type or None,
@@ -62,21 +53,31 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 class LibraryBrowser(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        endpoints = LibraryEndpoints(runtime.libraries, runtime.settings)
-        self._overview = overview_operation(endpoints)
-        self._items = items_operation(endpoints)
+        endpoints = library.LibraryEndpoints(runtime.libraries, runtime.settings)
+        self._overview = library.overview_operation(endpoints)
+        self._items = library.items_operation(endpoints)
         self._search = KnowledgeOperations(runtime.knowledge).search_operation()
         self._titles = {source.name: source.title for source in runtime.knowledge.sources}
 
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
         viewer = await self.admit(request, self._items)
-        overview: LibraryOverview = await self.run(viewer, self._overview, LibraryRequest())
-        values, status = {"items": [], "total": 0, "next_address": "", "error": ""}, 200
+        overview: library.LibraryOverview = await self.run(viewer, self._overview, library.LibraryRequest())
+        values: dict[str, Any] = {"items": [], "total": 0, "next_address": "", "error": ""}
+        status = 200
         try:
-            values |= await self._list(viewer, form)
+            page = await self.run(viewer, self._items, form.request())
+            values["items"] = [(item, size_text(item)) for item in page.items]
+            values["total"] = page.total
+            if page.next_offset is not None:
+                values["next_address"] = form.address(offset=str(page.next_offset))
         except FlorilegiumError as error:
-            values, status = {**values, "error": error.message}, error.status
+            values["error"], status = error.message, error.status
+        semantic: SemanticStatus | None = None
+        if overview.recent:
+            # How much of the library has embeddings. A search says so, and nothing else does.
+            probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
+            semantic = (await self.run(viewer, self._search, probe)).semantic or None
         return await self.render(
             request,
             viewer,
@@ -86,32 +87,15 @@ class LibraryBrowser(LibraryPage):
             overview=overview,
             titles=self._titles,
             first_address=form.address() if form.position else "",
-            semantic=await self._semantic(viewer, overview),
+            semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
             done=_DONE.get(request.query_params.get("done", ""), ""),
             section="library",
             **values,
         )
 
-    async def _list(self, viewer: Viewer, form: LibraryForm) -> Mapping[str, Any]:
-        page = await self.run(viewer, self._items, form.request())
-        has_more = page.next_offset is not None
-        return {
-            "items": [(item, size_text(item)) for item in page.items],
-            "total": page.total,
-            "next_address": form.address(offset=str(page.next_offset)) if has_more else "",
-        }
 
-    async def _semantic(self, viewer: Viewer, overview: LibraryOverview) -> SemanticStatus | None:
-        """Returns how much of the library has embeddings. A search says so, and nothing else does."""
-        if not overview.recent:
-            return None
-        probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
-        response = await self.run(viewer, self._search, probe)
-        return response.semantic or None
-
-
-def size_text(item: LibraryItem) -> str:
+def size_text(item: library.LibraryItem) -> str:
     if item.messages is not None:
         return "1 message" if item.messages == 1 else f"{item.messages:,} messages"
     return f"{item.chars:,} characters" if item.chars is not None else ""

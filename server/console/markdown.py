@@ -36,6 +36,7 @@ _INLINE_MARKUP = (
     (re.compile(r"(?<!\s)\*{1,3}|\*{1,3}(?!\s)|~~|`{1,3}"), ""),
     (re.compile(r"(?:(?<=[.:;!?)…]\s)|(?<=…)|^)(?:#{1,6}|[-+>])\s+"), ""),  # where a snippet has joined lines
 )
+# What CommonMark and the two extensions below produce. There are no styles, scripts, frames or forms.
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
     *("em", "strong", "s", "a", "img", "table", "thead", "tbody", "tr", "th", "td"),
@@ -45,15 +46,16 @@ _SCHEMES = {"http", "https", "mailto"}
 _LINKS = "wikilinks"
 _IMAGES = "images"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp", ".svg", ".heic")
+# The page that a link leads to learns nothing about this one, and cannot change it.
 _REL = "noopener noreferrer nofollow"
 
 
 class TextRange(Struct, frozen=True):
-    """A part of a text to mark. Links can point at the one that is the passage."""
+    """A part of a text to mark."""
 
     start: int
     end: int
-    is_passage: bool = False
+    is_passage: bool = False  # links can point at it
 
 
 def render_markdown(
@@ -64,10 +66,15 @@ def render_markdown(
 ) -> str:
     """Returns HTML. The marks are in order and do not overlap. `links` are the addresses of wikilinks by target, and
     `images` the addresses of images that this server has, by the name in the text."""
+    import nh3  # noqa: PLC0415 - only pages need it, not MCP
+
     text = _SENTINELS.sub("\ufffd", text)
     passage = next((index for index, mark in enumerate(marks) if mark.is_passage), None)
     env = {_LINKS: links or {}, _IMAGES: images or {}}
-    html = _with_marks(_sanitise(_parser().render(_with_sentinels(text, marks), env)), passage)
+    html = _parser().render(_with_sentinels(text, marks), env)
+    # The parser lets no HTML of the text through. If it ever did, this would remove it.
+    html = nh3.clean(html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL)
+    html = _with_marks(html, passage)
     # A mark inside the address of a link does not survive.
     is_complete = "<mark" in html if passage is None else f'id="{PASSAGE}"' in html
     return html if is_complete or not marks else render_plain(text, marks)
@@ -93,7 +100,7 @@ def render_plain(text: str, marks: Sequence[TextRange] = ()) -> str:
 def _with_sentinels(text: str, ranges: Sequence[TextRange]) -> str:
     parts, position = [], 0
     for one in ranges:
-        # Returns where the text of a range begins, if it starts with the markup of a line.
+        # A sentinel before the markup of a line would turn it into text, so it comes after that.
         is_line_start = one.start == 0 or text[one.start - 1] == "\n" or text[one.start] in "\r\n"
         match = _LINE_MARKUP.match(text, one.start, one.end) if is_line_start else None
         start = match.end() if match is not None and match.end() < one.end else one.start
@@ -120,12 +127,6 @@ def _with_marks(html: str, passage: int | None) -> str:
             else:
                 result.append(piece)
     return "".join(result)
-
-
-def _sanitise(html: str) -> str:
-    import nh3  # noqa: PLC0415 - only pages need it, not MCP
-
-    return nh3.clean(html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL)
 
 
 @cache

@@ -43,6 +43,7 @@ class PageHandler:
         except SignInRequired as error:
             response = see_other(error.location)
         except SignInNeeded as error:
+            # After a form, the page that it is on: forms post to paths below it.
             page = scope["path"] if scope["method"] == "GET" else "/" + scope["path"].split("/")[1]
             response = error_page(self._settings, error, sign_in_again_path(safe_path(page)), "Sign in again")
         except FlorilegiumError as error:

@@ -142,6 +142,7 @@ def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only pages need it, not MCP
 
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
+    # A value that a template needs and does not get is an error, not an empty text.
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -28,25 +28,14 @@ from server.version import VERSION
 
 
 def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
-    """A server for one user has no pages to sign in."""
-    has_accounts = runtime.settings.is_auth_configured
-    return [*(_sign_in_routes(runtime, services) if has_accounts else ()), *_account_routes(runtime, services)]
-
-
-def _account_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    settings, browser, accounts = runtime.settings, services.browser, services.accounts
     account, admin = AccountPages(runtime, services), AdminPages(runtime, services)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
-        return Route(path, PageHandler(runtime.settings, services.browser, get=get, post=post))
+        return Route(path, PageHandler(settings, browser, get=get, post=post))
 
-    sign_in_forms = [
-        page("/account/password", post=account.change_password),
-        page("/account/sessions", post=account.end_sessions),
-        page("/account/notices", post=services.browser.dismiss_notices),
-    ]
-    return [
+    routes: list[BaseRoute] = [
         page(ACCOUNT_PATH, account.show),
-        *(sign_in_forms if runtime.settings.is_auth_configured else ()),
         page("/account/delete", account.show_deletion, account.delete),
         page("/admin", admin.overview),
         page(USERS_PATH, admin.users, admin.add_user),
@@ -55,35 +44,34 @@ def _account_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]
         page("/admin/invitations/revoke", post=admin.revoke_invitation),
         page("/admin/audit", admin.audit),
     ]
-
-
-def _sign_in_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
-    settings, browser, accounts = runtime.settings, services.browser, services.accounts
+    if not settings.is_auth_configured:
+        # A server for one user has no pages to sign in.
+        return routes
     sign_in, openid = SignInPages(settings, browser, accounts), OpenIdPages(browser, services.openid)
-    passkeys = PasskeyPages(browser, services.passkeys)
-    links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
-
-    def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
-        return Route(path, PageHandler(settings, browser, get=get, post=post))
-
-    link_routes = [page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()]
-    passkey_routes = [
-        page("/sign-in/passkey", post=passkeys.sign_in),
-        page("/sign-in/passkey/options", post=passkeys.sign_in_options),
-        page(SECOND_FACTOR_PATH, passkeys.show_second_factor, passkeys.add_first_passkey),
-        page(f"{SECOND_FACTOR_PATH}/options", post=passkeys.first_passkey_options),
-        page("/account/passkeys", post=passkeys.register),
-        page("/account/passkeys/options", post=passkeys.registration_options),
-        page("/account/passkeys/remove", post=passkeys.remove),
-    ]
-    return [
+    routes += [
+        page("/account/password", post=account.change_password),
+        page("/account/sessions", post=account.end_sessions),
+        page("/account/notices", post=browser.dismiss_notices),
         page(SIGN_IN_PATH, sign_in.show, sign_in.sign_in),
         page("/sign-in/openid/{provider}", openid.start),
         page("/sign-in/openid/{provider}/callback", openid.complete),
         page("/sign-out", post=sign_in.sign_out),
-        *(passkey_routes if settings.passkey_sign_in else ()),
-        *(link_routes if settings.password_sign_in else ()),
     ]
+    if settings.passkey_sign_in:
+        passkeys = PasskeyPages(browser, services.passkeys)
+        routes += [
+            page("/sign-in/passkey", post=passkeys.sign_in),
+            page("/sign-in/passkey/options", post=passkeys.sign_in_options),
+            page(SECOND_FACTOR_PATH, passkeys.show_second_factor, passkeys.add_first_passkey),
+            page(f"{SECOND_FACTOR_PATH}/options", post=passkeys.first_passkey_options),
+            page("/account/passkeys", post=passkeys.register),
+            page("/account/passkeys/options", post=passkeys.registration_options),
+            page("/account/passkeys/remove", post=passkeys.remove),
+        ]
+    if settings.password_sign_in:
+        links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
+        routes += [page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()]
+    return routes
 
 
 # -- library routes ----------------------------------------------------------------------------------------------------
@@ -106,13 +94,24 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     history, threads = HistoryPage(runtime, services), ThreadsPage(runtime, services)
     changes, items = ConversationForms(runtime, services), ItemPage(runtime, browser)
 
+    search = SearchPage(runtime, browser)
+
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
+
+    # The search page for browsers, and addresses of this server for programs.
+    async def show_index(request: Request) -> Response:
+        if request.scope["path"] != "/":  # a route also matches its path followed by a line break
+            raise HTTPException(404)
+        wants_html = "text/html" in request.headers.get("accept", "").lower()
+        response = await search.show(request) if wants_html else JSONResponse(_INDEX)
+        response.headers["Vary"] = "Accept"
+        return response
 
     return [
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
-        page("/", IndexPage(SearchPage(runtime, browser)).show),
+        page("/", show_index),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),
@@ -136,18 +135,3 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page(NOTE_IMAGE, items.show_image),
         Route(PERMALINK, items),
     ]
-
-
-class IndexPage:
-    """The search page for browsers, and addresses of this server for programs."""
-
-    def __init__(self, search: SearchPage) -> None:
-        self._search = search
-
-    async def show(self, request: Request) -> Response:
-        if request.scope["path"] != "/":  # a route also matches its path followed by a line break
-            raise HTTPException(404)
-        wants_html = "text/html" in request.headers.get("accept", "").lower()
-        response = await self._search.show(request) if wants_html else JSONResponse(_INDEX)
-        response.headers["Vary"] = "Accept"
-        return response

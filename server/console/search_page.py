@@ -27,6 +27,7 @@ from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.search.arguments import read_query
 from sources.search.snippets import Highlighter
 
+# Results on a page, and newest items on the page without a query.
 _LIMIT = 20
 _RECENT = 10
 _SNIPPET_CHARS = 320
@@ -37,8 +38,7 @@ PERIOD_LABELS = {"": "Any time", "today": "Today", "week": "Past week", "month":
 
 
 class SearchForm(PageForm, frozen=True, kw_only=True):
-    """The fields of the form, with the names that they have in the address. `similar` is the URI of an item: then the
-    page shows what is similar to it instead of the results of a query."""
+    """The fields of the form, with the names that they have in the address."""
 
     path: ClassVar[str] = "/"
     field_max_chars: ClassVar[int] = 1000
@@ -53,6 +53,7 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
     sender: str = ""
     namespace: str = ""
     sort: str = ""
+    # The URI of an item: then the page shows what is similar to it instead of the results of a query.
     similar: str = ""
 
     @property
@@ -88,6 +89,7 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
         if since := _date(self.since):
             yield f"after:{since}"
         if until := _date(self.until):
+            # People mean the whole day; `before:` excludes it.
             yield f"before:{until + timedelta(days=1)}"
 
 
@@ -152,18 +154,15 @@ class SearchPage(LibraryPage):
     async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
         response: SearchResponse = await self.run(viewer, self._similar, request)
+        item: GetResponse = await self.run(viewer, self._read, UriRequest(uri=form.similar, mode="snippet"))
         return {
             "response": response,
             "item": _LINKS.of(form.similar),
-            "item_title": await self._title(viewer, form.similar),
-            "hits": [hit_view(item, form) for item in response.results],
+            "item_title": title_of(item.meta, item.content),
+            "hits": [hit_view(hit, form) for hit in response.results],
             "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
             "first_address": form.address() if form.position else "",
         }
-
-    async def _title(self, viewer: Viewer, uri: str) -> str:
-        item: GetResponse = await self.run(viewer, self._read, UriRequest(uri=uri, mode="snippet"))
-        return title_of(item.meta, item.content)
 
     def _hit(self, item: KnowledgeItem, form: SearchForm) -> Mapping[str, Any]:
         """The words to mark are those that the search says it found, which are not always those of the query."""
@@ -173,24 +172,13 @@ class SearchPage(LibraryPage):
 
     def _tabs(self, form: SearchForm, response: KnowledgeResponse) -> list[Mapping[str, Any]]:
         totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
-        tabs: list[Mapping[str, Any]] = [
-            {
-                "title": "All",
-                "address": form.address(source=""),
-                "count": sum(totals.values()) if len(totals) == len(response.sources) else None,
-                "is_current": not form.source,
-            }
+        # A source that failed has no total, and then there is none of all.
+        total = sum(totals.values()) if len(totals) == len(response.sources) else None
+        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self._sources)]
+        return [
+            {"title": title, "address": form.address(source=name), "count": count, "is_current": name == form.source}
+            for name, title, count in tabs
         ]
-        for name, title in self._sources:
-            tabs.append(
-                {
-                    "title": title,
-                    "address": form.address(source=name),
-                    "count": totals.get(name),
-                    "is_current": name == form.source,
-                }
-            )
-        return tabs
 
 
 def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None = None) -> Mapping[str, Any]:

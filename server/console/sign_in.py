@@ -43,9 +43,10 @@ class SignInPages:
             return see_other(target)
         if await self._browser.partial_session_of(request) is not None:
             return see_other(second_factor_path(target))
-        if (provider := self._only_provider()) and "next" in request.query_params:
+        providers = self._settings.openid_providers
+        if len(providers) == 1 and not self._settings.password_sign_in and "next" in request.query_params:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
-            return see_other(_start_path(provider, target))
+            return see_other(_start_path(providers[0], target))
         is_deleted = "deleted" in request.query_params
         done = "Your account is deleted." if is_deleted else "Please sign in again." if is_again else ""
         response = await self._page(request, target, done=done)
@@ -71,12 +72,9 @@ class SignInPages:
         return await self._browser.sign_in(request, user, target, method="password", is_by_password=True)
 
     async def sign_out(self, request: Request) -> Response:
+        # With a token, so that other sites cannot sign people out.
         await self._browser.check_form(request)
         return await self._browser.sign_out(request)
-
-    def _only_provider(self) -> OpenIdProvider | None:
-        providers = self._settings.openid_providers
-        return providers[0] if len(providers) == 1 and not self._settings.password_sign_in else None
 
     async def _page(
         self, request: Request, target: str, *, name: str = "", done: str = "", error: str = "", status: int = 200
@@ -131,6 +129,7 @@ class OpenIdPages:
 # -- passkey pages -----------------------------------------------------------------------------------------------------
 # Passkeys on the sign-in and account pages. Their script, `passkeys.js`, asks the device and sends ordinary forms.
 
+# Options contain a challenge that can be used once.
 _JSON_HEADERS = {"Cache-Control": "no-store"}
 
 
@@ -152,6 +151,7 @@ class PasskeyPages:
             if error.user_id:  # not for passkeys that do not exist, which anyone can make up
                 self._browser.record(request, "sign_in.failed", error.user_id, detail="passkey")
             raise
+        # The second factor of someone who has entered a password must be of the same person.
         partial = await self._browser.partial_session_of(request)
         if partial is not None and partial.user.id != user.id:
             raise SignInFailed("this passkey belongs to another account than the password", user.id)

@@ -14,14 +14,8 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError
 from config.settings import Settings
+from server.compat.agentchatbus import schemas
 from server.compat.agentchatbus.routes import bus_operations
-from server.compat.agentchatbus.schemas import (
-    BusSearchRequest,
-    BusSearchResults,
-    FullMessageMatch,
-    ListThreadsRequest,
-    ThreadList,
-)
 from server.compat.agentkit.responses import ConversationDetail, ConversationMessage
 from server.compat.agentkit.routes import agentkit_operations
 from server.compat.agentkit.schemas import ReadConversationRequest
@@ -67,44 +61,41 @@ class ConversationReader:
         terms = read_query(query, self._settings).terms if query else ()
         messages = conversation.messages
         sections = await run_text_work(sum(len(one.content) for one in messages), message_sections, messages, terms)
+        # Where the other parts of a long conversation begin, by the text of the link.
+        offset = conversation.messages_offset or 0
+        parts: dict[str, int] = {}
+        if offset:
+            parts |= {"First messages": 0, "Earlier messages": max(0, offset - MESSAGES_MAX)}
+        if conversation.next_messages_offset is not UNSET:
+            parts["Later messages"] = conversation.next_messages_offset
+            parts["Latest messages"] = max(0, conversation.message_count - MESSAGES_MAX)
         return {
             "conversation": conversation,
             "messages": list(zip(sections, [message.seq for message in messages], strict=True)),
-            "parts": _parts(conversation),
+            "parts": parts,
         }
 
 
 def message_sections(messages: Sequence[ConversationMessage], terms: Sequence[Term]) -> list[ItemSection]:
     highlighter = Highlighter(tuple(terms)) if terms else None
-    return [_section(message, highlighter) for message in messages]
-
-
-def _section(message: ConversationMessage, highlighter: Highlighter | None) -> ItemSection:
-    ranges = highlighter.ranges(message.content)[:_MATCHES_MAX] if highlighter is not None else []
-    return ItemSection(
-        html=render_markdown(message.content, [TextRange(*one) for one in ranges]),
-        kind="message",
-        fragment=message.id,
-        speaker=message.sender or message.role,
-        role=message.role,
-        time=message.timestamp,
-        model=message.model or "",
-        tool=message.tool_used or "",
-        is_alternate=not message.is_canonical,
-        is_human_only=is_human_only(message.metadata),
-    )
-
-
-def _parts(conversation: ConversationDetail) -> Mapping[str, int]:
-    """Returns where the other parts of a long conversation begin, by the text of the link."""
-    offset = conversation.messages_offset or 0
-    parts: dict[str, int] = {}
-    if offset:
-        parts |= {"First messages": 0, "Earlier messages": max(0, offset - MESSAGES_MAX)}
-    if conversation.next_messages_offset is not UNSET:
-        parts["Later messages"] = conversation.next_messages_offset
-        parts["Latest messages"] = max(0, conversation.message_count - MESSAGES_MAX)
-    return parts
+    sections = []
+    for message in messages:
+        ranges = highlighter.ranges(message.content)[:_MATCHES_MAX] if highlighter is not None else []
+        sections.append(
+            ItemSection(
+                html=render_markdown(message.content, [TextRange(*one) for one in ranges]),
+                kind="message",
+                fragment=message.id,
+                speaker=message.sender or message.role,
+                role=message.role,
+                time=message.timestamp,
+                model=message.model or "",
+                tool=message.tool_used or "",
+                is_alternate=not message.is_canonical,
+                is_human_only=is_human_only(message.metadata),
+            )
+        )
+    return sections
 
 
 _THREADS_MAX = 100
@@ -112,18 +103,15 @@ _MARK = re.compile("(</?mark>)")
 
 
 class ThreadsForm(PageForm, frozen=True, kw_only=True):
-    """The choices in the address. `scope` is `all` or `thread`; `at` is the message that is shown; `before` is the
-    cursor of the list of threads; `start` is the first message of the part that is shown of a long thread."""
-
     path: ClassVar[str] = "/threads"
     field_max_chars: ClassVar[int] = 1000
 
     q: str = ""
-    scope: str = ""
-    at: str = ""
+    scope: str = ""  # `all` or `thread`
+    at: str = ""  # the message that is shown
     archived: str = ""
-    before: str = ""
-    start: str = ""
+    before: str = ""  # the cursor of the list of threads
+    start: str = ""  # the first message of the part that is shown of a long thread
 
     @property
     def first_message(self) -> int:
@@ -141,12 +129,11 @@ class ThreadsForm(PageForm, frozen=True, kw_only=True):
 
 class ThreadsPage(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser)
-        operations = {one.id: one for one in bus_operations(runtime.bus, runtime.settings)}
-        self._threads = operations["list_threads"]
-        self._search = operations["search_bus"]
-        read = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}["read_conversation"]
-        self._reader = ConversationReader(self, read, runtime.settings)
+        bus = bus_operations(runtime.bus, runtime.settings)
+        super().__init__(runtime, services.browser, (*bus, *agentkit_operations(services.agentkit, runtime.settings)))
+        self._threads = self._operations["list_threads"]
+        self._search = self._operations["search_bus"]
+        self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
 
     async def show(self, request: Request) -> Response:
         form, current = ThreadsForm.of(request), request.path_params.get("id", "")
@@ -155,7 +142,13 @@ class ThreadsPage(LibraryPage):
         viewer = await self.admit(request, self._threads)
         values: dict[str, Any] = {"threads": (), "more": "", "results": [], "notes": [], "index": 0, "links": {}}
         values |= {"conversation": None, "messages": [], "parts": {}, "reader_error": "", "search_error": ""}
-        values |= await self._list(viewer, form, current)
+        listed = schemas.ListThreadsRequest(
+            status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
+        )
+        page: schemas.ThreadList = await self.run(viewer, self._threads, listed)
+        values |= {"threads": page.threads, "total": page.total}
+        if page.next_cursor:
+            values["more"] = form.of_thread(current, before=page.next_cursor)
         status = 200
         try:
             if form.q:
@@ -173,22 +166,11 @@ class ThreadsPage(LibraryPage):
             request, viewer, "threads.html", status=status, form=form, current=current, section="threads", **values
         )
 
-    async def _list(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
-        request = ListThreadsRequest(
-            status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
-        )
-        page: ThreadList = await self.run(viewer, self._threads, request)
-        return {
-            "threads": page.threads,
-            "total": page.total,
-            "more": form.of_thread(current, before=page.next_cursor) if page.next_cursor else "",
-        }
-
     async def _results(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
         in_thread = form.scope == "thread"
         limit = self._runtime.settings.message_page_max
-        request = BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
-        found: BusSearchResults = await self.run(viewer, self._search, request)
+        request = schemas.BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
+        found: schemas.BusSearchResults = await self.run(viewer, self._search, request)
         results = [_result(match, form) for match in found.results]
         addresses = [result["address"] for result in results]
         index = next((n for n, match in enumerate(found.results, 1) if match.message_id == form.at), 0)
@@ -196,18 +178,15 @@ class ThreadsPage(LibraryPage):
         notes += [f"{found.note[:1].upper()}{found.note[1:]}."] if found.note is not UNSET else []
         if len(results) == limit:
             notes.append(f"Only the best {limit} messages are shown.")
-        return {"results": results, "notes": notes, "index": index, "links": _neighbours(addresses, index)}
+        links, count = {}, len(addresses)
+        if addresses:
+            # The results before and after the current one. After the last comes the first.
+            previous = (index - 2) % count if index else count - 1
+            links = {"previous": addresses[previous], "next": addresses[index % count]}
+        return {"results": results, "notes": notes, "index": index, "links": links}
 
 
-def _neighbours(addresses: Sequence[str], index: int) -> Mapping[str, str]:
-    """Returns the addresses of the results before and after the current one. After the last comes the first."""
-    if not addresses:
-        return {}
-    count = len(addresses)
-    return {"previous": addresses[(index - 2) % count if index else count - 1], "next": addresses[index % count]}
-
-
-def _result(match: FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:
+def _result(match: schemas.FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:
     metadata = msgspec.json.decode(match.metadata, type=dict[str, Any]) if match.metadata else {}
     return {
         "id": match.message_id,

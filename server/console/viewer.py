@@ -4,6 +4,7 @@ A server for one user needs no sign-in. Elsewhere the person has signed in with 
 Basic password, which permalinks have always accepted.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.authenticator import basic_to_bearer
-from auth.browser_sessions import BrowserSession, browser_principal
+from auth.browser_sessions import browser_principal
 from auth.context import ADMIN, WRITE, RequestContext, SessionId
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, sign_in_required
@@ -27,11 +28,11 @@ _PEOPLE = frozenset(("browser", "local"))
 
 
 class Viewer(Struct, frozen=True, kw_only=True):
-    """`name` is that of a person who is signed in, and empty for others. Only people get forms to
-    write: they are signed in, or the server is theirs alone. An API key is for programs, which use REST."""
+    """Only people get forms to write: they are signed in, or the server is theirs alone. An API key is for programs,
+    which use REST."""
 
     context: RequestContext
-    name: str
+    name: str  # of a person who is signed in, and empty for others
 
     @property
     def is_person(self) -> bool:
@@ -49,16 +50,21 @@ class Viewer(Struct, frozen=True, kw_only=True):
 class LibraryPage:
     """The base class of pages that show a person's library."""
 
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Iterable[Operation] = ()) -> None:
         self._runtime = runtime
         self._browser = browser
+        self._operations = {operation.id: operation for operation in operations}
 
     async def admit(self, request: Request, operation: Operation) -> Viewer:
-        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired without a session
-        and the client is a browser, which can show the sign-in page."""
+        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no
+        session and the client is a browser, which can show the sign-in page."""
         incoming = IncomingRequest.from_scope(request.scope)
         admission, authorization = self._runtime.admission, basic_to_bearer(incoming.authorization)
-        session = await self._session_of(request) if authorization is None else None
+        session = None
+        if authorization is None and self._runtime.settings.is_auth_configured:
+            session = await self._browser.session_of(request)
+            if session is None and "text/html" in request.headers.get("accept", "").lower():
+                raise sign_in_required(request)
         if session is None:
             admitted = await admission.admit_operation(incoming, authorization, operation)
         else:
@@ -82,14 +88,6 @@ class LibraryPage:
         self, request: Request, viewer: Viewer, template: str, *, status: int = 200, **values: Any
     ) -> Response:
         return await self._browser.render(request, template, status=status, viewer=viewer, **values)
-
-    async def _session_of(self, request: Request) -> BrowserSession | None:
-        if not self._runtime.settings.is_auth_configured:
-            return None
-        session = await self._browser.session_of(request)
-        if session is None and "text/html" in request.headers.get("accept", "").lower():
-            raise sign_in_required(request)
-        return session
 
 
 class PersonalPage(LibraryPage):

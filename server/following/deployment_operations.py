@@ -11,6 +11,7 @@ from server.following.operations import FollowedSource, describe
 from server.following.service import FollowService
 from sources.storage.contract import Libraries
 
+# The first problem of each user is shown.
 _PROBLEMS_MAX = 1
 
 

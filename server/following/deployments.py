@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -19,18 +20,19 @@ from sources.following.note_files import followed_names
 from sources.following.scan import SourceMissing
 
 FORMAT = "tldw"
+# As tldw names the folders. With less than 19 digits, a number fits into 64 bits.
+_USER_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _NO_LONGER_FOLLOWED = "its user stopped following it"
 _MISSING = "the folder is missing; its items were kept"
 
 
 class UserFolder(Struct, frozen=True):
-    """The folder of one tldw user, named by the user's number. Without a `record` it is not followed, and `problem`
-    says why."""
+    """The folder of one tldw user."""
 
-    name: str
-    record: FollowRecord | None = None
+    name: str  # the user's number there
+    record: FollowRecord | None = None  # without one, it is not followed
     user: UserRecord | None = None
-    problem: str = ""
+    problem: str = ""  # why it is not followed or not current
     is_unknown_user: bool = False
 
 
@@ -61,31 +63,33 @@ class DeploymentFolders:
         """Follows the folders that are not followed yet, if their users exist or may be created. Returns how many."""
         count = 0
         for folder in await self.find(deployment):
-            if folder.record is None and (folder.is_unknown_user or not folder.problem):
-                count += await self._follow(deployment, folder)
+            if folder.record is not None or (folder.problem and not folder.is_unknown_user):
+                continue
+            user = folder.user
+            try:
+                # A user who was deleted here is not created again.
+                if (
+                    user is None
+                    and deployment.creates_users
+                    and not await self._registry.user_deleted_at("", folder.name)
+                ):
+                    # tldw's tokens identify a user by the number, whatever the name is here.
+                    user = await self._registry.add_user(deployment.name_of(folder.name), subject=folder.name)
+                if user is None:
+                    continue
+                await self._follows.add(
+                    user.id,
+                    str(Path(deployment.location) / folder.name),
+                    format_name=FORMAT,
+                    interval_s=deployment.interval_s,
+                    keeps_deleted=deployment.keeps_deleted,
+                    deployment=deployment.id,
+                    per_user_max=None,  # the limit is for what users follow themselves
+                )
+                count += 1
+            except (Conflict, InvalidParams) as error:
+                logger.warning("tldw user {} is not followed: {}", folder.name, error.message)
         return count
-
-    async def _follow(self, deployment: Deployment, folder: UserFolder) -> bool:
-        user = folder.user
-        try:
-            if user is None and deployment.creates_users and not await self._registry.user_deleted_at("", folder.name):
-                # tldw's tokens identify a user by the number, whatever the name is here.
-                user = await self._registry.add_user(deployment.name_of(folder.name), subject=folder.name)
-            if user is None:
-                return False
-            await self._follows.add(
-                user.id,
-                str(Path(deployment.location) / folder.name),
-                format_name=FORMAT,
-                interval_s=deployment.interval_s,
-                keeps_deleted=deployment.keeps_deleted,
-                deployment=deployment.id,
-                per_user_max=None,
-            )
-        except (Conflict, InvalidParams) as error:
-            logger.warning("tldw user {} is not followed: {}", folder.name, error.message)
-            return False
-        return True
 
 
 class _ControlState:
@@ -155,16 +159,14 @@ def list_user_folders(root: Path) -> list[str]:
     try:
         with os.scandir(root) as entries:
             folders = [
-                entry.name for entry in entries if _is_number(entry.name) and entry.is_dir(follow_symlinks=False)
+                entry.name
+                for entry in entries
+                if _USER_NUMBER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
             ]
     except OSError as error:
         problem = (error.strerror or "unknown error").lower()
         raise SourceMissing(f"the folder of the deployment cannot be read: {problem}; all items were kept") from error
     return [folder for folder in folders if any((root / folder / os.fsdecode(name)).is_file() for name in names)]
-
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and not name.startswith("0") and len(name) < 19
 
 
 # -- deployment status -------------------------------------------------------------------------------------------------
@@ -242,15 +244,15 @@ async def describe_deployment(
 
 async def _user(folder: UserFolder, describe: DescribeSource) -> DeploymentUser:
     source = None if folder.record is None else await describe(folder.record)
+    problem = folder.problem
+    if source is not None and not problem:
+        file_problems = (f"{one.file}: {one.problem}" for one in source.problems if one.problem)
+        problem = source.problem or next(file_problems, "")
     return DeploymentUser(
         tldw_id=int(folder.name),
         user=folder.user.name if folder.user is not None else None,
         follow_id=folder.record.id if folder.record is not None else None,
         state="not followed" if source is None else source.state,
         items=0 if source is None else source.items,
-        problem=folder.problem or ("" if source is None else source.problem or _file_problem(source)),
+        problem=problem,
     )
-
-
-def _file_problem(source: FollowedSource) -> str:
-    return next((f"{problem.file}: {problem.problem}" for problem in source.problems if problem.problem), "")

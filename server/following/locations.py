@@ -3,13 +3,12 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from loguru import logger
-from msgspec import Struct
 
 from auth.follows import FollowRecord
 from auth.registry import UserRecord
@@ -18,19 +17,13 @@ from config.settings import Settings
 from sources.following.scan import DATABASE_COMPANIONS, SourceMissing, is_hidden
 
 _URL_PREFIXES = ("http://", "https://")
+# As long as PATH_MAX of Linux.
 _LOCATION_MAX_CHARS = 4096
 _CONFINED = (
     "location: expected a path in one of the folders that follow_roots names, got another one; "
     "an administrator may follow any path, and has to confirm a name that you chose before a folder named after you is "
     "yours"
 )
-
-
-class AllowedLocation(Struct, frozen=True):
-    """`is_confined`: the user may follow it only because of the setting `follow_roots`."""
-
-    text: str
-    is_confined: bool
 
 
 def allowed_location(
@@ -41,7 +34,7 @@ def allowed_location(
     is_administrator: bool,
     writes_back: bool,
     others: Sequence[FollowRecord],
-) -> AllowedLocation:
+) -> str:
     """Returns the location in the form in which it is stored. `others` are those that the user already follows."""
     if not location or len(location) > _LOCATION_MAX_CHARS or "\0" in location:
         raise InvalidParams(f"location: expected a path or URL of 1 to {_LOCATION_MAX_CHARS} characters")
@@ -50,13 +43,12 @@ def allowed_location(
             raise InvalidParams("write_back: expected a folder, got a URL")
         try:
             parts = urlsplit(location)
-            _ = parts.port
+            _ = parts.port  # raises ValueError if it is not a number
         except ValueError:
             raise InvalidParams(f"location: expected an http(s) URL, got {location[:200]!r}") from None
         if not parts.hostname or "@" in parts.netloc:
             raise InvalidParams("location: expected a URL with a host and without a password")
-        checked_url = parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
-        return AllowedLocation(checked_url, is_confined=not is_administrator)
+        return parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
     path = Path(location)
     if not path.is_absolute():
         raise InvalidParams(f"location: expected an absolute path or an http(s) URL, got {location[:200]!r}")
@@ -75,7 +67,7 @@ def allowed_location(
             resolved.is_relative_to(other.location) or Path(other.location).is_relative_to(resolved)
         ):
             raise Conflict(f"{resolved} overlaps with {other.location}, which is already followed ({other.id})")
-    return AllowedLocation(str(resolved), is_confined=not is_administrator)
+    return str(resolved)
 
 
 def allowed_deployment(settings: Settings, location: str) -> str:
@@ -111,7 +103,15 @@ def is_confined_now(settings: Settings, record: FollowRecord, owner: UserRecord)
 
 
 def _is_in_follow_roots(settings: Settings, path: Path, owner: UserRecord) -> bool:
-    return any(path.is_relative_to(root) for root in _roots(settings, owner.folder_name))
+    name = owner.folder_name
+    # Such a name would lead out of the folder of the user.
+    is_plain_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
+    for root in settings.follow_roots:
+        if "{user}" in root and not is_plain_name:
+            continue
+        if path.is_relative_to(Path(root.replace("{user}", name)).resolve()):
+            return True
+    return False
 
 
 def require_outside_data(settings: Settings, path: Path) -> None:
@@ -121,21 +121,13 @@ def require_outside_data(settings: Settings, path: Path) -> None:
         raise InvalidParams("location: expected a path outside the data directory that does not contain it")
 
 
-def _roots(settings: Settings, folder_name: str) -> Iterator[Path]:
-    is_plain_name = folder_name not in ("", ".", "..") and "/" not in folder_name and "\0" not in folder_name
-    for root in settings.follow_roots:
-        if "{user}" not in root:
-            yield Path(root).resolve()
-        elif is_plain_name:
-            yield Path(root.replace("{user}", folder_name)).resolve()
-
-
 # -- watcher -----------------------------------------------------------------------------------------------------------
 # Reports changed paths below folders, from the file events of the operating system.
 
 # Events are collected for this long. The first pause of one step ends the collection earlier.
 _DEBOUNCE_MS = 400
 _STEP_MS = 250
+# How long one call waits for a change.
 _TIMEOUT_MS = 5_000
 
 
@@ -185,6 +177,7 @@ class FolderWatcher:
         from watchfiles._rust_notify import WatchfilesRustInternalError as WatchError  # noqa: PLC0415 - as above
 
         try:
+            # Without debug output and polling; recursive; a folder without permission is no error.
             with RustNotify(folders, False, False, 0, True, True) as watcher:
                 notify(self._on_ready, True)
                 while not stop.is_set():

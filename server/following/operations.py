@@ -18,7 +18,7 @@ from server.following.runs import resolve_conflict
 from sources.following.state import SourceState, load_state
 from sources.importers.engine.files import printable_name
 from sources.importers.registry import format_names
-from sources.storage.contract import FollowedFile, Libraries, Library
+from sources.storage.contract import Libraries, Library
 from sources.storage.job_queue import background_jobs
 
 # -- status ------------------------------------------------------------------------------------------------------------
@@ -85,7 +85,10 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
         items=counts.items,
         conflicts=counts.conflicts,
         failed=counts.failed,
-        problems=[_problem(file) for file in problems],
+        problems=[
+            FollowedFileProblem(printable_name(os.fsdecode(file.name)), file.conflicts, file.problem)
+            for file in problems
+        ],
     )
 
 
@@ -101,10 +104,7 @@ def _time(seconds: float | None) -> str | None:
     return None if seconds is None else format_time_seconds(seconds)
 
 
-def _problem(file: FollowedFile) -> FollowedFileProblem:
-    return FollowedFileProblem(printable_name(os.fsdecode(file.name)), file.conflicts, file.problem)
-
-
+# Files with problems in one response; the counts cover all of them.
 _PROBLEMS_MAX = 100
 
 
@@ -141,12 +141,13 @@ class FollowOperations:
         )
         record = await self._follows.add(
             context.user_id,
-            allowed.text,
+            allowed,
             format_name=format_name,
             interval_s=interval_s,
             keeps_deleted=keeps_deleted,
             writes_back=writes_back,
-            is_confined=allowed.is_confined,
+            # Others may follow it only because of the setting `follow_roots`, which is checked again before each run.
+            is_confined=not is_administrator,
             needs_admin=is_administrator,
             created_with=context.principal.key_id,
             per_user_max=self._settings.follow_max_per_user,
@@ -175,6 +176,7 @@ class FollowOperations:
 
     async def resolve(self, context: RequestContext, follow_id: str, file: str, keep: str) -> FollowedSource:
         record = await self._follows.get(context.user_id, follow_id)
+        # The file may be large, so other requests go first.
         with background_jobs():
             async with self._libraries.library(context) as library:
                 await resolve_conflict(library, record, await self._owner(context), self._settings, file, keep=keep)

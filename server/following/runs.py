@@ -24,6 +24,7 @@ from sources.importers.engine.progress import ImportProgress
 from sources.storage.contract import Library
 
 _WORK_FOLDER_PREFIX = "follow-"
+# All of them: the file to resolve is found by its printed name, which the library does not store.
 _CONFLICTS_MAX = 100_000
 # How long a caller waits for a run to end. Most runs read a few files; the caller of a longer one gets an error.
 _RESOLVE_WAIT_S = 5.0
@@ -46,54 +47,34 @@ async def run_source(
     async with run_lease(library.bookmarks, record.id):
         if follows is not None:
             await library.followed_files.retain(follows)
-        return await _run(
-            library,
-            record,
-            owner,
-            settings,
-            scope=scope,
-            accepts_replacement=accepts_replacement,
-            before_batch=before_batch,
-        )
-
-
-async def _run(
-    library: Library,
-    record: FollowRecord,
-    owner: UserRecord,
-    settings: Settings,
-    *,
-    scope: Sequence[bytes] | None,
-    accepts_replacement: bool,
-    before_batch: Callable[[], Awaitable[None]] | None,
-) -> SyncReport:
-    state = await load_state(library, record.id)
-    folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
-    try:
-        progress = ImportProgress(before_batch=before_batch)
-        if record.is_url:
-            fetched = UrlSync(library, record, settings, progress, folder)
-            report, new_state = fetched.report, await fetched.run(state)
-        else:
-            path = await asyncio.to_thread(checked_path, settings, record, owner)
-            sync = SourceSync(
-                library,
-                replace(record, location=str(path)),
-                settings,
-                progress,
-                folder,
-                accepts_replacement=accepts_replacement,
-            )
-            report, new_state = sync.report, await sync.run(state, scope)
-    except FlorilegiumError as error:
-        await _save(library, record, state, replace(state, problem=error.message))
-        raise
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    now = time.time()
-    changed_at = now if report.changes else state.changed_at
-    await _save(library, record, state, replace(new_state, synced_at=now, changed_at=changed_at))
-    return report
+        state = await load_state(library, record.id)
+        folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
+        try:
+            progress = ImportProgress(before_batch=before_batch)
+            if record.is_url:
+                fetched = UrlSync(library, record, settings, progress, folder)
+                report, new_state = fetched.report, await fetched.run(state)
+            else:
+                # Each time: the path may be a link to another place by now, or no longer permitted.
+                path = await asyncio.to_thread(checked_path, settings, record, owner)
+                sync = SourceSync(
+                    library,
+                    replace(record, location=str(path)),
+                    settings,
+                    progress,
+                    folder,
+                    accepts_replacement=accepts_replacement,
+                )
+                report, new_state = sync.report, await sync.run(state, scope)
+        except FlorilegiumError as error:
+            await _save(library, record, state, replace(state, problem=error.message))
+            raise
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        now = time.time()
+        changed_at = now if report.changes else state.changed_at
+        await _save(library, record, state, replace(new_state, synced_at=now, changed_at=changed_at))
+        return report
 
 
 async def resolve_conflict(

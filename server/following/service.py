@@ -50,23 +50,24 @@ _SHORT_RUN_S = 1.0
 _PAUSE_PER_RUN = 2.0
 _PAUSE_MAX_S = 3.0
 _RETRY_S = 0.3
+# Of more changed files than this, a scan of the whole folder finds all.
 _NAMES_MAX = 1_000
 # Files that are created in a new folder before it is watched cause no events.
 _FOLDER_RETRY_S = 1.0
+# The pause after each failure in a row; the last one is repeated.
 _FAILURE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class DueWork(Struct, frozen=True):
-    """`scope` is None for the whole source."""
-
-    scope: Sequence[bytes] | None
+    scope: Sequence[bytes] | None  # None for the whole source
 
 
 class FollowSchedule:
-    """The schedule of one followed source. `is_watched`: changes are reported by events."""
+    """The schedule of one followed source."""
 
     def __init__(self, record: FollowRecord, settings: Settings) -> None:
         self.record = record
+        # Changes are reported by events.
         self.is_watched = False
         self.is_running = False
         self._settings = settings
@@ -74,7 +75,9 @@ class FollowSchedule:
         self._not_before = 0.0
         # Whether a run was requested after the last one started.
         self._is_requested = False
+        # Changed files, and when each is due.
         self._names: dict[bytes, float] = {}
+        # In a row: the pause grows with each one.
         self._failures = 0
 
     def update(self, record: FollowRecord) -> None:
@@ -148,16 +151,18 @@ _REQUEST = "followed source"
 _LEASE = "following"
 # How long after the end of a process another one starts to follow sources, at least.
 _LEASE_S = 10.0
+# Notes have no events, so that sources that are written back ask for the newest one.
 _NOTES_LOOK_S = 1.0
 
 
 class _Followed:
-    """A followed source and what this process knows about it. `signature` is that of a single file when it was last
-    looked at; `folder_id` identifies the folder that is watched."""
+    """A followed source and what this process knows about it."""
 
     def __init__(self, record: FollowRecord, settings: Settings) -> None:
         self.schedule = FollowSchedule(record, settings)
+        # Of a single file, when it was last looked at.
         self.signature: str | None = None
+        # Of the folder that is watched. Another folder at the same path has to be watched again.
         self.folder_id: str | None = None
         self.task: asyncio.Task[None] | None = None
         # When a note of the owner was last modified, and when to look again.
@@ -178,7 +183,6 @@ class FollowService:
         data_root: DataRoot,
         registry: Registry,
         libraries: Libraries,
-        follows: Follows,
         acquire: Callable[[str, float], Awaitable[bool]] | None = None,
     ) -> None:
         self._acquire = acquire
@@ -188,7 +192,7 @@ class FollowService:
         self._data_root = data_root
         self._registry = registry
         self._libraries = libraries
-        self._follows = follows
+        self._follows = Follows(registry.database)
         self._followed: dict[str, _Followed] = {}
         self._revision: int | None = None
         self._slots = ImportSlots(settings.import_jobs_max, IMPORT_JOB_LIMITS.turn_s)
@@ -225,6 +229,7 @@ class FollowService:
         try:
             while True:
                 try:
+                    # Of several processes, the one with the lease follows sources.
                     if self._acquire is None or await self._acquire(
                         _LEASE, _LEASE_S + 3 * self._settings.fixed.follow_poll_s
                     ):
@@ -243,8 +248,7 @@ class FollowService:
 
     async def _step(self) -> None:
         await self._reload()
-        # Follows new folders of deployments, which are looked for when a folder or a user was added. Returns whether
-        # there are any.
+        # Follows new folders of deployments, which are looked for when a folder or a user was added.
         count = 0
         for deployment in self._deployments:
             if deployment.paused_at is not None:
@@ -369,6 +373,7 @@ class FollowService:
         except FlorilegiumError as error:
             self._fail(followed, error.message)
         except Exception:
+            # One source must not end the others.
             logger.exception("Followed source {} failed", followed.record.id)
             self._fail(followed, "internal error")
         finally:
@@ -392,13 +397,15 @@ class FollowService:
                 owner = await self._owner(record)
                 if owner is None:
                     return SyncReport()
+                others = self._followed.values()
+                own_ids = [other.record.id for other in others if other.record.user_id == record.user_id]
                 return await run_source(
                     library,
                     record,
                     owner,
                     self._settings,
                     scope=work.scope,
-                    follows=self._ids_of(record) if work.scope is None else None,
+                    follows=own_ids if work.scope is None else None,
                     before_batch=turn.pass_on,
                 )
 
@@ -414,9 +421,6 @@ class FollowService:
 
     def _context(self, owner: UserRecord) -> RequestContext:
         return build_context(local_principal(owner), self._data_root, _REQUEST, is_agent=False)
-
-    def _ids_of(self, record: FollowRecord) -> list[str]:
-        return [followed.record.id for followed in self._followed.values() if followed.record.user_id == record.user_id]
 
 
 def _look_at(record: FollowRecord) -> tuple[str | None, str | None]:
@@ -441,7 +445,7 @@ async def open_follow_service(
     acquire: Callable[[str, float], Awaitable[bool]] | None = None,
 ) -> AsyncIterator[FollowService]:
     """`acquire` decides which process of a deployment follows sources."""
-    service = FollowService(settings, data_root, registry, libraries, Follows(registry.database), acquire)
+    service = FollowService(settings, data_root, registry, libraries, acquire)
     running = asyncio.create_task(service.run())
     try:
         yield service

@@ -25,6 +25,7 @@ _ITEMS_MAX = 10_000
 # Without an index, comparing times means reading the table.
 _UNINDEXED_MAX_BYTES = 64 << 20
 _UUID_CHARS = 36
+# tldw's log of changes. Its databases name the key of a row differently.
 _SYNC_LOG = "sync_log"
 _SYNC_KEYS = ("entity_id", "entity_uuid")
 # `YYYY-MM-DD HH:MM:SS` and `YYYY-MM-DDTHH:MM:SS.mmmZ` both occur, and are both UTC.
@@ -33,21 +34,18 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
 class TablePosition(Struct, frozen=True):
-    """`rowid` is the largest one, `modified` the newest time of a change."""
-
-    rowid: int = 0
+    rowid: int = 0  # the largest one
     count: int = 0
-    modified: str = ""
+    modified: str = ""  # the newest time of a change
 
 
 class DatabasePosition(Struct, frozen=True, kw_only=True):
-    """How far a database was read: the state of its tables, and the last row of its `sync_log`. `identity` tells
-    whether it is still the same file."""
+    """How far a database was read."""
 
-    identity: str
+    identity: str  # tells whether it is still the same file
     copied_at: float
     tables: Mapping[str, TablePosition]
-    change_id: int | None = None
+    change_id: int | None = None  # the last row of its `sync_log`
 
 
 def measure(
@@ -78,12 +76,11 @@ def copy_changes(
     shape = _Shape(connection, schema, database)
     if not shape.is_continuation(since):
         return None
-    changed = _ChangedItems(shape, since)
-    changed.find()
-    count = sum(map(len, changed.items.values()))
+    items = _ChangedItems(shape, since).items
+    count = sum(map(len, items.values()))
     if count > _ITEMS_MAX:
         return None
-    _Copy(shape).copy(changed.items)
+    _Copy(shape).copy(items)
     return count
 
 
@@ -132,14 +129,18 @@ class _Shape:
         if since.change_id is not None:
             oldest = f"SELECT coalesce(min(change_id), 0), coalesce(max(change_id), 0) FROM {self.schema}.{_SYNC_LOG}"
             first, last = self.rows(oldest)[0]
+            # The log starts again at a smaller number in a restored database, and its oldest rows may be cleaned up.
             if last < since.change_id or first > since.change_id + 1:
                 return False
         uncounted = {table.name for table in self.database.all_tables() if not table.is_counted}
-        return all(self._is_grown(name, old) for name, old in since.tables.items() if name not in uncounted)
-
-    def _is_grown(self, name: str, old: TablePosition) -> bool:
-        [(added,)] = self.rows(f"SELECT count(*) FROM {self.schema}.{name} WHERE rowid > ?", old.rowid)
-        return self._largest_rowid(name) >= old.rowid and self._count(name) == old.count + int(added)
+        for name, old in since.tables.items():
+            if name in uncounted:
+                continue
+            # Fewer rows than the old and the added ones: some were removed, and nothing says which.
+            [(added,)] = self.rows(f"SELECT count(*) FROM {self.schema}.{name} WHERE rowid > ?", old.rowid)
+            if self._largest_rowid(name) < old.rowid or self._count(name) != old.count + int(added):
+                return False
+        return True
 
     def _count(self, name: str) -> int:
         return int(self.rows(f"SELECT count(*) FROM {self.schema}.{name}")[0][0])
@@ -187,9 +188,8 @@ class _Shape:
         if "last_modified" not in self.columns[name]:
             return False
         [(pages,)], [(page_bytes,)] = (self.rows(f"PRAGMA {self.schema}.page_{what}") for what in ("count", "size"))
-        return pages * page_bytes <= _UNINDEXED_MAX_BYTES or self._has_time_index(name)
-
-    def _has_time_index(self, name: str) -> bool:
+        if pages * page_bytes <= _UNINDEXED_MAX_BYTES:
+            return True
         indexes = self.rows("SELECT name FROM pragma_index_list(?, ?) WHERE partial = 0", name, self.schema)
         first = "SELECT name FROM pragma_index_info(?, ?) WHERE seqno = 0"
         return any(self.rows(first, index, self.schema) == [("last_modified",)] for (index,) in indexes)
@@ -201,28 +201,22 @@ class _ChangedItems:
     def __init__(self, shape: _Shape, since: DatabasePosition) -> None:
         self.items: dict[str, set[int]] = {table.name: set() for table in shape.database.tables}
         self._shape = shape
-        self._since = since
         self._changed = {name: shape.changed_rowids(name, old, since.copied_at) for name, old in since.tables.items()}
-
-    def find(self) -> None:
-        self._add_logged()
-        for table in self._shape.database.tables:
-            self.items[table.name] |= self._changed_with_parts(table)
-
-    def _add_logged(self) -> None:
-        if self._since.change_id is None:
-            return
-        names = {name.lower(): name for name in self._shape.columns}
-        for entity, key in self._shape.logged_changes(self._since.change_id):
+        names = {name.lower(): name for name in shape.columns}
+        # The log also names rows whose times do not show that they changed.
+        logged = set() if since.change_id is None else shape.logged_changes(since.change_id)
+        for entity, key in logged:
             name = names.get(entity.lower())
             if name is None:
                 continue
-            rowids = self._shape.rowids_of_key(name, key)
+            rowids = shape.rowids_of_key(name, key)
             self._changed[name] |= rowids
             if not rowids:
                 # The key of a link starts with that of its item.
-                for table in self._shape.database.tables:
-                    self.items[table.name] |= self._shape.rowids_of_key(table.name, key[:_UUID_CHARS])
+                for table in shape.database.tables:
+                    self.items[table.name] |= shape.rowids_of_key(table.name, key[:_UUID_CHARS])
+        for table in shape.database.tables:
+            self.items[table.name] |= self._changed_with_parts(table)
 
     def _changed_with_parts(self, table: FollowedTable) -> set[int]:
         """Returns the rows of a table that changed, whose parts did, or that refer to a row that did."""

@@ -25,6 +25,7 @@ from sources.following.changed_rows import DatabasePosition, copy_changes, has_t
 from sources.importers.engine.confined_files import file_status, open_file, opening_only, reading_confined_to
 from sources.importers.engine.table_reader import FollowedDatabase
 
+# How long SQLite waits for a program that writes.
 _BUSY_TIMEOUT_S = 2.0
 # Pages that are copied before the lock is released: 8 MiB of the usual size, which take about ten milliseconds. If the
 # database changes between two steps, SQLite starts the copy again, so that smaller steps would never end.
@@ -33,6 +34,7 @@ _STEP_PAUSE_S = 0.001
 # The byte of the header with the version that is needed to write; 2 means a write-ahead log.
 _WRITE_VERSION_AT = 18
 _WAL = 2
+# How often a database that no program had open is copied again, because it changed meanwhile.
 _ATTEMPTS = 3
 # What a database consists of.
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
@@ -47,22 +49,17 @@ class _ChangedMeanwhile(Exception):
 
 
 class CopyRequest(Struct, frozen=True, kw_only=True):
-    """Paths have no links, and are bytes, because a file name need not be valid UTF-8. `databases` are those of which a
-    part can be copied, `since` is the position of the last copy."""
-
+    # Paths have no links, and are bytes, because a file name need not be valid UTF-8.
     source: bytes
     target: bytes
-    databases: tuple[FollowedDatabase, ...] = ()
-    since: DatabasePosition | None = None
+    databases: tuple[FollowedDatabase, ...] = ()  # those of which a part can be copied
+    since: DatabasePosition | None = None  # of the last copy
 
 
 class DatabaseCopy(Struct, frozen=True):
-    """What was copied: everything, or the number of `items` that changed. Without a position, a part cannot be copied
-    the next time. `problem` says why nothing was copied."""
-
-    position: DatabasePosition | None = None
-    items: int | None = None
-    problem: str = ""
+    position: DatabasePosition | None = None  # without one, a part cannot be copied the next time
+    items: int | None = None  # how many changed; None if everything was copied
+    problem: str = ""  # why nothing was copied
 
     @property
     def is_partial(self) -> bool:
@@ -91,15 +88,6 @@ def _copy_part(
         pass
     target.unlink(missing_ok=True)
     return None
-
-
-def _position(copy: Path, databases: Sequence[FollowedDatabase], identity: str) -> DatabasePosition | None:
-    try:
-        with closing(_attach(copy, Path(":memory:"))) as connection:
-            database = _known_database(connection, databases)
-            return None if database is None else measure(connection, _LIVE, database, identity)
-    except sqlite3.Error:
-        return None
 
 
 def _attach(source: Path, target: Path) -> sqlite3.Connection:
@@ -194,6 +182,7 @@ def _answer(line: bytes) -> DatabaseCopy:
                 with closing(connection) as original, closing(sqlite3.connect(whole)) as copy:
                     original.backup(copy, pages=-1 if _is_wal(source) else _PAGES_PER_STEP, sleep=_STEP_PAUSE_S)
             with closing(sqlite3.connect(whole)) as copy:
+                # Adds what is in the log to the file, so that the copy is one file.
                 copy.execute("PRAGMA journal_mode = DELETE").fetchone()
             if whole != target:
                 part = _copy_part(whole, target, request.databases, since)
@@ -201,19 +190,22 @@ def _answer(line: bytes) -> DatabaseCopy:
                     whole.unlink()
                     return part
                 whole.replace(target)
-            return DatabaseCopy(_position(target, request.databases, identity))
+            position = None
+            # What cannot be measured is copied as a whole the next time, too.
+            with suppress(sqlite3.Error), closing(_attach(target, Path(":memory:"))) as connection:
+                database = _known_database(connection, request.databases)
+                if database is not None:
+                    position = measure(connection, _LIVE, database, identity)
+            return DatabaseCopy(position)
     except (sqlite3.Error, OSError, _ChangedMeanwhile) as error:
         return DatabaseCopy(problem=str(error) or type(error).__name__)
 
 
-def _main(max_bytes: int) -> None:
-    for kind, value in ((resource.RLIMIT_AS, _MEMORY_MAX_BYTES), (resource.RLIMIT_FSIZE, max_bytes)):
+if __name__ == "__main__":
+    # A database from elsewhere may be made to use up memory or disk space.
+    for kind, value in ((resource.RLIMIT_AS, _MEMORY_MAX_BYTES), (resource.RLIMIT_FSIZE, int(sys.argv[1]))):
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))
-    for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(msgspec.json.encode(_answer(line)) + b"\n")
+    for request_line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(_answer(request_line)) + b"\n")
         sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    _main(int(sys.argv[1]))

@@ -2,16 +2,16 @@
 
 import asyncio
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.following.changed_rows import DatabasePosition
@@ -72,6 +72,7 @@ class DatabaseCopier:
             await self.close()
             raise InvalidParams("database: cannot be copied: the process that copies it ended") from None
         except asyncio.CancelledError:
+            # Its answer would be read as that to the next request.
             await self.close()
             raise
         if answer.problem:
@@ -97,46 +98,39 @@ async def open_database_copier(max_bytes: int, deadline_s: float) -> AsyncIterat
 # -- database reader ---------------------------------------------------------------------------------------------------
 # Copies a followed database for reading: all of it, or what changed since it was last read.
 
+# How long a database whose changes were all in other tables is not read completely again. The pause doubles.
 _FIRST_PAUSE_S = 10.0
 
 
-class CopiedDatabase(Struct, frozen=True):
-    path: Path
-    result: DatabaseCopy
-
-
 class DatabaseReader:
-    """Reads a copy, because the owner may write at any time. The copy has the same path each time: importers derive ids
+    """Reads a copy, because the owner may write at any time. `copy_path` is the same each time: importers derive ids
     from it."""
 
     def __init__(self, copier: DatabaseCopier, work_folder: Path, path: Path) -> None:
         self._copier = copier
-        self._folder = work_folder / blake2b(os.fsencode(path), digest_size=8).hexdigest()
         self._path = path
+        folder = work_folder / blake2b(os.fsencode(path), digest_size=8).hexdigest()
+        self.copy_path = folder / path.name
 
     def is_part_enough(self, state: DatabaseState) -> bool:
         """A program may change a database undetected, so all of it is read now and then."""
         return time.time() - state.complete_at < FOLLOW_DATABASE_SCAN_S
 
     @asynccontextmanager
-    async def copy(self, since: DatabaseState | None = None) -> AsyncIterator[CopiedDatabase]:
+    async def copy(self, since: DatabaseState | None = None) -> AsyncIterator[DatabaseCopy]:
         """Raises InvalidParams if the database cannot be copied."""
-        copy = self._folder / self._path.name
+        folder = self.copy_path.parent
         position = None if since is None else since.position
         try:
-            await asyncio.to_thread(self._folder.mkdir)
-            source = await asyncio.to_thread(self._source)
-            result = await self._copier.copy(source, copy, _followed_databases(), position)
-            yield CopiedDatabase(copy, result)
+            await asyncio.to_thread(folder.mkdir)
+            try:
+                # The process that copies the database follows no links, so one that leads to it is resolved here.
+                source = Path(await asyncio.to_thread(real_path, self._path))
+            except PermissionError as error:
+                raise InvalidParams(f"database: cannot be copied: {error.strerror}") from error
+            yield await self._copier.copy(source, self.copy_path, _followed_databases(), position)
         finally:
-            await asyncio.to_thread(_remove_copy, self._folder)
-
-    def _source(self) -> Path:
-        """The process that copies the database follows no links, so one that leads to it is resolved here."""
-        try:
-            return Path(real_path(self._path))
-        except PermissionError as error:
-            raise InvalidParams(f"database: cannot be copied: {error.strerror}") from error
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def remaining_pause_s(state: DatabaseState) -> float:
@@ -158,10 +152,3 @@ def after_complete_read(
 @cache
 def _followed_databases() -> tuple[FollowedDatabase, ...]:
     return tuple(database for importer in all_importers() for database in importer.followed_databases)
-
-
-def _remove_copy(folder: Path) -> None:
-    with suppress(OSError):
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()

@@ -35,9 +35,7 @@ _INHERITING_KINDS = ("notes", "media", "characters")
 
 
 class FileIdentities:
-    """The ids of the items of one file. `known` are those of its last state, or of the file that it was renamed from;
-    `names` are its names, the current one first. With `fixed_key`, the id of a single item is derived from this key
-    instead of the importer's."""
+    """The ids of the items of one file."""
 
     def __init__(
         self,
@@ -54,14 +52,21 @@ class FileIdentities:
         self._files = files
         self._follow = record.id
         self._location = record.location
+        # The current name first, then the one that the file was renamed from.
         self._names = names
+        # Those of the file's last state, under its last name.
         self._known = {(item.kind, item.key): item.uuid for item in known}
+        # The id of a single item is derived from this key instead of the importer's.
         self._fixed_key = fixed_key
 
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
         if kind not in _TRANSLATED_KINDS:
             for item in items:
-                self._record_unchanged(kind, item)
+                ids = [(kind, str(item.draft.uuid))]
+                if isinstance(item, ImportedConversation):
+                    ids += [("messages", str(message.uuid)) for message in item.messages]
+                for name, uuid in ids:
+                    self.items[name, uuid] = FollowedItem(name, uuid, uuid)
             return items
         keys = [str(item.draft.uuid) for item in items]
         inherited = self._inherited(kind, keys)
@@ -88,13 +93,6 @@ class FileIdentities:
         """Returns the items to store with the file. `keeps_known` includes those that were not read this time."""
         known = {key: FollowedItem(*key, uuid) for key, uuid in self._known.items()} if keeps_known else {}
         return list((known | self.items).values())
-
-    def _record_unchanged(self, kind: str, item: ImportedItem) -> None:
-        ids = [(kind, str(item.draft.uuid))]
-        if isinstance(item, ImportedConversation):
-            ids += [("messages", str(message.uuid)) for message in item.messages]
-        for name, uuid in ids:
-            self.items[name, uuid] = FollowedItem(name, uuid, uuid)
 
     def _inherited(self, kind: str, keys: Sequence[str]) -> str | None:
         """A file that held one item, and now holds one with another key, holds the same item."""
@@ -156,16 +154,14 @@ def _with_uuid(item: ImportedItem, uuid: str) -> ImportedItem:
 
 _PAGE = 100
 _FILE_MODE = 0o644
+# Notes of the same title get a number. Each one is a call of link(2).
 _NAMES_MAX = 1_000
 
 
 class WrittenNotes(Struct, frozen=True):
-    """`names` are the files that were written, and must be read again; `pending` those that changed meanwhile. Notes
-    that were modified before `until` need not be looked at again."""
-
-    names: list[bytes]
-    pending: list[bytes]
-    until: str
+    names: list[bytes]  # files that were written, and must be read again
+    pending: list[bytes]  # files that changed meanwhile
+    until: str  # notes that were modified before need not be looked at again
 
 
 async def write_notes(
@@ -210,6 +206,7 @@ def _create(root: Path, note: Note) -> bytes:
         with open_folder(root) as folder, _temporary_file(folder, new_file(note), _FILE_MODE) as temporary:
             for number in range(1, _NAMES_MAX):
                 name = f"{file_name(note.title)}{f' {number}' if number > 1 else ''}.md"
+                # Unlike a rename, a link never replaces a file.
                 with suppress(FileExistsError):
                     os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                     return os.fsencode(name)
@@ -227,27 +224,23 @@ def _replace(path: Path, note: Note, signature: str, limits: ImportLimits) -> bo
                 return False
             with open_file_in(folder, name) as file:
                 data, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            text = _updated_text(decode_text(data, limits), path.name, note, limits)
+            text = with_body(decode_text(data, limits), note.content)
+            # Title and tags are written to the front matter only if the text alone would give the note others.
+            front_matter, body = split_front_matter(text, limits.depth_max)
+            title, tags = title_and_tags(normalize_keys(front_matter), remove_code(body), path.name)
+            if title != note.title:
+                text = with_fields(text, title=note.title)
+            if set(tags) != set(note.tags):
+                text = with_fields(text, tags=note.tags)
             content = text.replace("\n", "\r\n") if b"\r\n" in data else text
             with _temporary_file(folder, content, mode) as temporary:
+                # Once more, as late as possible: what an editor saved meanwhile would be lost.
                 if file_signature(folder, os.fsencode(name)) != signature:
                     return False
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except (OSError, SourceMissing):
         return False
     return True
-
-
-def _updated_text(text: str, name: str, note: Note, limits: ImportLimits) -> str:
-    """Writes title and tags to the front matter if the text alone would give the note others."""
-    text = with_body(text, note.content)
-    front_matter, body = split_front_matter(text, limits.depth_max)
-    title, tags = title_and_tags(normalize_keys(front_matter), remove_code(body), name)
-    if title != note.title:
-        text = with_fields(text, title=note.title)
-    if set(tags) != set(note.tags):
-        text = with_fields(text, tags=note.tags)
-    return text
 
 
 @contextmanager
@@ -262,6 +255,7 @@ def _temporary_file(folder: int, text: str, mode: int) -> Iterator[str]:
             file.write(text)
             file.flush()
             os.fchmod(descriptor, mode)
+            # Otherwise a crash after the rename could leave an empty file in the place of the note.
             os.fsync(descriptor)
     except OSError as error:
         raise StorageError(f"the note cannot be written to the folder: {error.strerror}") from error

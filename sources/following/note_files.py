@@ -20,7 +20,9 @@ from sources.storage.contract import FollowedFile
 
 # As the importer recognizes it.
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+# What Windows forbids in names, and Obsidian in the target of a link.
 _UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#^\[\]]+')
+# File systems accept 255; a number and the suffix are added.
 _NAME_MAX_BYTES = 120
 
 
@@ -57,7 +59,9 @@ def with_fields(text: str, **fields: str | Sequence[str]) -> str:
             blank = []
             is_inside = is_continued or (bool(separator) and field.rstrip(" \t").lower() == name.lower())
             kept += () if is_inside else (line,)
-        front_matter = "".join(kept + blank) + f"{name}: {_scalar(value)}\n"
+        # JSON strings and lists are valid YAML.
+        scalar = msgspec.json.encode(value if isinstance(value, str) else list(value)).decode()
+        front_matter = "".join(kept + blank) + f"{name}: {scalar}\n"
     return f"---\n{front_matter}---\n{body}"
 
 
@@ -74,11 +78,6 @@ def file_name(title: str) -> str:
     name = _UNSAFE_IN_NAMES.sub(" ", title).strip(" .")
     encoded = name.encode()[:_NAME_MAX_BYTES]
     return encoded.decode(errors="ignore").strip(" .") or "Untitled"
-
-
-def _scalar(value: str | Sequence[str]) -> str:
-    """JSON strings and lists are valid YAML."""
-    return msgspec.json.encode(value if isinstance(value, str) else list(value)).decode()
 
 
 # -- moves -------------------------------------------------------------------------------------------------------------
@@ -125,13 +124,13 @@ _WHOLE_FOLDER = b"."
 
 
 class SourceLayout(Struct, frozen=True, kw_only=True):
-    """`root` is the folder that names are relative to. `unit_name` is set if the source is a single file, or a folder
-    that only makes sense as a whole, such as an unpacked export. Of a folder that is read file by file, the files with
-    the `suffixes` are, or those that `names` lists: these are known to belong there, so none of them is deleted."""
-
+    # The folder that names are relative to.
     root: Path
+    # Set if the source is a single file, or a folder that only makes sense as a whole, such as an unpacked export.
     unit_name: bytes | None = None
     format_name: str | None = None
+    # What is read of a folder that is read file by file: the files with these suffixes, or else with these names, which
+    # are known to belong there, so that none of them is deleted.
     suffixes: tuple[bytes, ...] = ()
     names: tuple[bytes, ...] = ()
 

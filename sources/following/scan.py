@@ -19,13 +19,14 @@ NamePredicate = Callable[[bytes], bool]
 
 # What SQLite writes next to a database. Committed rows can be in the write-ahead log only.
 DATABASE_COMPANIONS = (b"-wal", b"-journal")
-_COMPANION_ENDS = ("-wal", "-journal")
 _DATABASE_HEADER = b"SQLite format 3\0"
 # A file that changed less than this before it was looked at can change again without getting another time: file systems
 # keep times in steps of some milliseconds.
 _SETTLED_AFTER_NS = 50_000_000
 SETTLING_PAUSE_S = 0.06
+# At the end of a signature that may not change with the file.
 _UNSETTLED = "?"
+# Read of the start and of the end of a file to recognize it, however large it is.
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -34,16 +35,10 @@ class SourceMissing(InvalidParams):
 
 
 class FolderScan(Struct, kw_only=True):
-    """`files` maps names, relative to the folder, to signatures. Files in `unreadable` folders may exist or not.
-    `mounts` are the folders on another file system than the followed one."""
-
     root_id: str
-    files: dict[bytes, str] = {}
-    unreadable: set[bytes] = set()
-    mounts: set[bytes] = set()
-
-    def is_unknown(self, name: bytes) -> bool:
-        return any(name.startswith(folder) for folder in self.unreadable)
+    files: dict[bytes, str] = {}  # signatures by name, relative to the folder
+    unreadable: set[bytes] = set()  # folders whose files may exist or not
+    mounts: set[bytes] = set()  # folders on another file system than the followed one
 
 
 def scan_folder(root: Path, is_wanted: NamePredicate, scope: Sequence[bytes] | None = None) -> FolderScan:
@@ -110,7 +105,14 @@ def missing_names(root: Path, names: Sequence[bytes]) -> list[bytes]:
     """Returns those of the names that no file, folder or link below a folder has."""
     try:
         with open_folder(root) as folder:
-            return [name for name in names if not _is_present(folder, name)]
+            missing = []
+            for name in names:
+                with suppress(OSError):  # what cannot be looked at may be there
+                    try:
+                        stat_below(folder, name)
+                    except (FileNotFoundError, NotADirectoryError):
+                        missing.append(name)
+            return missing
     except OSError as error:
         raise SourceMissing(f"the folder cannot be read: {(error.strerror or 'unknown error').lower()}") from error
 
@@ -119,16 +121,6 @@ def is_folder(path: Path) -> bool:
     with suppress(OSError), open_folder(path):
         return True
     return False
-
-
-def _is_present(folder: int, name: bytes) -> bool:
-    try:
-        stat_below(folder, name)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def fingerprint(path: Path) -> str:
@@ -186,28 +178,27 @@ class _Walk:
     def add_folder(self, folder: bytes) -> None:
         pending = [folder]
         while pending:
-            pending += self._add_files_in(pending.pop())
-
-    def _add_files_in(self, folder: bytes) -> list[bytes]:
-        """Adds the files directly in a folder and returns its subfolders."""
-        subfolders: list[bytes] = []
-        try:
-            with self._open(folder) as descriptor, os.scandir(descriptor) as listing:
-                entries = {entry.name: entry for entry in listing}
-                prefix = folder + b"/" if folder else b""
-                for base_name, entry in entries.items():
-                    name = prefix + os.fsencode(base_name)
-                    if not entry.is_dir(follow_symlinks=False):
-                        self._add_entry(name, entry, entries)
-                    elif not base_name.startswith("."):
-                        self._note_mount(name, entry)
-                        subfolders.append(name)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError:
-            self._scan.unreadable.add(folder + b"/" if folder else b"")
-            return []
-        return subfolders
+            folder = pending.pop()
+            prefix = folder + b"/" if folder else b""
+            try:
+                with self._open(folder) as descriptor, os.scandir(descriptor) as listing:
+                    entries = {entry.name: entry for entry in listing}
+                    subfolders: list[bytes] = []
+                    for base_name, entry in entries.items():
+                        name = prefix + os.fsencode(base_name)
+                        if not entry.is_dir(follow_symlinks=False):
+                            self._add_entry(name, entry, entries)
+                        elif not base_name.startswith("."):
+                            with suppress(OSError):
+                                if entry.stat(follow_symlinks=False).st_dev != self._device:
+                                    self._scan.mounts.add(name + b"/")
+                            subfolders.append(name)
+                    pending += subfolders
+            except (FileNotFoundError, NotADirectoryError):
+                # It was removed since its parent was listed.
+                continue
+            except OSError:
+                self._scan.unreadable.add(prefix)
 
     @contextmanager
     def _open(self, folder: bytes) -> Iterator[int]:
@@ -217,15 +208,9 @@ class _Walk:
         finally:
             os.close(descriptor)
 
-    def _note_mount(self, name: bytes, entry: "os.DirEntry[str]") -> None:
-        with suppress(OSError):
-            if entry.stat(follow_symlinks=False).st_dev != self._device:
-                self._scan.mounts.add(name + b"/")
-
     def _add_entry(self, name: bytes, entry: "os.DirEntry[str]", entries: "Mapping[str, os.DirEntry[str]]") -> None:
         if not self._is_wanted(name):
             return
-        companions = [entries[entry.name + end] for end in _COMPANION_ENDS if entry.name + end in entries]
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -233,37 +218,33 @@ class _Walk:
         except OSError:
             self._scan.unreadable.add(name)
             return
-        statuses = []
-        for statuses_entry in companions:
-            with suppress(OSError):
-                statuses.append(statuses_entry.stat(follow_symlinks=False))
-        self._add_file(name, status, statuses)
+        companions = []
+        for end in map(os.fsdecode, DATABASE_COMPANIONS):
+            if entry.name + end in entries:
+                with suppress(OSError):
+                    companions.append(entries[entry.name + end].stat(follow_symlinks=False))
+        self._add_file(name, status, companions)
 
     def _add_file(self, name: bytes, status: os.stat_result, companions: Sequence[os.stat_result]) -> None:
         if stat.S_ISLNK(status.st_mode):
-            target = self._target_inside(name)
-            if target is None:
+            # Only links to files inside the folder are followed.
+            resolved = os.path.realpath(os.path.join(self._root, name))
+            prefix = self._root.rstrip(b"/") + b"/"
+            if not resolved.startswith(prefix):
                 return
-            status = target
+            try:
+                status = stat_below(self._descriptor, resolved.removeprefix(prefix))
+            except OSError:
+                return
         if stat.S_ISREG(status.st_mode):
             self._scan.files[name] = _signature(status, companions)
-
-    def _target_inside(self, name: bytes) -> os.stat_result | None:
-        """Returns the status of the file that a link leads to, if that is inside the folder."""
-        resolved = os.path.realpath(os.path.join(self._root, name))
-        prefix = self._root.rstrip(b"/") + b"/"
-        if not resolved.startswith(prefix):
-            return None
-        try:
-            return stat_below(self._descriptor, resolved.removeprefix(prefix))
-        except OSError:
-            return None
 
 
 def _signature(status: os.stat_result, companions: Sequence[os.stat_result]) -> str:
     # A program that opens a database creates an empty log, which changes nothing.
     companions = [companion for companion in companions if companion.st_size]
     newest_ns = max(status.st_mtime_ns, *(companion.st_mtime_ns for companion in companions), 0)
+    # A program can restore st_mtime after it wrote a file, but not st_ctime. st_ino shows that a file was replaced.
     parts = [f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"]
     parts += [f"{companion.st_size} {companion.st_mtime_ns}" for companion in companions]
     return ", ".join(parts) + (_UNSETTLED if time.time_ns() - newest_ns < _SETTLED_AFTER_NS else "")

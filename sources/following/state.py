@@ -22,23 +22,24 @@ from sources.storage.contract import Bookmarks, FollowedItem, Library
 
 
 class DatabaseState(Struct, frozen=True, kw_only=True):
-    """How far a followed database was read, and when completely. After a complete read that found nothing new, although
-    the file had changed, the next one waits for `pause_s`."""
+    """How far a followed database was read."""
 
     position: DatabasePosition
-    complete_at: float
+    complete_at: float  # when all of it was read
+    # How long the next complete read waits, after one that found nothing new although the file had changed.
     pause_s: float = 0.0
 
 
 class SourceState(Struct, frozen=True, kw_only=True):
-    """What is remembered about a followed source as a whole, in the library. `problem` says why it could not be brought
-    up to date the last time. Times are seconds since 1970."""
+    """What is remembered about a followed source as a whole, in the library. Times are seconds since 1970."""
 
+    # Device and inode of the folder: another one may be mounted or moved to its path.
     root_id: str = ""
+    # Folders on other file systems, whose files are not deleted while these are not mounted.
     mounts: Sequence[str] = ()
     synced_at: float | None = None
     changed_at: float | None = None
-    problem: str = ""
+    problem: str = ""  # why it could not be brought up to date the last time
     # Notes that were modified before this time have been written to their files.
     written_until: str = ""
     # Validators of a document that was fetched from a URL.
@@ -51,17 +52,17 @@ class SourceState(Struct, frozen=True, kw_only=True):
 
 
 class SyncReport(Struct, kw_only=True):
-    """What one run changed; `written` counts notes that were written to their files. `retries` are names to look at
-    again soon, because they could not be read or may have changed while they were, `doubts` names to look at again
-    after a number of seconds."""
+    """What one run changed."""
 
     new: int = 0
     updated: int = 0
     deleted: int = 0
     conflicts: int = 0
     failed: int = 0
-    written: int = 0
+    written: int = 0  # notes that were written to their files
+    # Names to look at again soon, because they could not be read or may have changed while they were.
     retries: set[bytes] = set()
+    # Names to look at again after a number of seconds.
     doubts: dict[bytes, float] = {}
     # The CPU time of looking for changes.
     scan_s: float = 0.0
@@ -95,45 +96,43 @@ def _bookmark(follow_id: str) -> str:
 # -- withdrawals -------------------------------------------------------------------------------------------------------
 # Deletes items that disappeared from their followed source. They are restored if they come back.
 
+# Looked up and deleted at a time.
 _WITHDRAWN_ITEMS = 100
 
 
-class Withdrawals:
-    def __init__(self, library: Library, record: FollowRecord, report: SyncReport) -> None:
-        self._library = library
-        self._record = record
-        self._report = report
-
-    async def withdraw(
-        self, names: Sequence[bytes], items: Sequence[FollowedItem], *, keeps_edits: bool
-    ) -> list[FollowedItem]:
-        """Withdraws items that no other file contains. Returns those that are kept because they were edited."""
-        if self._record.keeps_deleted:
-            return []
-        kept: list[FollowedItem] = []
-        conversations = [item.uuid for item in items if item.kind == "chats"]
-        # Conversations first: the messages of one that is kept are kept, too.
-        for kind in sorted({item.kind for item in items}):
-            of_kind = [item for item in items if item.kind == kind]
-            for start in range(0, len(of_kind), _WITHDRAWN_ITEMS):
-                part = of_kind[start : start + _WITHDRAWN_ITEMS]
-                elsewhere = await self._library.followed_files.other_owners(
-                    self._record.id, names, [item.uuid for item in part]
+async def withdraw_items(
+    library: Library,
+    record: FollowRecord,
+    report: SyncReport,
+    names: Sequence[bytes],
+    items: Sequence[FollowedItem],
+    *,
+    keeps_edits: bool,
+) -> list[FollowedItem]:
+    """Withdraws items that no other file contains. Returns those that are kept because they were edited."""
+    if record.keeps_deleted:
+        return []
+    kept: list[FollowedItem] = []
+    conversations = [item.uuid for item in items if item.kind == "chats"]
+    # Conversations first: the messages of one that is kept are kept, too.
+    for kind in sorted({item.kind for item in items}):
+        of_kind = [item for item in items if item.kind == kind]
+        for start in range(0, len(of_kind), _WITHDRAWN_ITEMS):
+            part = of_kind[start : start + _WITHDRAWN_ITEMS]
+            elsewhere = await library.followed_files.other_owners(record.id, names, [item.uuid for item in part])
+            uuids = [item.uuid for item in part if (kind, item.uuid) not in elsewhere]
+            if kind == "messages":
+                still_kept = await library.chats.withdraw_messages(
+                    uuids, outside=conversations, keeps_edits=keeps_edits
                 )
-                uuids = [item.uuid for item in part if (kind, item.uuid) not in elsewhere]
-                if kind not in ITEM_KINDS and kind not in ("messages", OBSERVATION.source):
-                    # The distribution that adds this kind is not installed any more.
-                    kept += part
-                    continue
-                if kind == "messages":
-                    still_kept = await self._library.chats.withdraw_messages(
-                        uuids, outside=conversations, keeps_edits=keeps_edits
-                    )
-                else:
-                    still_kept = await self._library.collection(kind).withdraw_many(uuids, keeps_edits=keeps_edits)
-                    self._report.deleted += len(uuids) - len(still_kept)
-                kept += [item for item in part if item.uuid in still_kept]
-        return kept
+            elif kind not in ITEM_KINDS and kind != OBSERVATION.source:
+                kept += part  # the distribution that adds this kind is not installed any more
+                continue
+            else:
+                still_kept = await library.collection(kind).withdraw_many(uuids, keeps_edits=keeps_edits)
+                report.deleted += len(uuids) - len(still_kept)
+            kept += [item for item in part if item.uuid in still_kept]
+    return kept
 
 
 # -- run lease ---------------------------------------------------------------------------------------------------------
@@ -145,6 +144,7 @@ class Withdrawals:
 
 # Longer than a busy machine delays an extension.
 _LEASE_S = 60.0
+# So that a lease survives two extensions that fail.
 _EXTENDED_EVERY_S = 15.0
 _RETRY_PAUSE_S = 0.1
 
@@ -161,7 +161,12 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0
     try:
         # A claim that is cancelled may have been stored, so that it is released as well.
         due = time.monotonic() + wait_s
-        while not await _try_claim(bookmarks, follow_id, owner):
+        while True:
+            holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
+            if holder != owner and _has_ended(holder):
+                holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
+            if holder == owner:
+                break
             if time.monotonic() >= due:
                 raise SourceBusy("the source is being read; try again in a moment")
             await asyncio.sleep(_RETRY_PAUSE_S)
@@ -171,13 +176,6 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0
         await asyncio.gather(extending, return_exceptions=True)
         with suppress(FlorilegiumError):  # it ends by itself
             await asyncio.shield(bookmarks.release(follow_id, owner))
-
-
-async def _try_claim(bookmarks: Bookmarks, follow_id: str, owner: str) -> bool:
-    holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
-    if holder != owner and _has_ended(holder):
-        holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
-    return holder == owner
 
 
 async def _extend(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:

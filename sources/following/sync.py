@@ -17,14 +17,8 @@ import msgspec
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.following.database_copy import (
-    CopiedDatabase,
-    DatabaseCopier,
-    DatabaseReader,
-    after_complete_read,
-    open_database_copier,
-    remaining_pause_s,
-)
+from sources.following import database_copy
+from sources.following.copy_process import DatabaseCopy
 from sources.following.identities import FileIdentities, PartIdentities, write_notes
 from sources.following.note_files import ChangedFile, SourceLayout, match_moves, source_layout
 from sources.following.scan import (
@@ -39,7 +33,7 @@ from sources.following.scan import (
     scan_folder,
     unsettled,
 )
-from sources.following.state import DatabaseState, SourceState, SyncReport, Withdrawals
+from sources.following.state import DatabaseState, SourceState, SyncReport, withdraw_items
 from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.files import printable_name
@@ -52,6 +46,7 @@ from sources.storage.contract import FollowedFile, FollowedItem, Library
 
 # A file that an editor replaces is missing for a moment. Deleted is what is still missing after this time.
 _DELETION_PAUSE_S = 0.3
+# Files that the reader process is asked about at once.
 _PROBED_FILES = 200
 _PROBLEM_CHARS = 300
 _DELETED_BUT_EDITED = "deleted in its source, but edited in the library; the edited item was kept"
@@ -93,35 +88,40 @@ class SourceSync:
         self._keeps_edits = keeps_edits
         self._accepts_replacement = accepts_replacement
         self._files = library.followed_files
-        self._withdrawals = Withdrawals(library, record, self.report)
         self._databases: dict[str, DatabaseState] = {}
         self._former: dict[str, Sequence[FollowedItem]] = {}
 
     async def run(self, state: SourceState, scope: Sequence[bytes] | None = None) -> SourceState:
         """Looks at the whole source, or at the files and folders that `scope` names. Returns the new state."""
         with reading_confined_to(self._paths):
-            return await self._run(state, scope)
-
-    async def _run(self, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
-        layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
-        self._databases, self._former = dict(state.databases), dict(state.former_items)
-        if layout.unit_name is not None:
-            state = await self._run_unit(layout, layout.unit_name, state)
-        elif layout.names:
-            # A folder with files of known names. If one is missing, nothing is deleted.
-            scan = await self._scan(layout, layout.names)
-            known = {file.name: file for file in await self._files.files(self._record.id)}
-            missing = sorted(known.keys() - scan.files.keys())
-            if not scan.files:
-                raise SourceMissing(_NO_FILES)
-            changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
-            await self._import(layout, await asyncio.to_thread(self._inspect, layout, changed, scan.files))
-            problem = f"{printable_name(os.fsdecode(missing[0]))}: missing; its items were kept" if missing else ""
-            state = msgspec.structs.replace(state, root_id=scan.root_id, problem=problem)
-        else:
-            state = await self._run_folder(layout, state, scope)
-        former = dict(list(self._former.items())[-_FORMER_FILES_MAX:])
-        return msgspec.structs.replace(state, databases=self._databases, former_items=former)
+            layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
+            self._databases, self._former = dict(state.databases), dict(state.former_items)
+            if layout.unit_name is not None:
+                # A single file, or a folder that is read as a whole. If it is missing, nothing is deleted.
+                name, signature = layout.unit_name, await asyncio.to_thread(layout.unit_signature)
+                known = {file.name: file for file in await self._files.files(self._record.id)}
+                if _is_changed(known.get(name), signature):
+                    await self._import(layout, [name], {name: signature})
+                for other in known.keys() - {name}:
+                    # The folder was read file by file before, or this is a conflict of a file that no longer exists.
+                    await self._withdraw_file(known[other])
+                state = msgspec.structs.replace(state, problem="")
+            elif layout.names:
+                # A folder with files of known names. If one is missing, nothing is deleted.
+                scan = await self._scan(layout, layout.names)
+                known = {file.name: file for file in await self._files.files(self._record.id)}
+                missing = sorted(known.keys() - scan.files.keys())
+                if not scan.files:
+                    raise SourceMissing(_NO_FILES)
+                changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
+                await self._import(layout, changed, scan.files)
+                problem = f"{printable_name(os.fsdecode(missing[0]))}: missing; its items were kept" if missing else ""
+                state = msgspec.structs.replace(state, root_id=scan.root_id, problem=problem)
+            else:
+                state = await self._run_folder(layout, state, scope)
+            # The newest ones are kept.
+            former = dict(list(self._former.items())[-_FORMER_FILES_MAX:])
+            return msgspec.structs.replace(state, databases=self._databases, former_items=former)
 
     async def _run_folder(self, layout: SourceLayout, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
         if scope is not None:
@@ -138,17 +138,14 @@ class SourceSync:
             present = sum(name in scan.files for name in known)
             if not is_same and not self._accepts_replacement and 2 * present < len(known):
                 raise SourceMissing(_REPLACED.format(self._record.id))
+        # The files below a folder on another file system that is not mounted now may still exist.
         unmounted = [os.fsencode(mount) for mount in state.mounts if os.fsencode(mount) not in scan.mounts]
-        missing_names = [
-            name
-            for name in known
-            if name not in scan.files and not scan.is_unknown(name) and not any(map(name.startswith, unmounted))
-        ]
+        unknown = (*unmounted, *scan.unreadable)
+        missing_names = [name for name in known if name not in scan.files and not name.startswith(unknown)]
         missing = await self._confirm_missing(layout, missing_names)
         changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
-        files = await asyncio.to_thread(self._inspect, layout, changed, scan.files)
-        files = match_moves(files, known, missing)
-        await self._import(layout, files)
+        files = match_moves(await self._inspect(layout, changed, scan.files), known, missing)
+        await self._import_files(layout, files)
         moved = {file.moved_from for file in files}
         for name in missing:
             if name not in moved:
@@ -160,12 +157,17 @@ class SourceSync:
             self.report.retries.update(written.pending)
             self._keeps_edits = False
             signatures = {name: layout.signature_of(name) for name in written.names}
-            await self._import(layout, await asyncio.to_thread(self._inspect, layout, written.names, signatures))
+            await self._import(layout, written.names, signatures)
             state = msgspec.structs.replace(state, written_until=written.until)
-        mounts = sorted(map(os.fsdecode, scan.mounts)) if scope is None else state.mounts
-        return msgspec.structs.replace(
-            state, root_id=scan.root_id, mounts=mounts, problem=_unmounted(scan, state, scope)
-        )
+        if scope is not None:
+            return msgspec.structs.replace(state, root_id=scan.root_id)
+        problem = ""
+        if unmounted:
+            problem = f"{os.fsdecode(unmounted[0]).rstrip('/')}: not mounted; its items were kept"
+        elif scan.unreadable:
+            problem = f"{len(scan.unreadable)} folders or files cannot be read; their items were kept"
+        mounts = sorted(map(os.fsdecode, scan.mounts))
+        return msgspec.structs.replace(state, root_id=scan.root_id, mounts=mounts, problem=problem)
 
     async def resolve(self, name: bytes, *, keeps_library: bool) -> None:
         """Settles the conflicts of a file: either the edits in the library stay, or the file overwrites them."""
@@ -177,8 +179,7 @@ class SourceSync:
             elif row.signature:
                 self._keeps_edits = False
                 layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
-                signature = {name: layout.signature_of(name)}
-                await self._import(layout, await asyncio.to_thread(self._inspect, layout, [name], signature))
+                await self._import(layout, [name], {name: layout.signature_of(name)})
             else:
                 if not keeps_library:
                     self._keeps_edits = False
@@ -186,18 +187,6 @@ class SourceSync:
                 await self._files.remove(self._record.id, [name])
 
     # -- what changed --------------------------------------------------------------------------------------------------
-
-    async def _run_unit(self, layout: SourceLayout, name: bytes, state: SourceState) -> SourceState:
-        """A single file, or a folder that is read as a whole. If it is missing, nothing is deleted."""
-        signature = await asyncio.to_thread(layout.unit_signature)
-        known = {file.name: file for file in await self._files.files(self._record.id)}
-        if _is_changed(known.get(name), signature):
-            files = await asyncio.to_thread(self._inspect, layout, [name], {name: signature})
-            await self._import(layout, files)
-        for other in known.keys() - {name}:
-            # The folder was read file by file before, or this is a conflict of a file that no longer exists.
-            await self._withdraw_file(known[other])
-        return msgspec.structs.replace(state, problem="")
 
     async def _scan(self, layout: SourceLayout, scope: Sequence[bytes] | None) -> FolderScan:
         def scan() -> FolderScan:
@@ -222,31 +211,34 @@ class SourceSync:
         self.report.retries.update(set(names) - set(missing))
         return missing
 
-    def _inspect(
+    async def _inspect(
         self, layout: SourceLayout, names: Sequence[bytes], signatures: Mapping[bytes, str]
     ) -> list[ChangedFile]:
-        return [self._inspect_file(layout, name, signatures[name]) for name in names]
+        def inspect(name: bytes) -> ChangedFile:
+            path, signature = layout.path_of(name), signatures[name]
+            is_database = is_database_file(path)
+            if is_database and not is_settled(signature):
+                # Waiting for a moment is cheaper than reading it twice.
+                time.sleep(SETTLING_PAUSE_S)
+                with suppress(SourceMissing):
+                    signature = layout.signature_of(name)
+            return ChangedFile(name, path, signature, fingerprint(path), is_database)
 
-    def _inspect_file(self, layout: SourceLayout, name: bytes, signature: str) -> ChangedFile:
-        path = layout.path_of(name)
-        is_database = is_database_file(path)
-        if is_database and not is_settled(signature):
-            # Waiting for a moment is cheaper than reading it twice.
-            time.sleep(SETTLING_PAUSE_S)
-            with suppress(SourceMissing):
-                signature = layout.signature_of(name)
-        return ChangedFile(name, path, signature, fingerprint(path), is_database)
+        return await asyncio.to_thread(lambda: [inspect(name) for name in names])
 
     # -- importing -----------------------------------------------------------------------------------------------------
 
-    async def _import(self, layout: SourceLayout, files: Sequence[ChangedFile]) -> None:
+    async def _import(self, layout: SourceLayout, names: Sequence[bytes], signatures: Mapping[bytes, str]) -> None:
+        await self._import_files(layout, await self._inspect(layout, names, signatures))
+
+    async def _import_files(self, layout: SourceLayout, files: Sequence[ChangedFile]) -> None:
         if not files:
             return
         plain = [file for file in files if not file.is_database]
         max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.fixed.import_reader_deadline_s
         async with (
             open_reader_process(self._limits, self._paths) as process,
-            open_database_copier(max_bytes, deadline_s) as copier,
+            database_copy.open_database_copier(max_bytes, deadline_s) as copier,
         ):
             runner = ImportRunner(
                 self._library,
@@ -269,27 +261,30 @@ class SourceSync:
         self,
         runner: ImportRunner,
         process: ReaderProcess,
-        copier: DatabaseCopier,
+        copier: database_copy.DatabaseCopier,
         layout: SourceLayout,
         file: ChangedFile,
     ) -> None:
         """Reads what changed, if that can be told, and everything otherwise."""
         state = self._databases.get(os.fsdecode(file.name))
-        reader = DatabaseReader(copier, self._work_folder, file.path)
+        reader = database_copy.DatabaseReader(copier, self._work_folder, file.path)
         try:
             if state is not None and reader.is_part_enough(state):
-                async with reader.copy(state) as copied:
-                    if await self._import_part(runner, process, layout, file, copied, state):
+                async with reader.copy(state) as copy:
+                    is_imported = await self._import_part(runner, process, layout, file, reader.copy_path, copy, state)
+                    if is_imported:
                         return
-            async with reader.copy() as copied:
+            async with reader.copy() as copy:
                 before = self.report.changes
-                [result] = await _probe(process, layout, [copied.path])
+                [result] = await _probe(process, layout, [reader.copy_path])
                 is_read = await self._import_file(runner, file, result)
                 name = os.fsdecode(file.name)
                 self._databases.pop(name, None)
-                if is_read and copied.result.position is not None:
+                if is_read and copy.position is not None:
                     has_changes = self.report.changes != before
-                    self._databases[name] = after_complete_read(copied.result.position, state, has_changes=has_changes)
+                    self._databases[name] = database_copy.after_complete_read(
+                        copy.position, state, has_changes=has_changes
+                    )
         except InvalidParams as error:
             await self._save_failed(file, error.message)
             self.report.retries.add(file.name)
@@ -300,38 +295,35 @@ class SourceSync:
         process: ReaderProcess,
         layout: SourceLayout,
         file: ChangedFile,
-        copied: CopiedDatabase,
+        path: Path,
+        copy: DatabaseCopy,
         state: DatabaseState,
     ) -> bool:
         """Returns False if the whole database must be read: a part does not tell how many conflicts and problems there
         are, and if nothing changed although the file did, something else may have."""
-        if not copied.result.is_partial or copied.result.position is None:
+        if not copy.is_partial or copy.position is None:
             return False
-        if copied.result.items:
-            [discovered] = await _probe(process, layout, [copied.path])
-            if not isinstance(discovered, DiscoveredFile) or not await self._import_changes(runner, file, discovered):
+        if copy.items:
+            [discovered] = await _probe(process, layout, [path])
+            if not isinstance(discovered, DiscoveredFile):
                 return False
-        elif pause_s := remaining_pause_s(state):
+            identities = PartIdentities(self._files, self._record, file.name)
+            summary = await runner.import_file(discovered, identities, from_start=True)
+            deleted = await identities.find_deleted()
+            conflicts = sum(counts.conflict for counts in summary.kinds.values())
+            if summary.failures or conflicts or await self._withdraw([file.name], deleted):
+                return False
+            self.report.add_summary(summary)
+            if not is_settled(file.signature):
+                self.report.retries.add(file.name)
+            [row] = await self._files.find(self._record.id, [file.name])
+            row = msgspec.structs.replace(row, signature=file.signature, fingerprint=file.fingerprint)
+            await self._files.save_part(self._record.id, row, list(identities.items.values()), deleted)
+        elif pause_s := database_copy.remaining_pause_s(state):
             self.report.doubts[file.name] = pause_s
         else:
             return False
-        state = msgspec.structs.replace(state, position=copied.result.position)
-        self._databases[os.fsdecode(file.name)] = state
-        return True
-
-    async def _import_changes(self, runner: ImportRunner, file: ChangedFile, discovered: DiscoveredFile) -> bool:
-        identities = PartIdentities(self._files, self._record, file.name)
-        summary = await runner.import_file(discovered, identities, from_start=True)
-        deleted = await identities.find_deleted()
-        conflicts = sum(counts.conflict for counts in summary.kinds.values())
-        if summary.failures or conflicts or await self._withdraw([file.name], deleted):
-            return False
-        self.report.add_summary(summary)
-        if not is_settled(file.signature):
-            self.report.retries.add(file.name)
-        [row] = await self._files.find(self._record.id, [file.name])
-        row = msgspec.structs.replace(row, signature=file.signature, fingerprint=file.fingerprint)
-        await self._files.save_part(self._record.id, row, list(identities.items.values()), deleted)
+        self._databases[os.fsdecode(file.name)] = msgspec.structs.replace(state, position=copy.position)
         return True
 
     async def _import_file(self, runner: ImportRunner, file: ChangedFile, result: DiscoveryResult) -> bool:
@@ -346,7 +338,12 @@ class SourceSync:
                 await self._save_failed(file, result.problem)
             case DiscoveredFile():
                 names = [file.name] if file.moved_from is None else [file.name, file.moved_from]
-                known = await self._files.items(self._record.id, names[-1]) or await self._former_items(file.name)
+                known = await self._files.items(self._record.id, names[-1])
+                if not known:
+                    # A deleted file that comes back gets its items again, unless another file has them by now.
+                    former = self._former.pop(_former_key(file.name), ())
+                    owned = await self._files.other_owners(self._record.id, [file.name], [one.uuid for one in former])
+                    known = [item for item in former if (item.kind, item.uuid) not in owned]
                 identities = FileIdentities(self._files, self._record, names, known)
                 is_new = not await self._files.find(self._record.id, [file.name])
                 summary = await runner.import_file(result, identities, from_start=is_new)
@@ -391,7 +388,9 @@ class SourceSync:
 
     async def _withdraw(self, names: Sequence[bytes], items: Sequence[FollowedItem]) -> list[FollowedItem]:
         """Returns the items that are kept because they were edited in the library."""
-        return await self._withdrawals.withdraw(names, items, keeps_edits=self._keeps_edits)
+        return await withdraw_items(
+            self._library, self._record, self.report, names, items, keeps_edits=self._keeps_edits
+        )
 
     # -- withdrawing ---------------------------------------------------------------------------------------------------
 
@@ -410,11 +409,6 @@ class SourceSync:
                 self._former[_former_key(file.name)] = translated
             await self._files.remove(self._record.id, [file.name])
 
-    async def _former_items(self, name: bytes) -> Sequence[FollowedItem]:
-        items = self._former.pop(_former_key(name), ())
-        owned = await self._files.other_owners(self._record.id, [name], [item.uuid for item in items])
-        return [item for item in items if (item.kind, item.uuid) not in owned]
-
 
 def _former_key(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
@@ -427,17 +421,6 @@ def _is_changed(known: FollowedFile | None, signature: str) -> bool:
 def _new_folders(layout: SourceLayout, scope: Sequence[bytes]) -> set[bytes]:
     """Returns the names of folders, with a slash at the end: those are not looked at once more."""
     return {name + b"/" for name in scope if not name.endswith(b"/") and is_folder(layout.path_of(name))}
-
-
-def _unmounted(scan: FolderScan, state: SourceState, scope: Sequence[bytes] | None) -> str:
-    if scope is not None:
-        return state.problem
-    missing = [mount for mount in state.mounts if os.fsencode(mount) not in scan.mounts]
-    if missing:
-        return f"{missing[0].rstrip('/')}: not mounted; its items were kept"
-    if scan.unreadable:
-        return f"{len(scan.unreadable)} folders or files cannot be read; their items were kept"
-    return ""
 
 
 def _first_problem(summary: ImportSummary) -> str:

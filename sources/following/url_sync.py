@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
-from config.public_http import FetchedDocument, OutgoingRequestError, PublicFetch
+from config.public_http import OutgoingRequestError, PublicFetch
 from config.settings import Settings
-from sources.drafts import MediaDraft
 from sources.following.identities import FileIdentities
 from sources.following.state import SourceState, SyncReport
 from sources.importers.engine.discovery import DiscoveredFile
@@ -30,6 +29,7 @@ _FOLLOW_URL_TIMEOUT_S = 30.0
 
 # The name under which the document is stored among the followed files.
 _NAME = b"."
+# Of the end, which has the suffix.
 _NAME_MAX_CHARS = 80
 
 
@@ -49,8 +49,13 @@ class UrlSync:
         self._files = library.followed_files
 
     async def run(self, state: SourceState) -> SourceState:
-        document = await self._fetch(state)
-        if document is None:
+        settings = self._settings
+        fetch = PublicFetch(_FOLLOW_URL_TIMEOUT_S, settings.import_max_bytes, settings.follow_url_hosts)
+        try:
+            document = await fetch.get_document(self._record.location, state.etag, state.last_modified)
+        except OutgoingRequestError as error:
+            raise InvalidParams(f"the URL {error.reason}") from error
+        if document is None:  # not modified
             return replace(state, problem="")
         path = self._work_folder / file_name(self._record.location, document.media_type)
         await asyncio.to_thread(path.write_bytes, document.body)
@@ -75,14 +80,6 @@ class UrlSync:
         await self._files.save(self._record.id, row, identities.all_items(keeps_known=True))
         return replace(state, etag=document.etag, last_modified=document.last_modified, problem="")
 
-    async def _fetch(self, state: SourceState) -> FetchedDocument | None:
-        settings = self._settings
-        fetch = PublicFetch(_FOLLOW_URL_TIMEOUT_S, settings.import_max_bytes, settings.follow_url_hosts)
-        try:
-            return await fetch.get_document(self._record.location, state.etag, state.last_modified)
-        except OutgoingRequestError as error:
-            raise InvalidParams(f"the URL {error.reason}") from error
-
 
 class _DocumentIdentities(FileIdentities):
     """Adds the URL to a document that does not name its own."""
@@ -92,13 +89,12 @@ class _DocumentIdentities(FileIdentities):
         self._url = record.location
 
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
-        return [self._with_url(item) for item in await super().assign(kind, items)]
-
-    def _with_url(self, item: ImportedItem) -> ImportedItem:
-        if isinstance(item, ImportedMedia) and item.draft.url is UNSET:
-            draft: MediaDraft = replace(item.draft, url=self._url)
-            return ImportedMedia(draft)
-        return item
+        return [
+            ImportedMedia(replace(item.draft, url=self._url))
+            if isinstance(item, ImportedMedia) and item.draft.url is UNSET
+            else item
+            for item in await super().assign(kind, items)
+        ]
 
 
 def file_name(url: str, media_type: str) -> str:

@@ -16,16 +16,15 @@ from config.paths import UserId
 from config.times import format_time_microseconds
 from server.compat.agentchatbus.schemas import ReplyWindow, SyncContext
 
+# 192 random bits: nobody can guess a token, so that its plain SHA-256 hash can be stored.
 TOKEN_BYTES = 24
 
 ReplyTokenError = Literal["TOKEN_INVALID", "TOKEN_EXPIRED", "TOKEN_REPLAY"]
 
 
 class ReplyToken(Struct, frozen=True, kw_only=True):
-    """`agent_id` is the agent that the token was issued to, if it is known."""
-
     thread_id: str
-    agent_id: str | None
+    agent_id: str | None  # the agent that the token was issued to, if it is known
     expires_at: float
     consumed_at: float | None = None
 
@@ -100,6 +99,7 @@ class ReplyTokens:
         if now >= stored.expires_at:
             return "TOKEN_EXPIRED", stored.expires_at
         if not await self._tokens.consume(user_id, _key(token), stored, now):
+            # Another process with the same store was faster.
             return "TOKEN_REPLAY", now
         return None
 
@@ -110,25 +110,21 @@ class ReplyTokens:
             await self._tokens.put(user_id, _key(token), replace(stored, consumed_at=None))
 
 
-class _StoredToken(Struct, frozen=True):
-    token: ReplyToken
-    used_at: float
-
-
 class InProcessReplyTokenStore:
     def __init__(self, clock: Callable[[], float], limits: ReplyTokenLimits) -> None:
         self._max_per_user = limits.user_max
         self._max_total = limits.total_max
+        # Expired and consumed tokens are told apart from unknown ones for as long as they were valid.
         self._ttl_s = 2 * limits.ttl_s
         self._clock = clock
-        # Both are ordered by last use, oldest first.
-        self._tokens: OrderedDict[tuple[UserId, str], _StoredToken] = OrderedDict()
+        # Both are ordered by last use, oldest first. The first one has the time of it.
+        self._tokens: OrderedDict[tuple[UserId, str], tuple[ReplyToken, float]] = OrderedDict()
         self._keys_by_user: dict[UserId, OrderedDict[str, None]] = {}
 
     async def get(self, user_id: UserId, key: str) -> ReplyToken | None:
         self._remove_expired()
         stored = self._tokens.get((user_id, key))
-        return stored.token if stored is not None else None
+        return stored[0] if stored is not None else None
 
     async def put(self, user_id: UserId, key: str, token: ReplyToken) -> None:
         self._remove_expired()
@@ -139,7 +135,7 @@ class InProcessReplyTokenStore:
             raise too_many_reply_tokens(self._max_total, self._ttl_s)
         self._keys_by_user.setdefault(user_id, OrderedDict())[key] = None
         self._keys_by_user[user_id].move_to_end(key)
-        self._tokens[user_id, key] = _StoredToken(token, self._clock())
+        self._tokens[user_id, key] = (token, self._clock())
         self._tokens.move_to_end((user_id, key))
 
     async def consume(self, user_id: UserId, key: str, token: ReplyToken, now: float) -> bool:
@@ -148,7 +144,7 @@ class InProcessReplyTokenStore:
 
     def _remove_expired(self) -> None:
         expired_since = self._clock() - self._ttl_s
-        while self._tokens and next(iter(self._tokens.values())).used_at <= expired_since:
+        while self._tokens and next(iter(self._tokens.values()))[1] <= expired_since:
             self._remove(*next(iter(self._tokens)))
 
     def _remove(self, user_id: UserId, key: str) -> None:

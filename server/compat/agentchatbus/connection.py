@@ -3,23 +3,15 @@
 from msgspec import UNSET
 
 from auth.context import RequestContext
+from server.compat.agentchatbus import tool_schemas
 from server.compat.agentchatbus.errors import DetailedBusError, InvalidAgentToken
 from server.compat.agentchatbus.posting import get_thread
-from server.compat.agentchatbus.schemas import BusMessage, CreateThreadRequest, MessagesRequest, RegisterRequest
+from server.compat.agentchatbus.schemas import CreateThreadRequest, MessagesRequest, RegisterRequest
 from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.threads import bus_thread, creator_id, struct_fields
-from server.compat.agentchatbus.tool_schemas import (
-    MESSAGES_LIMIT,
-    BusConnect,
-    BusConnection,
-    ConnectedAgent,
-    ConnectedThread,
-    ThreadAdministrator,
-    ThreadMessage,
-)
 from sources.items import uri_of
-from sources.records import Conversation, RegisteredAgent
-from sources.storage.contract import Agents, Chats
+from sources.records import RegisteredAgent
+from sources.storage.contract import Agents
 
 # AgentChatBus's agents look for the words in capitals.
 _ADMINISTRATOR = "You are the ADMINISTRATOR of this thread: you coordinate it and assign its tasks."
@@ -27,24 +19,28 @@ _PARTICIPANT = "You are a PARTICIPANT in this thread."
 
 
 async def connect(
-    bus: MessageBus, context: RequestContext, arguments: BusConnect, text_max_bytes: int
-) -> BusConnection:
+    bus: MessageBus, context: RequestContext, arguments: tool_schemas.BusConnect, text_max_bytes: int
+) -> tool_schemas.BusConnection:
     if not arguments.thread_id and not (arguments.thread_name or "").strip():
         raise DetailedBusError("thread_name is required")
     async with bus.library(context) as library:
         # A missing thread is reported before an agent is registered.
         existing = await get_thread(library.chats, arguments.thread_id) if arguments.thread_id else None
         agent, token = await _register_or_resume(bus, library.agents, arguments)
-        conversation, is_created = (
-            (existing, False) if existing else await _join_or_create(bus, library.chats, arguments, agent)
-        )
+        if existing is not None:
+            conversation, is_created = existing, False
+        else:
+            new = CreateThreadRequest(
+                topic=arguments.thread_name or "", creator_agent_id=agent.id, system_prompt=arguments.system_prompt
+            )
+            conversation, is_created = await bus.open_thread(library.chats, new, agent)
         # The agent that created a thread, if it is still registered.
         agent_id = creator_id(conversation)
         administrator = await bus.registry.find(library.agents, agent_id) if agent_id else None
         request = MessagesRequest(
             thread_id=conversation.id,
             after_seq=arguments.after_seq,
-            limit=MESSAGES_LIMIT,
+            limit=tool_schemas.MESSAGES_LIMIT,
             include_system_prompt=True,
         )
         messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
@@ -52,34 +48,42 @@ async def connect(
     context.record_read(uri_of("chats", conversation.id))
     sync_context = await bus.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, agent.id)
     is_administrator = administrator is not None and administrator.id == agent.id
-    connected_agent = ConnectedAgent(
-        agent_id=agent.id,
-        name=agent.name,
-        token=token,
-        is_administrator=is_administrator,
-        role_assignment=_ADMINISTRATOR if is_administrator else _participant_role(administrator),
+    role = _ADMINISTRATOR if is_administrator else _PARTICIPANT
+    if administrator is not None and not is_administrator:
+        role = f"{role} Its administrator, {administrator.name} (@{administrator.id}), assigns the tasks."
+    connected_agent = tool_schemas.ConnectedAgent(
+        agent_id=agent.id, name=agent.name, token=token, is_administrator=is_administrator, role_assignment=role
     )
     thread = bus_thread(conversation)
-    connected_thread = ConnectedThread(
+    connected_thread = tool_schemas.ConnectedThread(
         thread_id=thread.id,
         topic=thread.topic,
         status=thread.status,
         created=is_created,
         system_prompt=(thread.system_prompt or UNSET) if is_created else UNSET,
         administrator=(
-            ThreadAdministrator(agent_id=administrator.id, name=administrator.name) if administrator else UNSET
+            tool_schemas.ThreadAdministrator(agent_id=administrator.id, name=administrator.name)
+            if administrator
+            else UNSET
         ),
     )
-    return BusConnection(
+    return tool_schemas.BusConnection(
         agent=connected_agent,
         thread=connected_thread,
-        messages=tuple(map(_thread_message, messages)),
+        messages=tuple(
+            tool_schemas.ThreadMessage(
+                seq=one.seq, author=one.author_name, role=one.role, content=one.content, created_at=one.created_at
+            )
+            for one in messages
+        ),
         has_more=has_more,
         **struct_fields(sync_context),
     )
 
 
-async def _register_or_resume(bus: MessageBus, agents: Agents, arguments: BusConnect) -> tuple[RegisteredAgent, str]:
+async def _register_or_resume(
+    bus: MessageBus, agents: Agents, arguments: tool_schemas.BusConnect
+) -> tuple[RegisteredAgent, str]:
     """An agent is resumed by its id and token. With only one of them the caller would become another agent unnoticed,
     so that is an error."""
     if arguments.agent_id is None and arguments.token is None:
@@ -89,28 +93,3 @@ async def _register_or_resume(bus: MessageBus, agents: Agents, arguments: BusCon
     if agent is None:
         raise InvalidAgentToken("Failed to resume agent: agent_id and token do not belong to a registered agent")
     return agent, arguments.token or ""
-
-
-async def _join_or_create(
-    bus: MessageBus, chats: Chats, arguments: BusConnect, agent: RegisteredAgent
-) -> tuple[Conversation, bool]:
-    request = CreateThreadRequest(
-        topic=arguments.thread_name or "", creator_agent_id=agent.id, system_prompt=arguments.system_prompt
-    )
-    return await bus.open_thread(chats, request, agent)
-
-
-def _participant_role(administrator: RegisteredAgent | None) -> str:
-    if administrator is None:
-        return _PARTICIPANT
-    return f"{_PARTICIPANT} Its administrator, {administrator.name} (@{administrator.id}), assigns the tasks."
-
-
-def _thread_message(message: BusMessage) -> ThreadMessage:
-    return ThreadMessage(
-        seq=message.seq,
-        author=message.author_name,
-        role=message.role,
-        content=message.content,
-        created_at=message.created_at,
-    )

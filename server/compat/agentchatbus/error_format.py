@@ -11,6 +11,7 @@ from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError
 from server.middleware import ErrorFormat, FieldError, field_errors
 from server.rest.errors import Unprocessable
 
+# AgentChatBus's clients compare these sentences.
 _NOT_FOUND = {"conversation": THREAD_NOT_FOUND}
 _RATE_LIMITED = "Rate limit exceeded"
 

@@ -16,24 +16,17 @@ from config.errors import NotFound
 from config.settings import Settings
 from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES
 from server.compat.agentchatbus.schemas import BusThread, FollowBusRequest
-from server.compat.agentchatbus.threads import (
-    NAMESPACE,
-    MessagePage,
-    MessagePageLimits,
-    bus_message,
-    bus_thread,
-    read_page,
-)
+from server.compat.agentchatbus.threads import NAMESPACE, bus_message, bus_thread, read_page
 from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.open_streams import OpenStreams
 from sources.storage.contract import Chats, Libraries
 
 
 class _SeenThread(Struct):
-    """A thread as the stream last saw it. `last_seq` is not known before the thread changes for the first time."""
+    """A thread as the stream last saw it."""
 
     thread: BusThread
-    last_seq: int | None = None
+    last_seq: int | None = None  # not known before the thread changes for the first time
 
 
 class BusEvents:
@@ -41,12 +34,7 @@ class BusEvents:
         self._libraries = libraries
         self._open_streams = open_streams
         self._watch = ChangeWatch(libraries, open_streams, settings)
-        self._threads_page = settings.message_page_max
-        self._messages = MessagePageLimits(
-            messages=settings.message_page_max,
-            text_bytes=RESPONSE_MAX_BYTES,
-            batch=settings.message_page_max,
-        )
+        self._page_max = settings.message_page_max
 
     async def follow(self, context: RequestContext, _: FollowBusRequest) -> Response:
         return await stream(self._open_streams, context, self._events(context), EVENT_STREAM)
@@ -68,6 +56,7 @@ class BusEvents:
     async def _changes(self, context: RequestContext, seen: dict[str, _SeenThread]) -> AsyncIterator[bytes]:
         """Yields what has changed since `seen`, which it updates. No library is held while the client reads."""
         async with self._libraries.library(context) as library:
+            # Deleted threads are noticed by their number. Only then all of them are read.
             total = (await library.chats.list(1, 0, namespace=NAMESPACE)).total
             changed = await self._changed_threads(library.chats, seen, reads_all=False)
             is_deleted = total < len(seen) + sum(thread.id not in seen for thread in changed)
@@ -90,16 +79,18 @@ class BusEvents:
             before.thread = thread
 
     async def _new_messages(self, context: RequestContext, before: _SeenThread) -> AsyncIterator[bytes]:
-        page = MessagePage((), has_more=True)
-        while page.has_more:
+        has_more = True
+        while has_more:
             try:
                 async with self._libraries.library(context) as library:
                     if before.last_seq is None:
                         before.last_seq = await _last_seq(library.chats, before.thread)
-                    page = await read_page(library.chats, before.thread.id, before.last_seq, None, self._messages)
+                    messages, has_more = await read_page(
+                        library.chats, before.thread.id, before.last_seq, self._page_max, RESPONSE_MAX_BYTES
+                    )
             except NotFound:  # deleted meanwhile
                 return
-            for message in page.messages:
+            for message in messages:
                 before.last_seq = message.number
                 yield _event("msg.new", bus_message(message))
 
@@ -111,7 +102,7 @@ class BusEvents:
         changed: list[BusThread] = []
         offset = 0
         while True:
-            page = await chats.list(self._threads_page, offset, namespace=NAMESPACE)
+            page = await chats.list(self._page_max, offset, namespace=NAMESPACE)
             threads = [bus_thread(conversation) for conversation in page.rows]
             differing = [one for one in threads if one.id not in seen or seen[one.id].thread != one]
             changed += differing

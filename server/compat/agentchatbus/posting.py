@@ -1,7 +1,7 @@
 """Posts messages to threads: authenticates agents, checks that they are in sync, and rejects secrets."""
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,18 +10,10 @@ import msgspec
 from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, NotFound
 from config.settings import Settings
+from server.compat.agentchatbus import threads
 from server.compat.agentchatbus.agents import ReplyTokens, format_expiry
 from server.compat.agentchatbus.errors import BlockedContent, OutOfSync, SeqMismatch
 from server.compat.agentchatbus.schemas import HUMAN, BusMessage, PostRequest, SyncContext
-from server.compat.agentchatbus.threads import (
-    NAMESPACE,
-    AgentRegistry,
-    MessagePageLimits,
-    bus_message,
-    message_metadata,
-    read_page,
-    struct_fields,
-)
 from server.rest.errors import rename_fields
 from sources.drafts import MessageDraft
 from sources.records import Conversation, Message, RegisteredAgent
@@ -70,12 +62,12 @@ def find_secret(text: str) -> str | None:
     for name, literal, pattern in _SECRETS:
         if literal in text and pattern.search(text):
             return name
-    return "Azure Storage Key" if "azure" in text.lower() and _has_azure_key(text) else None
-
-
-def _has_azure_key(text: str) -> bool:
-    names = (text[max(0, at - _AZURE_NAME_MAX_CHARS) : at] for at in map(re.Match.start, _AZURE_VALUE.finditer(text)))
-    return any(map(_AZURE_NAME.search, names))
+    if "azure" in text.lower():
+        for value in _AZURE_VALUE.finditer(text):
+            # Only so much before the value is searched, so that a text with many values takes linear time, too.
+            if _AZURE_NAME.search(text[max(0, value.start() - _AZURE_NAME_MAX_CHARS) : value.start()]):
+                return "Azure Storage Key"
+    return None
 
 
 # Fields that have another name in storage than on the bus.
@@ -84,17 +76,12 @@ FIELD_NAMES = {"title": "topic", "sender": "author"}
 
 class MessagePoster:
     def __init__(
-        self, libraries: Libraries, settings: Settings, registry: AgentRegistry, reply_tokens: ReplyTokens
+        self, libraries: Libraries, settings: Settings, registry: threads.AgentRegistry, reply_tokens: ReplyTokens
     ) -> None:
         self._libraries = libraries
         self._settings = settings
         self._registry = registry
         self._reply_tokens = reply_tokens
-        self._unread_limits = MessagePageLimits(
-            messages=settings.message_page_max,
-            text_bytes=RESPONSE_MAX_BYTES,
-            batch=settings.message_page_max,
-        )
 
     async def post(self, context: RequestContext, request: PostRequest) -> BusMessage:
         """Posts a message for a REST client. A registered agent is authenticated by its token."""
@@ -107,7 +94,7 @@ class MessagePoster:
                 await self._registry.require(library.agents, agent.id, request.agent_token, "post")
             if self._settings.bus_sync_required:
                 _require_sync_fields(request)
-            return bus_message(await self._write(context, library.chats, request, agent))
+            return threads.bus_message(await self._write(context, library.chats, request, agent))
 
     async def post_in_sync(
         self, context: RequestContext, request: PostRequest
@@ -126,11 +113,11 @@ class MessagePoster:
                 await self._registry.set_used(library.agents, agent)
             message = await self._write(context, library.chats, request, agent)
         if agent is None:
-            return bus_message(message), None
+            return threads.bus_message(message), None
         sync_context = await self._reply_tokens.sync_context(
             context.user_id, request.thread_id, message.number, agent.id
         )
-        return bus_message(message), sync_context
+        return threads.bus_message(message), sync_context
 
     async def _write(
         self, context: RequestContext, chats: Chats, request: PostRequest, agent: RegisteredAgent | None
@@ -145,7 +132,7 @@ class MessagePoster:
             sender=agent.name if agent else request.author,
             content=request.content,
             parent_id=request.reply_to_msg_id,
-            metadata=message_metadata(metadata, request.priority, agent.id if agent else None),
+            metadata=threads.message_metadata(metadata, request.priority, agent.id if agent else None),
         )
         async with self._consumed_reply_token(context, request):
             with rename_fields(FIELD_NAMES):
@@ -155,15 +142,19 @@ class MessagePoster:
                 except Conflict as error:
                     current_seq = (error.data or {}).get("last_number")
                     if current_seq is None or expected_seq is None:
+                        # A conflict of another kind.
                         raise
-                    unread = await read_page(chats, request.thread_id, expected_seq, None, self._unread_limits)
+                    # What the agent has not read, so that it can try again without another request.
+                    unread, has_more = await threads.read_page(
+                        chats, request.thread_id, expected_seq, self._settings.message_page_max, RESPONSE_MAX_BYTES
+                    )
                     raise SeqMismatch(
                         "SEQ_MISMATCH",
                         "RE_READ_AND_RETRY",
                         expected_last_seq=expected_seq,
                         current_seq=current_seq,
-                        new_messages=[struct_fields(bus_message(message)) for message in unread.messages],
-                        **({"has_more": True} if unread.has_more else {}),
+                        new_messages=[threads.struct_fields(threads.bus_message(message)) for message in unread],
+                        **({"has_more": True} if has_more else {}),
                     ) from error
                 return message
 
@@ -178,6 +169,7 @@ class MessagePoster:
                     raise OutOfSync("TOKEN_EXPIRED", expires_at=format_expiry(expires_at))
                 case str(error), _:
                     raise OutOfSync(error)
+        # Also if the request is cancelled.
         is_written = False
         try:
             yield
@@ -196,7 +188,7 @@ def _require_sync_fields(request: PostRequest) -> None:
 
 async def get_thread(chats: Chats, thread_id: str) -> Conversation:
     conversation = await chats.get(thread_id)
-    if conversation.namespace != NAMESPACE:
+    if conversation.namespace != threads.NAMESPACE:
         raise NotFound("conversation", thread_id)
     return conversation
 
@@ -237,22 +229,18 @@ def text_block(text: str) -> ContentBlock:
 
 
 def message_blocks(messages: Sequence[BusMessage], *, include_attachments: bool) -> list[ContentBlock]:
-    return [block for message in messages for block in _blocks(message, include_attachments)]
-
-
-def _blocks(message: BusMessage, include_attachments: bool) -> Iterator[ContentBlock]:
-    yield text_block(f"[{message.seq}] {message.author_name} ({message.role}) {message.created_at}")
-    if message.content:
-        yield text_block(message.content)
-    if include_attachments:
-        yield from filter(None, map(_image_block, _attachments(message)))
-
-
-def _attachments(message: BusMessage) -> list[Any]:
-    """AgentChatBus's clients store images under one of three names, singly or as a list."""
-    metadata = msgspec.json.decode(message.metadata, type=dict[str, Any]) if message.metadata else {}
-    stored: Any = next((metadata[name] for name in ("attachments", "images", "image") if metadata.get(name)), [])
-    return stored if isinstance(stored, list) else [stored]
+    blocks: list[ContentBlock] = []
+    for message in messages:
+        blocks.append(text_block(f"[{message.seq}] {message.author_name} ({message.role}) {message.created_at}"))
+        if message.content:
+            blocks.append(text_block(message.content))
+        if include_attachments and message.metadata:
+            # AgentChatBus's clients store images under one of three names, singly or as a list.
+            metadata = msgspec.json.decode(message.metadata, type=dict[str, Any])
+            stored: Any = next((metadata[one] for one in ("attachments", "images", "image") if metadata.get(one)), [])
+            attachments = stored if isinstance(stored, list) else [stored]
+            blocks += filter(None, map(_image_block, attachments))
+    return blocks
 
 
 def _image_block(attachment: Any) -> ContentBlock | None:

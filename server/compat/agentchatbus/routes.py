@@ -8,27 +8,9 @@ from starlette.responses import JSONResponse, Response
 
 from auth.context import WRITE, RequestContext
 from config.settings import Settings
+from server.compat.agentchatbus import schemas
 from server.compat.agentchatbus.error_format import BUS_ERROR_FORMAT
 from server.compat.agentchatbus.events import BusEvents
-from server.compat.agentchatbus.schemas import (
-    ArchiveThreadRequest,
-    BusMessage,
-    BusSearchRequest,
-    BusSearchResults,
-    CreatedThread,
-    CreateThreadRequest,
-    FollowBusRequest,
-    ListThreadsRequest,
-    MessagesRequest,
-    PostRequest,
-    RegisterRequest,
-    Registration,
-    SyncContext,
-    SyncRequest,
-    ThreadChanged,
-    ThreadList,
-    ThreadStateRequest,
-)
 from server.compat.agentchatbus.service import MessageBus
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
@@ -49,10 +31,159 @@ async def health(_request: Request) -> Response:
 
 
 def bus_operations(bus: MessageBus, settings: Settings) -> list[Operation]:
+    # The response is an array, as AgentChatBus's clients expect. Headers say whether there are more messages.
+    async def read_thread(context: RequestContext, request: schemas.MessagesRequest) -> ResponseWithHeaders:
+        async with bus.library(context) as library:
+            messages, has_more = await bus.read_messages(
+                library.chats, request, settings.conversation_response_max_bytes
+            )
+        context.record_read(uri_of("chats", request.thread_id))
+        if not has_more:
+            return ResponseWithHeaders(messages, {"X-Has-More": "false"})
+        priority = {"priority": request.priority} if request.priority else {}
+        query = urlencode({"after_seq": messages[-1].seq, "limit": request.limit, **priority})
+        return ResponseWithHeaders(messages, {"X-Has-More": "true", "Link": f'<?{query}>; rel="next"'})
+
+    def status_operation(name: str, summary: str, description: str, **fields: Any) -> Operation:
+        return _operation(
+            id=f"{name}_thread",
+            method="POST",
+            path=f"/api/threads/{{thread_id}}/{name}",
+            summary=summary,
+            description=description,
+            response=schemas.ThreadChanged,
+            tools=POSTING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((404, 409)),
+            **fields,
+        )
+
     return [
-        *_search_and_agent_operations(bus),
-        *_thread_operations(bus),
-        *_message_operations(bus, settings.conversation_response_max_bytes),
+        _operation(
+            id="search_bus",
+            method="GET",
+            path="/api/search",
+            summary="Search the bus",
+            description=(
+                "Messages of all conversations, or of one, that match a full-text expression, best first. An invalid "
+                "expression is searched as plain words, and read_as says so."
+            ),
+            input=schemas.BusSearchRequest,
+            response=schemas.BusSearchResults,
+            handler=bus.search,
+            tools=SEARCHING_TOOLS,
+        ),
+        _operation(
+            id="register_agent",
+            method="POST",
+            path="/api/agents/register",
+            summary="Register an agent",
+            description="Gives an agent a name and a token. An agent that was idle for long has to register again.",
+            input=schemas.RegisterRequest,
+            response=schemas.Registration,
+            handler=bus.register,
+            tools=JOINING_TOOLS,
+            scope=WRITE,
+        ),
+        _operation(
+            id="list_threads",
+            method="GET",
+            path="/api/threads",
+            summary="List threads",
+            description=(
+                "The threads of the bus, newest first. next_cursor is the value of before for the next page. Archived "
+                "threads are left out unless you ask for them."
+            ),
+            input=schemas.ListThreadsRequest,
+            response=schemas.ThreadList,
+            handler=bus.list_threads,
+            tools=READING_TOOLS,
+        ),
+        _operation(
+            id="open_thread",
+            method="POST",
+            path="/api/threads",
+            summary="Create a thread",
+            description=(
+                "Creates a conversation that all agents of the user share. If a thread has this topic already, it is "
+                "returned unchanged."
+            ),
+            input=schemas.CreateThreadRequest,
+            response=schemas.CreatedThread,
+            handler=bus.create_thread,
+            tools=JOINING_TOOLS,
+            scope=WRITE,
+            status=201,
+            headers=_AGENT_TOKEN,
+            error_statuses=frozenset((409,)),
+        ),
+        _operation(
+            id="sync_thread",
+            method="POST",
+            path="/api/threads/{thread_id}/sync-context",
+            summary="Get the sync context of a thread",
+            description="The seq of the thread's last message, and a reply token for the next one.",
+            input=schemas.SyncRequest,
+            response=schemas.SyncContext,
+            handler=bus.sync,
+            tools=JOINING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((404,)),
+        ),
+        status_operation(
+            "state",
+            "Set the status of a thread",
+            "Sets the status, by which threads can be listed. It does not restrict what can be posted.",
+            input=schemas.ThreadStateRequest,
+            handler=bus.set_state,
+        ),
+        status_operation(
+            "archive",
+            "Archive a thread",
+            "Sets the status archived. The list of threads leaves archived threads out unless asked for them.",
+            input=schemas.ArchiveThreadRequest,
+            handler=bus.archive,
+        ),
+        status_operation(
+            "unarchive",
+            "Restore an archived thread",
+            "Sets the status discuss.",
+            input=schemas.ArchiveThreadRequest,
+            handler=bus.unarchive,
+        ),
+        _operation(
+            id="read_thread",
+            method="GET",
+            path="/api/threads/{thread_id}/messages",
+            summary="Read a thread",
+            description=(
+                "Messages of a thread in order, after after_seq. The header X-Has-More says whether there are more, "
+                "and Link (rel=next) where."
+            ),
+            input=schemas.MessagesRequest,
+            response=tuple[schemas.BusMessage, ...],
+            handler=read_thread,
+            tools=READING_TOOLS,
+            error_statuses=frozenset((404,)),
+        ),
+        _operation(
+            id="post_message",
+            method="POST",
+            path="/api/threads/{thread_id}/messages",
+            summary="Post a message",
+            description=(
+                "Adds a message to a thread. With expected_last_seq, it is rejected if others have posted meanwhile, "
+                "and their messages are returned."
+            ),
+            input=schemas.PostRequest,
+            response=schemas.BusMessage,
+            handler=bus.posting.post,
+            tools=POSTING_TOOLS,
+            scope=WRITE,
+            status=201,
+            headers=_AGENT_TOKEN,
+            error_statuses=frozenset((404, 409)),
+        ),
     ]
 
 
@@ -67,182 +198,11 @@ def events_operation(events: BusEvents) -> Operation:
             "thread.created, thread.state, thread.updated and thread.deleted of the caller's threads. Events from "
             "before are not repeated. The stream ends after five minutes; browsers reconnect."
         ),
-        input=FollowBusRequest,
+        input=schemas.FollowBusRequest,
         response=EVENT_STREAM,
         handler=events.follow,
         tools=READING_TOOLS,
     )
-
-
-def _search_and_agent_operations(bus: MessageBus) -> list[Operation]:
-    return [
-        _operation(
-            id="search_bus",
-            method="GET",
-            path="/api/search",
-            summary="Search the bus",
-            description=(
-                "Messages of all conversations, or of one, that match a full-text expression, best first. An invalid "
-                "expression is searched as plain words, and read_as says so."
-            ),
-            input=BusSearchRequest,
-            response=BusSearchResults,
-            handler=bus.search,
-            tools=SEARCHING_TOOLS,
-        ),
-        _operation(
-            id="register_agent",
-            method="POST",
-            path="/api/agents/register",
-            summary="Register an agent",
-            description="Gives an agent a name and a token. An agent that was idle for long has to register again.",
-            input=RegisterRequest,
-            response=Registration,
-            handler=bus.register,
-            tools=JOINING_TOOLS,
-            scope=WRITE,
-        ),
-    ]
-
-
-def _thread_operations(bus: MessageBus) -> list[Operation]:
-    return [
-        _operation(
-            id="list_threads",
-            method="GET",
-            path="/api/threads",
-            summary="List threads",
-            description=(
-                "The threads of the bus, newest first. next_cursor is the value of before for the next page. Archived "
-                "threads are left out unless you ask for them."
-            ),
-            input=ListThreadsRequest,
-            response=ThreadList,
-            handler=bus.list_threads,
-            tools=READING_TOOLS,
-        ),
-        _operation(
-            id="open_thread",
-            method="POST",
-            path="/api/threads",
-            summary="Create a thread",
-            description=(
-                "Creates a conversation that all agents of the user share. If a thread has this topic already, it is "
-                "returned unchanged."
-            ),
-            input=CreateThreadRequest,
-            response=CreatedThread,
-            handler=bus.create_thread,
-            tools=JOINING_TOOLS,
-            scope=WRITE,
-            status=201,
-            headers=_AGENT_TOKEN,
-            error_statuses=frozenset((409,)),
-        ),
-        _operation(
-            id="sync_thread",
-            method="POST",
-            path="/api/threads/{thread_id}/sync-context",
-            summary="Get the sync context of a thread",
-            description="The seq of the thread's last message, and a reply token for the next one.",
-            input=SyncRequest,
-            response=SyncContext,
-            handler=bus.sync,
-            tools=JOINING_TOOLS,
-            scope=WRITE,
-            error_statuses=frozenset((404,)),
-        ),
-        *_status_operations(bus),
-    ]
-
-
-def _status_operations(bus: MessageBus) -> list[Operation]:
-    def operation(name: str, summary: str, description: str, **fields: Any) -> Operation:
-        return _operation(
-            id=f"{name}_thread",
-            method="POST",
-            path=f"/api/threads/{{thread_id}}/{name}",
-            summary=summary,
-            description=description,
-            response=ThreadChanged,
-            tools=POSTING_TOOLS,
-            scope=WRITE,
-            error_statuses=frozenset((404, 409)),
-            **fields,
-        )
-
-    return [
-        operation(
-            "state",
-            "Set the status of a thread",
-            "Sets the status, by which threads can be listed. It does not restrict what can be posted.",
-            input=ThreadStateRequest,
-            handler=bus.set_state,
-        ),
-        operation(
-            "archive",
-            "Archive a thread",
-            "Sets the status archived. The list of threads leaves archived threads out unless asked for them.",
-            input=ArchiveThreadRequest,
-            handler=bus.archive,
-        ),
-        operation(
-            "unarchive",
-            "Restore an archived thread",
-            "Sets the status discuss.",
-            input=ArchiveThreadRequest,
-            handler=bus.unarchive,
-        ),
-    ]
-
-
-def _message_operations(bus: MessageBus, text_max_bytes: int) -> list[Operation]:
-    # The response is an array, as AgentChatBus's clients expect. Headers say whether there are more messages.
-    async def read_thread(context: RequestContext, request: MessagesRequest) -> ResponseWithHeaders:
-        async with bus.library(context) as library:
-            messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
-        context.record_read(uri_of("chats", request.thread_id))
-        if not has_more:
-            return ResponseWithHeaders(messages, {"X-Has-More": "false"})
-        priority = {"priority": request.priority} if request.priority else {}
-        query = urlencode({"after_seq": messages[-1].seq, "limit": request.limit, **priority})
-        return ResponseWithHeaders(messages, {"X-Has-More": "true", "Link": f'<?{query}>; rel="next"'})
-
-    return [
-        _operation(
-            id="read_thread",
-            method="GET",
-            path="/api/threads/{thread_id}/messages",
-            summary="Read a thread",
-            description=(
-                "Messages of a thread in order, after after_seq. The header X-Has-More says whether there are more, "
-                "and Link (rel=next) where."
-            ),
-            input=MessagesRequest,
-            response=tuple[BusMessage, ...],
-            handler=read_thread,
-            tools=READING_TOOLS,
-            error_statuses=frozenset((404,)),
-        ),
-        _operation(
-            id="post_message",
-            method="POST",
-            path="/api/threads/{thread_id}/messages",
-            summary="Post a message",
-            description=(
-                "Adds a message to a thread. With expected_last_seq, it is rejected if others have posted meanwhile, "
-                "and their messages are returned."
-            ),
-            input=PostRequest,
-            response=BusMessage,
-            handler=bus.posting.post,
-            tools=POSTING_TOOLS,
-            scope=WRITE,
-            status=201,
-            headers=_AGENT_TOKEN,
-            error_statuses=frozenset((404, 409)),
-        ),
-    ]
 
 
 def _operation(**fields: Any) -> Operation:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+# The author of messages without one.
 HUMAN = "human"
 SEARCH_LIMIT = 50
 _MESSAGES_LIMIT = 200

@@ -10,42 +10,9 @@ from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, SourceTimeout, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
+from server.compat.agentchatbus import schemas, threads
 from server.compat.agentchatbus.agents import ReplyTokens, ReplyTokenStore
 from server.compat.agentchatbus.posting import FIELD_NAMES, MessagePoster, get_thread, reject_secrets, require_writable
-from server.compat.agentchatbus.schemas import (
-    ArchiveThreadRequest,
-    BusMessage,
-    BusSearchRequest,
-    BusSearchResults,
-    CreatedThread,
-    CreateThreadRequest,
-    ListThreadsRequest,
-    MessagesRequest,
-    RegisterRequest,
-    Registration,
-    SyncContext,
-    SyncRequest,
-    ThreadChanged,
-    ThreadList,
-    ThreadStateRequest,
-)
-from server.compat.agentchatbus.threads import (
-    NAMESPACE,
-    AgentRegistry,
-    MessagePageLimits,
-    bus_message,
-    bus_thread,
-    has_priority,
-    has_status,
-    parse_thread_cursor,
-    read_page,
-    search_messages,
-    struct_fields,
-    system_prompt_message,
-    thread_cursor,
-    thread_metadata,
-    with_status,
-)
 from server.rest.errors import Unprocessable, rename_fields
 from sources.drafts import ConversationDraft
 from sources.records import Conversation, RegisteredAgent
@@ -68,14 +35,14 @@ def build_message_bus(
     """`clock` returns the wall-clock time in seconds; it decides when agents and reply tokens expire. Without a store,
     reply tokens are kept in this process."""
     reply_tokens = ReplyTokens(clock, reply_token_store)
-    return MessageBus(libraries, settings, AgentRegistry(clock), reply_tokens)
+    return MessageBus(libraries, settings, threads.AgentRegistry(clock), reply_tokens)
 
 
 class MessageBus:
     """Agents and threads, for REST and for the tools. `posting` writes their messages."""
 
     def __init__(
-        self, libraries: Libraries, settings: Settings, registry: AgentRegistry, reply_tokens: ReplyTokens
+        self, libraries: Libraries, settings: Settings, registry: threads.AgentRegistry, reply_tokens: ReplyTokens
     ) -> None:
         self.library = libraries.library
         self.registry = registry
@@ -83,7 +50,7 @@ class MessageBus:
         self.posting = MessagePoster(libraries, settings, registry, reply_tokens)
         self._settings = settings
 
-    async def search(self, context: RequestContext, request: BusSearchRequest) -> BusSearchResults:
+    async def search(self, context: RequestContext, request: schemas.BusSearchRequest) -> schemas.BusSearchResults:
         query = request.q if request.q is not None else request.query
         if query is None:
             raise Unprocessable("q: required argument is missing", {"loc": ["query", "q"]})
@@ -91,7 +58,7 @@ class MessageBus:
             raise InvalidParams("Query parameter 'q' must not be empty")
         try:
             async with self.library(context) as library:
-                return await search_messages(
+                return await threads.search_messages(
                     library.chats, query.strip(), request.thread_id, request.limit, self._settings
                 )
         except SourceTimeout as error:
@@ -99,10 +66,10 @@ class MessageBus:
 
     # Agents
 
-    async def register(self, context: RequestContext, request: RegisterRequest) -> Registration:
+    async def register(self, context: RequestContext, request: schemas.RegisterRequest) -> schemas.Registration:
         async with self.library(context) as library:
             agent, token = await self.register_agent(library.agents, request)
-        return Registration(
+        return schemas.Registration(
             agent_id=agent.id,
             name=agent.name,
             display_name=agent.name,
@@ -112,7 +79,7 @@ class MessageBus:
             skills=request.skills or (),
         )
 
-    async def register_agent(self, agents: Agents, request: RegisterRequest) -> tuple[RegisteredAgent, str]:
+    async def register_agent(self, agents: Agents, request: schemas.RegisterRequest) -> tuple[RegisteredAgent, str]:
         name = (request.display_name or "").strip() or f"{request.ide.strip()} ({request.model.strip()})"
         max_chars = TITLE_MAX_CHARS - _NAME_SUFFIX_CHARS
         if len(name) > max_chars:
@@ -121,27 +88,29 @@ class MessageBus:
 
     # Threads
 
-    async def list_threads(self, context: RequestContext, request: ListThreadsRequest) -> ThreadList:
+    async def list_threads(self, context: RequestContext, request: schemas.ListThreadsRequest) -> schemas.ThreadList:
         max_threads = self._settings.message_page_max
         limit = clamp(request.limit, 1, max_threads) if request.limit else max_threads
         is_archived = None if request.status is None and request.include_archived else request.status == "archived"
         async with self.library(context) as library:
             page = await library.chats.list_created(
                 limit + 1,
-                namespace=NAMESPACE,
-                after=parse_thread_cursor(request.before) if request.before else None,
-                metadata=has_status(request.status),
+                namespace=threads.NAMESPACE,
+                after=threads.parse_thread_cursor(request.before) if request.before else None,
+                metadata=threads.has_status(request.status),
                 is_archived=is_archived,
             )
         has_more = len(page.rows) > limit
-        return ThreadList(
-            threads=tuple(bus_thread(conversation) for conversation in page.rows[:limit]),
+        return schemas.ThreadList(
+            threads=tuple(threads.bus_thread(conversation) for conversation in page.rows[:limit]),
             total=page.total,
             has_more=has_more,
-            next_cursor=thread_cursor(page.rows[limit - 1], page.rows[limit]) if has_more else None,
+            next_cursor=threads.thread_cursor(page.rows[limit - 1], page.rows[limit]) if has_more else None,
         )
 
-    async def create_thread(self, context: RequestContext, request: CreateThreadRequest) -> CreatedThread:
+    async def create_thread(
+        self, context: RequestContext, request: schemas.CreateThreadRequest
+    ) -> schemas.CreatedThread:
         async with self.library(context) as library:
             creator = await self.registry.require(
                 library.agents, request.creator_agent_id, request.agent_token, "create thread"
@@ -149,10 +118,12 @@ class MessageBus:
             conversation, _ = await self.open_thread(library.chats, request, creator)
             current_seq = await library.chats.last_message_number(conversation.id)
         sync_context = await self.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, creator.id)
-        return CreatedThread(**struct_fields(bus_thread(conversation)), **struct_fields(sync_context))
+        return schemas.CreatedThread(
+            **threads.struct_fields(threads.bus_thread(conversation)), **threads.struct_fields(sync_context)
+        )
 
     async def open_thread(
-        self, chats: Chats, request: CreateThreadRequest, creator: RegisteredAgent
+        self, chats: Chats, request: schemas.CreateThreadRequest, creator: RegisteredAgent
     ) -> tuple[Conversation, bool]:
         """Returns the thread of this topic, and whether it was created."""
         if self._settings.bus_content_filter:
@@ -161,8 +132,8 @@ class MessageBus:
         draft = ConversationDraft(
             uuid=str(uuid4()),
             title=request.topic,
-            namespace=NAMESPACE,
-            metadata=thread_metadata(request.metadata, request.system_prompt, creator.id),
+            namespace=threads.NAMESPACE,
+            metadata=threads.thread_metadata(request.metadata, request.system_prompt, creator.id),
         )
         max_threads = self._settings.bus_thread_max
         with rename_fields(FIELD_NAMES):
@@ -171,22 +142,22 @@ class MessageBus:
             except Conflict as error:
                 raise Conflict(f"the limit of {max_threads} threads is reached; delete a conversation first") from error
 
-    async def set_state(self, context: RequestContext, request: ThreadStateRequest) -> ThreadChanged:
+    async def set_state(self, context: RequestContext, request: schemas.ThreadStateRequest) -> schemas.ThreadChanged:
         async with self.library(context) as library:
             conversation = await get_thread(library.chats, request.thread_id)
             is_archived = request.state == "archived"
-            metadata = UNSET if is_archived else with_status(conversation, request.state)
+            metadata = UNSET if is_archived else threads.with_status(conversation, request.state)
             draft = ConversationDraft(metadata=metadata, is_archived=is_archived)
             await library.chats.update(conversation.id, draft, conversation.version)
-        return ThreadChanged(thread_id=conversation.id, status=request.state)
+        return schemas.ThreadChanged(thread_id=conversation.id, status=request.state)
 
-    async def archive(self, context: RequestContext, request: ArchiveThreadRequest) -> ThreadChanged:
-        return await self.set_state(context, ThreadStateRequest(thread_id=request.thread_id, state="archived"))
+    async def archive(self, context: RequestContext, request: schemas.ArchiveThreadRequest) -> schemas.ThreadChanged:
+        return await self.set_state(context, schemas.ThreadStateRequest(thread_id=request.thread_id, state="archived"))
 
-    async def unarchive(self, context: RequestContext, request: ArchiveThreadRequest) -> ThreadChanged:
-        return await self.set_state(context, ThreadStateRequest(thread_id=request.thread_id, state="discuss"))
+    async def unarchive(self, context: RequestContext, request: schemas.ArchiveThreadRequest) -> schemas.ThreadChanged:
+        return await self.set_state(context, schemas.ThreadStateRequest(thread_id=request.thread_id, state="discuss"))
 
-    async def sync(self, context: RequestContext, request: SyncRequest) -> SyncContext:
+    async def sync(self, context: RequestContext, request: schemas.SyncRequest) -> schemas.SyncContext:
         async with self.library(context) as library:
             await require_writable(context, library.chats, request.thread_id)
             current_seq = await library.chats.last_message_number(request.thread_id)
@@ -195,17 +166,20 @@ class MessageBus:
     # Messages
 
     async def read_messages(
-        self, chats: Chats, request: MessagesRequest, text_max_bytes: int
-    ) -> tuple[Sequence[BusMessage], bool]:
+        self, chats: Chats, request: schemas.MessagesRequest, text_max_bytes: int
+    ) -> tuple[Sequence[schemas.BusMessage], bool]:
         """Returns messages of a thread, and whether there are more."""
         conversation = await chats.get(request.thread_id)
-        limits = MessagePageLimits(
-            messages=clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
-            text_bytes=text_max_bytes,
-            batch=self._settings.message_page_max,
+        stored, has_more = await threads.read_page(
+            chats,
+            request.thread_id,
+            request.after_seq,
+            clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
+            text_max_bytes,
+            metadata=threads.has_priority(request.priority),
+            batch_max=self._settings.message_page_max,
         )
-        page = await read_page(chats, request.thread_id, request.after_seq, has_priority(request.priority), limits)
-        messages = [bus_message(message) for message in page.messages]
+        messages = [threads.bus_message(message) for message in stored]
         is_beginning = request.after_seq <= 0 and request.priority is None
-        prompt = system_prompt_message(conversation) if request.include_system_prompt and is_beginning else None
-        return ([prompt, *messages] if prompt else messages), page.has_more
+        prompt = threads.system_prompt_message(conversation) if request.include_system_prompt and is_beginning else None
+        return ([prompt, *messages] if prompt else messages), has_more

@@ -3,7 +3,7 @@
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -13,17 +13,9 @@ from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
 from config.times import extend_to_microseconds, format_time, format_timestamp, parse_time
+from server.compat.agentchatbus import schemas
 from server.compat.agentchatbus.agents import TOKEN_BYTES, token_hash
 from server.compat.agentchatbus.errors import InvalidAgentToken
-from server.compat.agentchatbus.schemas import (
-    BusMessage,
-    BusSearchResults,
-    BusThread,
-    FullMessageMatch,
-    MessageMatch,
-    Priority,
-    ThreadStatus,
-)
 from server.compat.agentchatbus.tool_schemas import MsgSearchResults
 from sources.records import Conversation, ExactHit, ExactHits, Message, RegisteredAgent
 from sources.search.arguments import QUERY_MAX_TERMS
@@ -35,15 +27,15 @@ CREATOR_KEY = "creator_agent_id"
 # The metadata key of what the bus itself knows about a thread or message, separate from the metadata of its author.
 _BUS_KEY = "_bus"
 _SYSTEM_PROMPT_KEY = "system_prompt"
-_NORMAL: Priority = "normal"
-_DISCUSS: ThreadStatus = "discuss"
-_STATUSES: tuple[ThreadStatus, ...] = get_args(ThreadStatus)
+_NORMAL: schemas.Priority = "normal"
+_DISCUSS: schemas.ThreadStatus = "discuss"
+_STATUSES: tuple[schemas.ThreadStatus, ...] = get_args(schemas.ThreadStatus)
 # Between the time and the id in a cursor.
 _CURSOR_SEPARATOR = "|"
 
 
-def bus_thread(conversation: Conversation) -> BusThread:
-    return BusThread(
+def bus_thread(conversation: Conversation) -> schemas.BusThread:
+    return schemas.BusThread(
         id=conversation.id,
         topic=conversation.title,
         status=_thread_status(conversation),
@@ -54,9 +46,9 @@ def bus_thread(conversation: Conversation) -> BusThread:
     )
 
 
-def bus_message(message: Message) -> BusMessage:
+def bus_message(message: Message) -> schemas.BusMessage:
     bus_fields = message.metadata.get(_BUS_KEY)
-    return BusMessage(
+    return schemas.BusMessage(
         id=message.id,
         thread_id=message.conversation_id,
         seq=message.number,
@@ -72,12 +64,12 @@ def bus_message(message: Message) -> BusMessage:
     )
 
 
-def system_prompt_message(conversation: Conversation) -> BusMessage | None:
+def system_prompt_message(conversation: Conversation) -> schemas.BusMessage | None:
     """Returns the system prompt as a message before the first one, as agents expect it; None if there is none."""
     thread = bus_thread(conversation)
     if not thread.system_prompt:
         return None
-    return BusMessage(
+    return schemas.BusMessage(
         id=f"sys-{thread.id}",
         thread_id=thread.id,
         seq=0,
@@ -106,7 +98,7 @@ def thread_metadata(metadata: Mapping[str, Any] | None, system_prompt: str | Non
     return {**_without_bus_fields(metadata or {}), **prompt, CREATOR_KEY: creator_id}
 
 
-def with_status(conversation: Conversation, status: ThreadStatus) -> dict[str, Any]:
+def with_status(conversation: Conversation, status: schemas.ThreadStatus) -> dict[str, Any]:
     """Returns the metadata of a thread with another status."""
     bus_fields = conversation.metadata.get(_BUS_KEY)
     kept = bus_fields if isinstance(bus_fields, Mapping) else {}
@@ -135,21 +127,21 @@ def creator_id(conversation: Conversation) -> str | None:
     return _string_field(conversation.metadata, CREATOR_KEY)
 
 
-def has_priority(priority: Priority | None) -> MetadataFilter | None:
-    return _field_filter("priority", (priority,), _NORMAL) if priority else None
+def has_priority(priority: schemas.Priority | None) -> MetadataFilter | None:
+    return _field_filter("priority", priority, _NORMAL) if priority else None
 
 
-def has_status(status: ThreadStatus | None) -> MetadataFilter | None:
+def has_status(status: schemas.ThreadStatus | None) -> MetadataFilter | None:
     """An archived thread keeps the status that it had before, see `Conversation.is_archived`."""
-    return _field_filter("status", (status,), _DISCUSS) if status not in (None, "archived") else None
+    return _field_filter("status", status, _DISCUSS) if status and status != "archived" else None
 
 
-def _field_filter(name: str, values: tuple[str, ...], default: str) -> MetadataFilter:
-    """The default is not stored."""
-    return MetadataFilter(f"$.{_BUS_KEY}.{name}", (*values, None) if default in values else values)
+def _field_filter(name: str, value: str, default: str) -> MetadataFilter:
+    # The default is not stored.
+    return MetadataFilter(f"$.{_BUS_KEY}.{name}", (value, None) if value == default else (value,))
 
 
-def _thread_status(conversation: Conversation) -> ThreadStatus:
+def _thread_status(conversation: Conversation) -> schemas.ThreadStatus:
     if conversation.is_archived:
         return "archived"
     status = _string_field(conversation.metadata.get(_BUS_KEY), "status")
@@ -190,34 +182,30 @@ def parse_thread_cursor(text: str) -> CreationPosition:
 # Reads the messages of a thread in pages of limited length and size.
 
 
-class MessagePage(Struct, frozen=True):
-    messages: tuple[Message, ...]
-    has_more: bool
-
-
-class MessagePageLimits(Struct, frozen=True, kw_only=True):
-    """`batch` is the number of messages that are read from the storage at a time."""
-
-    messages: int
-    text_bytes: int
-    batch: int
-
-
 async def read_page(
-    chats: Chats, thread_id: str, after_seq: int, metadata: MetadataFilter | None, limits: MessagePageLimits
-) -> MessagePage:
-    """Returns messages up to both limits, but at least one if there is any."""
+    chats: Chats,
+    thread_id: str,
+    after_seq: int,
+    messages_max: int,
+    remaining_bytes: int,
+    *,
+    metadata: MetadataFilter | None = None,
+    batch_max: int | None = None,
+) -> tuple[Sequence[Message], bool]:
+    """Returns messages up to both limits, but at least one if there is any, and whether there are more. `batch_max` is
+    how many are read from the storage at a time."""
     messages: list[Message] = []
-    remaining_bytes, batch_size = limits.text_bytes, min(limits.batch, limits.messages + 1)
+    # One more tells whether there are more.
+    batch_size = min(batch_max or messages_max, messages_max + 1)
     while True:
         batch = await chats.messages_after(thread_id, after_seq, batch_size, metadata)
         for message in batch:
             remaining_bytes -= len(message.content.encode())
-            if len(messages) == limits.messages or (remaining_bytes < 0 and messages):
-                return MessagePage(tuple(messages), has_more=True)
+            if len(messages) == messages_max or (remaining_bytes < 0 and messages):
+                return messages, True
             messages.append(message)
         if len(batch) < batch_size:
-            return MessagePage(tuple(messages), has_more=False)
+            return messages, False
         after_seq = batch[-1].number
 
 
@@ -231,19 +219,21 @@ async def search_matches(
     chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
 ) -> MsgSearchResults:
     results = await chats.match_messages(_exact_search(query, thread_id, limit, settings))
-    rows = tuple(MessageMatch(**_match_fields(hit)) for hit in results.hits)
+    rows = tuple(schemas.MessageMatch(**_match_fields(hit)) for hit in results.hits)
     return MsgSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
 
 
 async def search_messages(
     chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
-) -> BusSearchResults:
+) -> schemas.BusSearchResults:
     results = await chats.match_messages(_exact_search(query, thread_id, limit, settings))
     rows = tuple(
-        FullMessageMatch(**_match_fields(hit), content=hit.message.content, metadata=author_metadata(hit.message))
+        schemas.FullMessageMatch(
+            **_match_fields(hit), content=hit.message.content, metadata=author_metadata(hit.message)
+        )
         for hit in results.hits
     )
-    return BusSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
+    return schemas.BusSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
 
 
 def _exact_search(query: str, thread_id: str | None, limit: int, settings: Settings) -> ExactSearch:
@@ -258,17 +248,14 @@ def _exact_search(query: str, thread_id: str | None, limit: int, settings: Setti
 
 
 def _remarks(results: ExactHits, query: str, settings: Settings) -> dict[str, Any]:
-    notes = "; ".join(_notes(results, query, settings.fixed.query_max_chars))
-    return {"read_as": results.read_as or UNSET, "note": notes or UNSET}
-
-
-def _notes(results: ExactHits, query: str, query_max_chars: int) -> Iterator[str]:
-    if len(query) > query_max_chars:
-        yield f"the query was truncated to its first {query_max_chars} characters"
+    notes, max_chars = [], settings.fixed.query_max_chars
+    if len(query) > max_chars:
+        notes.append(f"the query was truncated to its first {max_chars} characters")
     if not results.is_ranked:
-        yield "too many messages match to rank them; the newest come first"
+        notes.append("too many messages match to rank them; the newest come first")
     if not results.is_complete:
-        yield "older messages are still being indexed; try again later"
+        notes.append("older messages are still being indexed; try again later")
+    return {"read_as": results.read_as or UNSET, "note": "; ".join(notes) or UNSET}
 
 
 def _match_fields(hit: ExactHit) -> dict[str, Any]:

@@ -5,16 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from server.compat.agentchatbus.schemas import (
-    SEARCH_LIMIT,
-    JsonObjects,
-    MessageMatch,
-    Names,
-    Priority,
-    ReplyWindow,
-    Role,
-    ThreadStatus,
-)
+from server.compat.agentchatbus import schemas
 
 MESSAGES_LIMIT = 100
 
@@ -22,13 +13,13 @@ MESSAGES_LIMIT = 100
 class MsgSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     query: Annotated[str, Meta(description='FTS5 expression: words, "phrases", prefix*, AND OR NOT, NEAR().')]
     thread_id: Annotated[str | None, Meta(description="Only messages of this thread.")] = None
-    limit: Annotated[int, Meta(description="Messages, 1 to 200.")] = SEARCH_LIMIT
+    limit: Annotated[int, Meta(description="Messages, 1 to 200.")] = schemas.SEARCH_LIMIT
 
 
 class MsgSearchResults(Struct, frozen=True, kw_only=True):
     """`total` counts the rows of this response."""
 
-    results: tuple[MessageMatch, ...]
+    results: tuple[schemas.MessageMatch, ...]
     total: int
     query: str
     read_as: Annotated[str, Meta(description="How the query was interpreted, if not literally.")] | UnsetType = UNSET
@@ -44,8 +35,8 @@ class BusConnect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Annotated[str, Meta(description="Model of a new agent.")] = "Unknown Model"
     display_name: Annotated[str | None, Meta(description="Name of a new agent.")] = None
     description: Annotated[str, Meta(description="Not used.")] = ""
-    capabilities: Annotated[Names, Meta(description="Not used.")] = ()
-    skills: Annotated[JsonObjects, Meta(description="Not used.")] = ()
+    capabilities: Annotated[schemas.Names, Meta(description="Not used.")] = ()
+    skills: Annotated[schemas.JsonObjects, Meta(description="Not used.")] = ()
     after_seq: Annotated[int, Meta(description="Only messages after this seq.")] = 0
     system_prompt: Annotated[str | None, Meta(description="Rules for a new thread.")] = None
 
@@ -67,7 +58,7 @@ class ThreadAdministrator(Struct, frozen=True, kw_only=True):
 class ConnectedThread(Struct, frozen=True, kw_only=True):
     thread_id: str
     topic: str
-    status: ThreadStatus
+    status: schemas.ThreadStatus
     created: bool
     system_prompt: str | UnsetType = UNSET
     administrator: ThreadAdministrator | UnsetType = UNSET
@@ -88,7 +79,7 @@ class BusConnection(Struct, frozen=True, kw_only=True):
     has_more: Annotated[bool, Meta(description="Read the rest with msg_list and the last seq as after_seq.")]
     current_seq: Annotated[int, Meta(description="expected_last_seq of the next msg_post.")]
     reply_token: Annotated[str, Meta(description="For one msg_post.")]
-    reply_window: ReplyWindow
+    reply_window: schemas.ReplyWindow
 
 
 class MsgPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,9 +88,9 @@ class MsgPost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     content: Annotated[str, Meta(description="The text of the message.")]
     expected_last_seq: Annotated[int | None, Meta(description="Last seq you have read. Required for agents.")] = None
     reply_token: Annotated[str | None, Meta(description="From bus_connect or msg_post. Required for agents.")] = None
-    role: Role = "user"
-    priority: Annotated[Priority, Meta(description="How urgent it is.")] = "normal"
-    mentions: Annotated[Names | None, Meta(description="Agents that the message addresses.")] = None
+    role: schemas.Role = "user"
+    priority: Annotated[schemas.Priority, Meta(description="How urgent it is.")] = "normal"
+    mentions: Annotated[schemas.Names | None, Meta(description="Agents that the message addresses.")] = None
     metadata: Annotated[Mapping[str, Any] | None, Meta(description="Any other data.")] = None
     reply_to_msg_id: Annotated[str | None, Meta(description="Id of the message that this one answers.")] = None
 
@@ -113,32 +104,16 @@ class PostedMessage(Struct, frozen=True, kw_only=True):
     priority: str
     current_seq: int | UnsetType = UNSET
     reply_token: str | UnsetType = UNSET
-    reply_window: ReplyWindow | UnsetType = UNSET
+    reply_window: schemas.ReplyWindow | UnsetType = UNSET
 
 
 class MsgList(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thread_id: Annotated[str, Meta(description="Id of a thread.")]
     after_seq: Annotated[int, Meta(description="Only messages after this seq.")] = 0
     limit: Annotated[int, Meta(description="Messages, 1 to 1000.")] = MESSAGES_LIMIT
-    priority: Annotated[Priority | None, Meta(description="Only messages with this priority.")] = None
+    priority: Annotated[schemas.Priority | None, Meta(description="Only messages with this priority.")] = None
     return_format: Annotated[
         Literal["blocks", "json"], Meta(description="blocks: header and text of each message; json: one array.")
     ] = "blocks"
     include_system_prompt: Annotated[bool, Meta(description="Begin with the thread's system prompt.")] = True
     include_attachments: Annotated[bool, Meta(description="Show images, in blocks.")] = True
-
-
-class ListedMessage(Struct, frozen=True, kw_only=True):
-    """A message in the JSON of `msg_list`; `metadata` is JSON in a string."""
-
-    msg_id: str
-    author: str
-    author_id: str | None
-    author_name: str
-    role: str
-    content: str
-    seq: int
-    created_at: str
-    metadata: str | None
-    reply_to_msg_id: str | None
-    priority: str

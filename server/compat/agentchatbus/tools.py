@@ -4,28 +4,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from auth.context import WRITE
 from config.errors import InvalidParams, NotFound, SourceTimeout
 from config.settings import Settings
+from server.compat.agentchatbus import tool_schemas
 from server.compat.agentchatbus.connection import connect
 from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError, InvalidAgentToken, OutOfSync
 from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES, message_blocks, text_block
-from server.compat.agentchatbus.schemas import BusMessage, MessagesRequest, PostRequest
+from server.compat.agentchatbus.schemas import MessagesRequest, PostRequest
 from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.threads import search_matches, struct_fields
-from server.compat.agentchatbus.tool_schemas import (
-    BusConnect,
-    BusConnection,
-    ListedMessage,
-    MsgList,
-    MsgPost,
-    MsgSearch,
-    MsgSearchResults,
-    PostedMessage,
-)
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.messages import encode
@@ -45,6 +35,11 @@ _SYNC_ERRORS = {
     "TOKEN_EXPIRED": "ReplyTokenExpiredError",
     "TOKEN_REPLAY": "ReplyTokenReplayError",
 }
+# The fields of a message in the JSON of `msg_list`, besides its id.
+_LISTED_FIELDS = (
+    *("author", "author_id", "author_name", "role", "content", "seq", "created_at", "metadata", "reply_to_msg_id"),
+    "priority",
+)
 _WRITES = Hints(read_only_hint=False, idempotent_hint=False)
 
 
@@ -90,15 +85,15 @@ class AgentChatBusTools:
         self._settings = settings
 
     @_with_bus_errors
-    async def bus_connect(self, call: Call, arguments: BusConnect) -> BusConnection:
+    async def bus_connect(self, call: Call, arguments: tool_schemas.BusConnect) -> tool_schemas.BusConnection:
         return await connect(self._bus, call.context, arguments, RESPONSE_MAX_BYTES)
 
     @_with_bus_errors
-    async def msg_post(self, call: Call, arguments: MsgPost) -> PostedMessage:
+    async def msg_post(self, call: Call, arguments: tool_schemas.MsgPost) -> tool_schemas.PostedMessage:
         message, sync_context = await self._bus.posting.post_in_sync(
             call.context, PostRequest(**struct_fields(arguments))
         )
-        return PostedMessage(
+        return tool_schemas.PostedMessage(
             msg_id=message.id,
             seq=message.seq,
             reply_to_msg_id=message.reply_to_msg_id,
@@ -107,7 +102,7 @@ class AgentChatBusTools:
         )
 
     @_with_bus_errors
-    async def msg_list(self, call: Call, arguments: MsgList) -> ToolResult:
+    async def msg_list(self, call: Call, arguments: tool_schemas.MsgList) -> ToolResult:
         request = MessagesRequest(
             thread_id=arguments.thread_id,
             after_seq=arguments.after_seq,
@@ -123,10 +118,14 @@ class AgentChatBusTools:
         )
         if arguments.return_format == "blocks":
             return ToolResult([*message_blocks(messages, include_attachments=arguments.include_attachments), *note])
-        rows = [msgspec.to_builtins(_listed_message(message)) for message in messages]
+        rows = [
+            {"msg_id": message.id} | {name: getattr(message, name) for name in _LISTED_FIELDS} for message in messages
+        ]
         return ToolResult([text_block(encode(rows).decode()), *note], {"messages": rows, "has_more": has_more})
 
-    async def msg_search(self, call: Call, arguments: MsgSearch) -> MsgSearchResults | ToolResult:
+    async def msg_search(
+        self, call: Call, arguments: tool_schemas.MsgSearch
+    ) -> tool_schemas.MsgSearchResults | ToolResult:
         query = arguments.query.strip()
         if not query:
             return ToolResult([text_block(encode(_EMPTY_QUERY).decode())], _EMPTY_QUERY)
@@ -134,93 +133,73 @@ class AgentChatBusTools:
             async with self._bus.library(call.context) as library:
                 return await search_matches(library.chats, query, arguments.thread_id, arguments.limit, self._settings)
         except SourceTimeout as error:
-            return MsgSearchResults(results=(), total=0, query=query, note=f"the search timed out: {error.message}")
+            return tool_schemas.MsgSearchResults(
+                results=(), total=0, query=query, note=f"the search timed out: {error.message}"
+            )
 
     def tools(self) -> tuple[Tool, ...]:
-        return self._connect_tool(), self._post_tool(), self._list_tool(), self._search_tool()
-
-    def _connect_tool(self) -> Tool:
-        return Tool(
-            name="bus_connect",
-            source="chats",
-            title="Join a thread",
-            description=(
-                "Join a thread that the user's agents share, by its topic; a missing thread is created. Registers you "
-                "as an agent, or resumes you by agent_id and token: store both. Returns the messages, and current_seq "
-                "and reply_token for your next msg_post. "
-                'Example: {"thread_name": "Release plan", "ide": "Cursor", "model": "gpt"}'
+        return (
+            Tool(
+                name="bus_connect",
+                source="chats",
+                title="Join a thread",
+                description=(
+                    "Join a thread that the user's agents share, by its topic; a missing thread is created. Registers "
+                    "you as an agent, or resumes you by agent_id and token: store both. Returns the messages, and "
+                    "current_seq and reply_token for your next msg_post. "
+                    'Example: {"thread_name": "Release plan", "ide": "Cursor", "model": "gpt"}'
+                ),
+                input=tool_schemas.BusConnect,
+                output=tool_schemas.BusConnection,
+                scope=WRITE,
+                hints=_WRITES,
+                handler=self.bus_connect,
             ),
-            input=BusConnect,
-            output=BusConnection,
-            scope=WRITE,
-            hints=_WRITES,
-            handler=self.bus_connect,
-        )
-
-    def _post_tool(self) -> Tool:
-        return Tool(
-            name="msg_post",
-            source="chats",
-            title="Post a message",
-            description=(
-                "Post a message to a thread. A registered agent passes the current_seq and reply_token of its last "
-                "bus_connect or msg_post; if others have posted since, the message is rejected and theirs are "
-                "returned: read them, then post again with the new current_seq. Messages with secrets are rejected. "
-                'Example: {"thread_id": "…", "author": "…", "content": "Done.", "expected_last_seq": 7, '
-                '"reply_token": "…"}'
+            Tool(
+                name="msg_post",
+                source="chats",
+                title="Post a message",
+                description=(
+                    "Post a message to a thread. A registered agent passes the current_seq and reply_token of its last "
+                    "bus_connect or msg_post; if others have posted since, the message is rejected and theirs are "
+                    "returned: read them, then post again with the new current_seq. Messages with secrets are "
+                    "rejected. "
+                    'Example: {"thread_id": "…", "author": "…", "content": "Done.", "expected_last_seq": 7, '
+                    '"reply_token": "…"}'
+                ),
+                input=tool_schemas.MsgPost,
+                output=tool_schemas.PostedMessage,
+                scope=WRITE,
+                hints=_WRITES,
+                handler=self.msg_post,
             ),
-            input=MsgPost,
-            output=PostedMessage,
-            scope=WRITE,
-            hints=_WRITES,
-            handler=self.msg_post,
-        )
-
-    def _list_tool(self) -> Tool:
-        return Tool(
-            name="msg_list",
-            source="chats",
-            title="Read a thread",
-            description=(
-                "Read the messages of a thread in order, after after_seq. A last block says if there are more. "
-                'Example: {"thread_id": "…", "after_seq": 7}'
+            Tool(
+                name="msg_list",
+                source="chats",
+                title="Read a thread",
+                description=(
+                    "Read the messages of a thread in order, after after_seq. A last block says if there are more. "
+                    'Example: {"thread_id": "…", "after_seq": 7}'
+                ),
+                input=tool_schemas.MsgList,
+                handler=self.msg_list,
             ),
-            input=MsgList,
-            handler=self.msg_list,
-        )
-
-    def _search_tool(self) -> Tool:
-        return Tool(
-            name="msg_search",
-            source="chats",
-            title="Search messages",
-            description=(
-                "Search the messages of all threads, or of one, with a full-text expression; every word must match. "
-                "Best match first, each with a snippet in which matches are marked. An invalid expression is searched "
-                "as plain words, and read_as says so. "
-                'Example: {"query": "\\"angular signals\\" OR consens*", "limit": 10}'
+            Tool(
+                name="msg_search",
+                source="chats",
+                title="Search messages",
+                description=(
+                    "Search the messages of all threads, or of one, with a full-text expression; every word must "
+                    "match. Best match first, each with a snippet in which matches are marked. An invalid expression "
+                    "is searched as plain words, and read_as says so. "
+                    'Example: {"query": "\\"angular signals\\" OR consens*", "limit": 10}'
+                ),
+                input=tool_schemas.MsgSearch,
+                output=tool_schemas.MsgSearchResults,
+                handler=self.msg_search,
             ),
-            input=MsgSearch,
-            output=MsgSearchResults,
-            handler=self.msg_search,
         )
 
 
 def _error_result(error: Mapping[str, Any]) -> ToolResult:
     return ToolResult([text_block(encode(error).decode())], error, is_error=True)
-
-
-def _listed_message(message: BusMessage) -> ListedMessage:
-    return ListedMessage(
-        msg_id=message.id,
-        author=message.author,
-        author_id=message.author_id,
-        author_name=message.author_name,
-        role=message.role,
-        content=message.content,
-        seq=message.seq,
-        created_at=message.created_at,
-        metadata=message.metadata,
-        reply_to_msg_id=message.reply_to_msg_id,
-        priority=message.priority,
-    )

@@ -41,21 +41,16 @@ class ArchiveService:
             raise Unavailable("another import of this user is running", _RETRY_AFTER_S)
         self._importing.add(context.user_id)
         try:
-            reader = ArchiveReader(
-                uploaded.file,
-                _archive_limits(self._settings),
-                min(self._settings.message_page_max, self._settings.batch_max_items),
+            settings = self._settings
+            limits = ArchiveLimits(
+                max_files=settings.import_max_conversations + 1,  # the manifest is a file too
+                unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
+                line_max_bytes=line_max_bytes(settings),
+                whole_file_max_bytes=settings.fixed.import_file_max_bytes,
             )
+            page_messages = min(settings.message_page_max, settings.batch_max_items)
+            reader = ArchiveReader(uploaded.file, limits, page_messages)
             async with self._libraries.library(context) as library:
-                return await import_archive(library.chats, reader, self._settings.fixed.import_problems_max)
+                return await import_archive(library.chats, reader, settings.fixed.import_problems_max)
         finally:
             self._importing.discard(context.user_id)
-
-
-def _archive_limits(settings: Settings) -> ArchiveLimits:
-    return ArchiveLimits(
-        max_files=settings.import_max_conversations + 1,  # the manifest is a file too
-        unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
-        line_max_bytes=line_max_bytes(settings),
-        whole_file_max_bytes=settings.fixed.import_file_max_bytes,
-    )

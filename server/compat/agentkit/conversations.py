@@ -14,6 +14,7 @@ from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, NotFound
 from config.numbers import clamp
 from config.settings import Settings
+from server.compat.agentkit import schemas
 from server.compat.agentkit.responses import (
     ConversationDetail,
     ConversationSummary,
@@ -24,37 +25,10 @@ from server.compat.agentkit.responses import (
     transcript_heading,
     transcript_message,
 )
-from server.compat.agentkit.schemas import (
-    ConversationChanged,
-    ConversationList,
-    CreateNamespaceRequest,
-    DeleteConversationRequest,
-    DeleteNamespaceRequest,
-    DownloadConversationRequest,
-    ExportConversationRequest,
-    FollowConversationsRequest,
-    ListConversationsRequest,
-    ListNamespacesRequest,
-    MessageSearchResults,
-    NamespaceChanged,
-    NamespaceList,
-    NamespaceSummary,
-    ReadConversationRequest,
-    RenameConversationRequest,
-    RenameNamespaceRequest,
-    SearchMessagesRequest,
-    UpdateConversationRequest,
-)
 from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft
-from sources.importers.formats.conversation_archive.reader import (
-    archived_conversation,
-    archived_message,
-    end_line,
-    head_line,
-    message_lines,
-)
+from sources.importers.formats.conversation_archive import reader
 from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
@@ -72,6 +46,7 @@ _ESCAPE_MAX_BYTES = 6
 # A message's fields besides its content: attachments, citations and metadata, and short texts.
 _OBJECT_FIELDS = 3
 _SHORT_FIELDS = 12
+# Ids are short, so that a page of them is larger than one of messages.
 _IDS_PER_PAGE = 1_000
 
 
@@ -92,12 +67,12 @@ class ConversationExporter(Struct, frozen=True):
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
         """Yields the documented object, with each message on its own line. It is the same as in an archive, so that a
         conversation can be imported again with everything it had."""
-        yield head_line(archived_conversation(conversation))
+        yield reader.head_line(reader.archived_conversation(conversation))
         is_first = True
         async for page in self._pages(conversation):
-            yield b"".join(message_lines(map(archived_message, page), is_first=is_first))
+            yield b"".join(reader.message_lines(map(reader.archived_message, page), is_first=is_first))
             is_first = False
-        yield end_line()
+        yield reader.end_line()
 
     async def as_transcript(
         self, conversation: Conversation, transcript_format: TranscriptFormat
@@ -122,53 +97,42 @@ class ConversationExporter(Struct, frozen=True):
     async def as_archive(self) -> AsyncIterator[bytes]:
         """Yields a zip of all conversations, ordered by id. Compression runs in a thread, one page at a time."""
         writer, after = ArchiveWriter(self.line_max_bytes), ""
-        while ids := await self._ids(after):
+        while True:
+            async with self.libraries.library(self.context) as library:
+                ids = await library.chats.ids(after, _IDS_PER_PAGE)
+            if not ids:
+                break
             for conversation_id in ids:
-                async for chunk in self._archive_entry(writer, conversation_id):
-                    yield chunk
+                try:
+                    async with self.libraries.library(self.context) as library:
+                        conversation = await library.chats.get(conversation_id)
+                except NotFound:  # deleted since the ids were read
+                    continue
+                writer.begin(conversation)
+                async for page in self._pages(conversation):
+                    await asyncio.to_thread(writer.add, page)
+                    if writer.has_output:
+                        yield writer.take_output()
+                writer.end()
             after = ids[-1]
-        await asyncio.to_thread(writer.finish, await self._namespaces())
+        async with self.libraries.library(self.context) as library:
+            namespaces = [namespace.name for namespace in await library.chats.namespaces()]
+        await asyncio.to_thread(writer.finish, namespaces)
         yield writer.take_output()
-
-    async def _archive_entry(self, writer: ArchiveWriter, conversation_id: str) -> AsyncIterator[bytes]:
-        try:
-            conversation = await self._conversation(conversation_id)
-        except NotFound:  # deleted since the ids were read
-            return
-        writer.begin(conversation)
-        async for page in self._pages(conversation):
-            await asyncio.to_thread(writer.add, page)
-            if writer.has_output:
-                yield writer.take_output()
-        writer.end()
 
     async def _pages(self, conversation: Conversation) -> AsyncIterator[Sequence[Message]]:
         position, remaining = 0, conversation.message_count
         while remaining > 0:
-            page = (await self._page(conversation.id, position))[:remaining]
+            async with self.libraries.library(self.context) as library:
+                # One message less is returned if the one at this position was deleted.
+                after = max(1, self.page_messages - 1)
+                page = (await library.chats.messages_around(conversation.id, position, 0, after))[:remaining]
             if not page:
                 raise Conflict(
                     f"messages of conversation {conversation.id!r} were deleted during the export; try again"
                 )
             yield page
             position, remaining = page[-1].position + 1, remaining - len(page)
-
-    async def _page(self, conversation_id: str, position: int) -> Sequence[Message]:
-        async with self.libraries.library(self.context) as library:
-            # One message less is returned if the one at this position was deleted.
-            return await library.chats.messages_around(conversation_id, position, 0, max(1, self.page_messages - 1))
-
-    async def _conversation(self, conversation_id: str) -> Conversation:
-        async with self.libraries.library(self.context) as library:
-            return await library.chats.get(conversation_id)
-
-    async def _ids(self, after: str) -> Sequence[str]:
-        async with self.libraries.library(self.context) as library:
-            return await library.chats.ids(after, _IDS_PER_PAGE)
-
-    async def _namespaces(self) -> list[str]:
-        async with self.libraries.library(self.context) as library:
-            return [namespace.name for namespace in await library.chats.namespaces()]
 
 
 EXPORT_FORMATS = ("json", "txt", "md")
@@ -183,7 +147,9 @@ class ConversationService:
         self._open_streams = open_streams
         self._settings = settings
 
-    async def list(self, context: RequestContext, request: ListConversationsRequest) -> ConversationList:
+    async def list(
+        self, context: RequestContext, request: schemas.ListConversationsRequest
+    ) -> schemas.ConversationList:
         limit = clamp(request.limit, 1, self._settings.message_page_max)
         offset = clamp(request.offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
@@ -196,15 +162,17 @@ class ConversationService:
                 is_archived=request.archived,
             )
         conversations = tuple(summary_response(conversation) for conversation in page.rows)
-        return ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
+        return schemas.ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
-    async def search_messages(self, context: RequestContext, request: SearchMessagesRequest) -> MessageSearchResults:
+    async def search_messages(
+        self, context: RequestContext, request: schemas.SearchMessagesRequest
+    ) -> schemas.MessageSearchResults:
         limit = clamp(request.limit, 1, self._settings.message_page_max)
         search = MessageSearch(
             text=request.query or None,
             in_titles=False,
             conversation_id=request.conversation_id or None,
-            limit=limit + 1,
+            limit=limit + 1,  # one more tells whether there are more
             deadline_ms=self._settings.search_deadline_ms,
         )
         async with self._libraries.library(context) as library:
@@ -212,14 +180,11 @@ class ConversationService:
         messages = tuple(message_response(hit.message) for hit in results.hits[:limit])
         for hit in results.hits[:limit]:  # whole messages are delivered
             context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
-        return MessageSearchResults(
-            messages=messages,
-            total=len(messages),
-            has_more=len(results.hits) > limit,
-            is_complete=results.is_complete,
+        return schemas.MessageSearchResults(
+            messages=messages, total=len(messages), has_more=len(results.hits) > limit, is_complete=results.is_complete
         )
 
-    async def read(self, context: RequestContext, request: ReadConversationRequest) -> ConversationDetail:
+    async def read(self, context: RequestContext, request: schemas.ReadConversationRequest) -> ConversationDetail:
         settings = self._settings
         max_messages = settings.fixed.conversation_messages_max
         limit = max_messages if request.messages_limit is None else clamp(request.messages_limit, 1, max_messages)
@@ -232,19 +197,20 @@ class ConversationService:
                 if message.conversation_id != conversation.id:
                     raise NotFound("message", request.message_id)
                 offset = max(0, await library.chats.count_before(request.message_id) - limit // 2)
-            pages = _message_pages(library.chats, conversation, offset, settings.message_page_max)
-            messages = await _take_messages(pages, limit, settings.conversation_response_max_bytes)
+            messages = await _read_messages(library.chats, conversation.id, offset, limit, settings)
         context.record_read(uri_of("chats", conversation.id))
         end = offset + len(messages)
         return detail_response(conversation, messages, offset, end if end < conversation.message_count else UNSET)
 
-    async def rename(self, context: RequestContext, request: RenameConversationRequest) -> ConversationChanged:
+    async def rename(
+        self, context: RequestContext, request: schemas.RenameConversationRequest
+    ) -> schemas.ConversationChanged:
         draft = ConversationDraft(title=UNSET if request.title is None else request.title)
         async with self._libraries.library(context) as library:
             await library.chats.update(request.conversation_id, draft)
-        return ConversationChanged(conversation_id=request.conversation_id)
+        return schemas.ConversationChanged(conversation_id=request.conversation_id)
 
-    async def update(self, context: RequestContext, request: UpdateConversationRequest) -> ConversationSummary:
+    async def update(self, context: RequestContext, request: schemas.UpdateConversationRequest) -> ConversationSummary:
         changes: dict[str, Any] = {
             "title": request.title,
             "namespace": request.namespace,
@@ -257,15 +223,17 @@ class ConversationService:
         async with self._libraries.library(context) as library:
             return summary_response(await library.chats.update(request.conversation_id, draft))
 
-    async def delete(self, context: RequestContext, request: DeleteConversationRequest) -> ConversationChanged:
+    async def delete(
+        self, context: RequestContext, request: schemas.DeleteConversationRequest
+    ) -> schemas.ConversationChanged:
         async with self._libraries.library(context) as library:
             if request.purge:
                 await library.chats.purge(request.conversation_id)
             else:
                 await library.chats.delete(request.conversation_id)
-        return ConversationChanged(conversation_id=request.conversation_id)
+        return schemas.ConversationChanged(conversation_id=request.conversation_id)
 
-    async def export(self, context: RequestContext, request: ExportConversationRequest) -> Response:
+    async def export(self, context: RequestContext, request: schemas.ExportConversationRequest) -> Response:
         exporter = conversation_exporter(self._libraries, context, self._settings)
         async with self._libraries.library(context) as library:
             conversation = await library.chats.get(request.conversation_id)
@@ -279,7 +247,7 @@ class ConversationService:
         context.record_read(uri_of("chats", conversation.id))
         return await stream(self._open_streams, context, chunks, "application/json")
 
-    async def download(self, context: RequestContext, request: DownloadConversationRequest) -> Response:
+    async def download(self, context: RequestContext, request: schemas.DownloadConversationRequest) -> Response:
         exporter = conversation_exporter(self._libraries, context, self._settings)
         async with self._libraries.library(context) as library:
             conversation = await library.chats.get(request.conversation_id)
@@ -298,27 +266,22 @@ def conversation_exporter(libraries: Libraries, context: RequestContext, setting
     return ConversationExporter(libraries, context, settings.message_page_max, line_max_bytes(settings))
 
 
-async def _message_pages(
-    chats: Chats, conversation: Conversation, offset: int, page_size: int
-) -> AsyncIterator[tuple[Message, ...]]:
-    page = (await chats.messages(conversation.id, page_size, offset)).rows
-    while page:
-        yield page
-        # By position, not by offset: an offset would be counted through again for every page.
-        page = tuple(await chats.messages_around(conversation.id, page[-1].position + 1, 0, max(1, page_size - 1)))
-
-
-async def _take_messages(pages: AsyncIterator[tuple[Message, ...]], limit: int, max_bytes: int) -> tuple[Message, ...]:
-    """Takes messages up to both limits, but at least one if there is any."""
+async def _read_messages(
+    chats: Chats, conversation_id: str, offset: int, limit: int, settings: Settings
+) -> Sequence[Message]:
+    """Returns messages up to the limits of number and size, but at least one if there is any."""
+    page_size, remaining_bytes = settings.message_page_max, settings.conversation_response_max_bytes
     messages: list[Message] = []
-    remaining_bytes = max_bytes
-    async for page in pages:
+    page: Sequence[Message] = (await chats.messages(conversation_id, page_size, offset)).rows
+    while page:
         for message in page:
             remaining_bytes -= len(message.content.encode())
             if len(messages) == limit or (remaining_bytes < 0 and messages):
-                return tuple(messages)
+                return messages
             messages.append(message)
-    return tuple(messages)
+        # By position, not by offset: an offset would be counted through again for every page.
+        page = await chats.messages_around(conversation_id, page[-1].position + 1, 0, max(1, page_size - 1))
+    return messages
 
 
 # -- namespaces --------------------------------------------------------------------------------------------------------
@@ -331,27 +294,31 @@ class NamespaceService:
     def __init__(self, libraries: Libraries) -> None:
         self._libraries = libraries
 
-    async def list(self, context: RequestContext, _request: ListNamespacesRequest) -> NamespaceList:
+    async def list(self, context: RequestContext, _request: schemas.ListNamespacesRequest) -> schemas.NamespaceList:
         async with self._libraries.library(context) as library:
             namespaces = await library.chats.namespaces()
         summaries = tuple(
-            NamespaceSummary(
+            schemas.NamespaceSummary(
                 name=namespace.name,
                 conversation_count=namespace.conversations,
                 is_default=namespace.name == DEFAULT_NAMESPACE,
             )
             for namespace in namespaces
         )
-        return NamespaceList(namespaces=summaries, total=len(summaries))
+        return schemas.NamespaceList(namespaces=summaries, total=len(summaries))
 
-    async def create(self, context: RequestContext, request: CreateNamespaceRequest) -> NamespaceChanged:
+    async def create(
+        self, context: RequestContext, request: schemas.CreateNamespaceRequest
+    ) -> schemas.NamespaceChanged:
         name = _valid_name("name", request.name)
         with _agentkit_wording(name):
             async with self._libraries.library(context) as library:
                 await library.chats.create_namespace(name)
-        return NamespaceChanged(message=f"Namespace '{name}' created successfully", namespace=name)
+        return schemas.NamespaceChanged(message=f"Namespace '{name}' created successfully", namespace=name)
 
-    async def rename(self, context: RequestContext, request: RenameNamespaceRequest) -> NamespaceChanged:
+    async def rename(
+        self, context: RequestContext, request: schemas.RenameNamespaceRequest
+    ) -> schemas.NamespaceChanged:
         old_name, new_name = request.old_name, _valid_name("new_name", request.new_name)
         if old_name == DEFAULT_NAMESPACE:
             raise InvalidParams("Cannot rename the default namespace")
@@ -359,15 +326,17 @@ class NamespaceService:
             async with self._libraries.library(context) as library:
                 await library.chats.rename_namespace(old_name, new_name)
         message = f"Namespace '{old_name}' renamed to '{new_name}' successfully"
-        return NamespaceChanged(message=message, namespace=new_name, old_name=old_name, new_name=new_name)
+        return schemas.NamespaceChanged(message=message, namespace=new_name, old_name=old_name, new_name=new_name)
 
-    async def delete(self, context: RequestContext, request: DeleteNamespaceRequest) -> NamespaceChanged:
+    async def delete(
+        self, context: RequestContext, request: schemas.DeleteNamespaceRequest
+    ) -> schemas.NamespaceChanged:
         name = request.namespace_name
         if name == DEFAULT_NAMESPACE:
             raise InvalidParams("Cannot delete the default namespace")
         async with self._libraries.library(context) as library:
             moved = await library.chats.delete_namespace(name)
-        return NamespaceChanged(message=f"Namespace '{name}' deleted successfully", namespace=name, moved=moved)
+        return schemas.NamespaceChanged(message=f"Namespace '{name}' deleted successfully", namespace=name, moved=moved)
 
 
 def _valid_name(field: str, name: str) -> str:
@@ -396,17 +365,19 @@ class ConversationChanges:
         self._open_streams = open_streams
         self._watch = ChangeWatch(libraries, open_streams, settings)
 
-    async def follow(self, context: RequestContext, request: FollowConversationsRequest) -> Response:
+    async def follow(self, context: RequestContext, request: schemas.FollowConversationsRequest) -> Response:
         return await stream(self._open_streams, context, self._events(context, request.last_event_id), EVENT_STREAM)
 
     async def _events(self, context: RequestContext, last_token: str | None) -> AsyncIterator[bytes]:
         is_open = False
         async for token in self._watch.tokens(context):
             if token is None:
+                # Proxies close a connection on which nothing is sent.
                 yield KEEP_ALIVE
             elif is_open:
                 yield _event("changed", token)
             else:
+                # A browser that reconnects says what it has seen. If that is no longer current, it missed a change.
                 is_open = True
                 yield RETRY + _event("open" if last_token in (None, token) else "changed", token)
 

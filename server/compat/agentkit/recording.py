@@ -13,6 +13,7 @@ from aggregator.search import Aggregator
 from auth.context import RequestContext
 from config.errors import Conflict
 from config.settings import Settings
+from server.compat.agentkit import schemas
 from server.compat.agentkit.archives import ArchiveService
 from server.compat.agentkit.chat.completions import CompletionService
 from server.compat.agentkit.chat.passages import PassageFinder
@@ -25,23 +26,17 @@ from server.compat.agentkit.responses import (
     message_response,
     summary_response,
 )
-from server.compat.agentkit.schemas import (
-    AddedMessages,
-    AddMessageRequest,
-    AddMessagesRequest,
-    CreateConversationRequest,
-    RecordedMessage,
-)
 from server.rest.errors import rename_fields
 from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.formats.conversation_archive.reader import require_allowed_id
-from sources.records import Conversation, Message
+from sources.records import Message
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_messages
 
 # Fields that have another name in storage than in this API.
 _FIELD_NAMES = {"created_at": "timestamp", "tool": "tool_used", "uuid": "id"}
+# How many are looked at to see whether a conversation without a title can have got one.
 _FIRST_MESSAGES = 20
 
 
@@ -49,7 +44,7 @@ class RecordingService:
     def __init__(self, libraries: Libraries) -> None:
         self._libraries = libraries
 
-    async def create(self, context: RequestContext, request: CreateConversationRequest) -> ConversationSummary:
+    async def create(self, context: RequestContext, request: schemas.CreateConversationRequest) -> ConversationSummary:
         if request.id is not None:
             require_allowed_id(request.id)
         messages = [_message_draft(message) for message in request.messages]
@@ -65,23 +60,27 @@ class RecordingService:
                 conversation = await library.chats.create(draft, messages, idempotency_key=request.idempotency_key)
         return summary_response(conversation)
 
-    async def add_message(self, context: RequestContext, request: AddMessageRequest) -> ConversationMessage:
+    async def add_message(self, context: RequestContext, request: schemas.AddMessageRequest) -> ConversationMessage:
         async with self._libraries.library(context) as library:
             [message] = await _append(library.chats, request.conversation_id, [request], request.idempotency_key)
         return message_response(message)
 
-    async def add_messages(self, context: RequestContext, request: AddMessagesRequest) -> AddedMessages:
+    async def add_messages(self, context: RequestContext, request: schemas.AddMessagesRequest) -> schemas.AddedMessages:
         async with self._libraries.library(context) as library:
             messages = await _append(library.chats, request.conversation_id, request.messages, request.idempotency_key)
-        return AddedMessages(messages=tuple(map(message_response, messages)), total=len(messages))
+        return schemas.AddedMessages(messages=tuple(map(message_response, messages)), total=len(messages))
 
 
 async def _append(
-    chats: Chats, conversation_id: str, messages: Sequence[RecordedMessage], idempotency_key: str | None
+    chats: Chats, conversation_id: str, messages: Sequence[schemas.RecordedMessage], idempotency_key: str | None
 ) -> Sequence[Message]:
     conversation = await chats.get(conversation_id)
     drafts = [_message_draft(message) for message in messages]
-    needs_title = not conversation.title and await _has_only_human_only_messages(chats, conversation)
+    needs_title = not conversation.title
+    if needs_title:
+        # Only if no message has been written yet from which a title can be made. Looks at the first messages only.
+        first_messages = (await chats.messages(conversation_id, _FIRST_MESSAGES, 0)).rows
+        needs_title = all(message.is_human_only for message in first_messages)
     with rename_fields(_FIELD_NAMES):
         stored = await chats.append(conversation_id, drafts, idempotency_key=idempotency_key)
     if needs_title and (title := title_from_messages(drafts)):
@@ -90,13 +89,7 @@ async def _append(
     return stored
 
 
-async def _has_only_human_only_messages(chats: Chats, conversation: Conversation) -> bool:
-    """Whether no message has been written yet from which a title can be made. Looks at the first messages only."""
-    messages = (await chats.messages(conversation.id, _FIRST_MESSAGES, 0)).rows
-    return all(message.is_human_only for message in messages)
-
-
-def _message_draft(message: RecordedMessage) -> MessageDraft:
+def _message_draft(message: schemas.RecordedMessage) -> MessageDraft:
     return MessageDraft(
         role=message.role,
         sender=message.sender or UNSET,

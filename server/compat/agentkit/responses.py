@@ -62,8 +62,7 @@ class ConversationDetail(ConversationSummary, frozen=True, kw_only=True):
         int | UnsetType, Meta(description="Present only if there are messages before the first one: their number.")
     ] = UNSET
     next_messages_offset: Annotated[
-        int | UnsetType,
-        Meta(description="Present only if more messages follow: pass it as messages_offset."),
+        int | UnsetType, Meta(description="Present only if more messages follow: pass it as messages_offset.")
     ] = UNSET
 
 
@@ -122,6 +121,7 @@ def _summary_fields(conversation: Conversation) -> dict[str, Any]:
 # Messages are our own sentences, except where clients may compare them ("Conversation not found"; those of namespaces
 # are in `namespaces`).
 
+# AgentKit's codes. Other statuses have the name of the status.
 _CODES = {
     400: "VALIDATION_ERROR",
     422: "VALIDATION_ERROR",
@@ -184,6 +184,7 @@ AGENTKIT_ERROR_FORMAT = ErrorFormat(AgentKitErrorBody, _error_body)
 # -- operations --------------------------------------------------------------------------------------------------------
 # What the operations of the conversations API have in common.
 
+# An operation is permitted to a key with a profile if the profile has one of these tools, which return the same.
 LISTING_TOOLS = ("chats_search", "knowledge_search")
 READING_TOOLS = ("chats_get", "knowledge_get")
 SEARCHING_TOOLS = ("chats_search", "conversation_search", "knowledge_search")

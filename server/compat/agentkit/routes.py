@@ -1,53 +1,14 @@
 """The operations of the conversations API, in the order in which they are documented."""
 
+from typing import Any
+
 from auth.context import WRITE
 from config.settings import Settings
-from server.compat.agentkit.archives import ZIP, ArchiveService
+from server.compat.agentkit import responses, schemas
+from server.compat.agentkit.archives import ZIP
 from server.compat.agentkit.chat.routes import chat_operations
-from server.compat.agentkit.conversations import (
-    DOWNLOAD_TYPES,
-    ConversationChanges,
-    ConversationService,
-    NamespaceService,
-)
-from server.compat.agentkit.recording import AgentKit, RecordingService
-from server.compat.agentkit.responses import (
-    LISTING_TOOLS,
-    READING_TOOLS,
-    SEARCHING_TOOLS,
-    WRITING_TOOLS,
-    ConversationDetail,
-    ConversationMessage,
-    ConversationSummary,
-    agentkit_operation,
-)
-from server.compat.agentkit.schemas import (
-    AddedMessages,
-    AddMessageRequest,
-    AddMessagesRequest,
-    ConversationChanged,
-    ConversationExport,
-    ConversationList,
-    CreateConversationRequest,
-    CreateNamespaceRequest,
-    DeleteConversationRequest,
-    DeleteNamespaceRequest,
-    DownloadConversationRequest,
-    ExportArchiveRequest,
-    ExportConversationRequest,
-    FollowConversationsRequest,
-    ImportArchiveRequest,
-    ListConversationsRequest,
-    ListNamespacesRequest,
-    MessageSearchResults,
-    NamespaceChanged,
-    NamespaceList,
-    ReadConversationRequest,
-    RenameConversationRequest,
-    RenameNamespaceRequest,
-    SearchMessagesRequest,
-    UpdateConversationRequest,
-)
+from server.compat.agentkit.conversations import DOWNLOAD_TYPES
+from server.compat.agentkit.recording import AgentKit
 from server.import_jobs import IMPORT_DEADLINE_S
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
@@ -60,31 +21,18 @@ _NAMESPACE_FORM = FormSpec(files=frozenset(), parts_max=10, accepts_json=True)
 
 def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operation]:
     return [
-        *_conversation_operations(agentkit.conversations),
-        download_operation(agentkit.conversations),
-        follow_operation(agentkit.changes),
-        *_conversation_change_operations(agentkit.conversations),
-        *_recording_operations(agentkit.recording),
-        *_archive_operations(agentkit.archives, settings),
-        *chat_operations(agentkit.chat, agentkit.completions, settings),
-        *_namespace_operations(agentkit.namespaces),
-    ]
-
-
-def _conversation_operations(conversations: ConversationService) -> list[Operation]:
-    return [
-        agentkit_operation(
+        responses.agentkit_operation(
             id="list_conversations",
             method="GET",
             path="/conversations",
             summary="List conversations",
             description="The user's conversations without their messages, most recently changed first.",
-            input=ListConversationsRequest,
-            response=ConversationList,
-            handler=conversations.list,
-            tools=LISTING_TOOLS,
+            input=schemas.ListConversationsRequest,
+            response=schemas.ConversationList,
+            handler=agentkit.conversations.list,
+            tools=responses.LISTING_TOOLS,
         ),
-        agentkit_operation(
+        responses.agentkit_operation(
             id="search_messages",
             method="GET",
             path="/conversations/search/messages",
@@ -93,12 +41,12 @@ def _conversation_operations(conversations: ConversationService) -> list[Operati
                 "Messages that contain a text, ignoring case, newest first. To rank messages by relevance, use "
                 "search_knowledge."
             ),
-            input=SearchMessagesRequest,
-            response=MessageSearchResults,
-            handler=conversations.search_messages,
-            tools=SEARCHING_TOOLS,
+            input=schemas.SearchMessagesRequest,
+            response=schemas.MessageSearchResults,
+            handler=agentkit.conversations.search_messages,
+            tools=responses.SEARCHING_TOOLS,
         ),
-        agentkit_operation(
+        responses.agentkit_operation(
             id="read_conversation",
             method="GET",
             path="/conversations/{conversation_id}",
@@ -107,134 +55,108 @@ def _conversation_operations(conversations: ConversationService) -> list[Operati
                 "A conversation with all of its messages in order, including alternate branches. For a very long "
                 "conversation, the first messages and next_messages_offset, which requests the next part."
             ),
-            input=ReadConversationRequest,
-            response=ConversationDetail,
-            handler=conversations.read,
-            tools=READING_TOOLS,
+            input=schemas.ReadConversationRequest,
+            response=responses.ConversationDetail,
+            handler=agentkit.conversations.read,
+            tools=responses.READING_TOOLS,
             error_statuses=frozenset((404,)),
         ),
-        agentkit_operation(
+        responses.agentkit_operation(
             id="export_conversation",
             method="POST",
             path="/conversations/{conversation_id}/export",
             summary="Export a conversation",
             description="Streams a whole conversation: as JSON, or as text or Markdown in the field content.",
-            input=ExportConversationRequest,
-            response=ConversationExport,
-            handler=conversations.export,
-            tools=READING_TOOLS,
+            input=schemas.ExportConversationRequest,
+            response=schemas.ConversationExport,
+            handler=agentkit.conversations.export,
+            tools=responses.READING_TOOLS,
             query=frozenset(("format",)),
             error_statuses=frozenset((404,)),
         ),
-    ]
-
-
-def download_operation(conversations: ConversationService) -> Operation:
-    return agentkit_operation(
-        id="download_conversation",
-        method="GET",
-        path="/conversations/{conversation_id}/download",
-        summary="Download a conversation",
-        description="A whole conversation as a file, which browsers save as conversation-{id}.json, .txt or .md.",
-        input=DownloadConversationRequest,
-        response=tuple(DOWNLOAD_TYPES.values()),
-        handler=conversations.download,
-        tools=READING_TOOLS,
-        error_statuses=frozenset((404,)),
-    )
-
-
-def follow_operation(changes: ConversationChanges) -> Operation:
-    return agentkit_operation(
-        id="follow_conversations",
-        method="GET",
-        path="/api/v1/conversations/events",
-        summary="Follow the conversations",
-        description=(
-            "Server-sent events: `open` at once, and `changed` whenever a conversation or message may have changed. "
-            "The events say no more: request again what you show. The stream ends after five minutes; "
-            "browsers reconnect."
+        responses.agentkit_operation(
+            id="download_conversation",
+            method="GET",
+            path="/conversations/{conversation_id}/download",
+            summary="Download a conversation",
+            description="A whole conversation as a file, which browsers save as conversation-{id}.json, .txt or .md.",
+            input=schemas.DownloadConversationRequest,
+            response=tuple(DOWNLOAD_TYPES.values()),
+            handler=agentkit.conversations.download,
+            tools=responses.READING_TOOLS,
+            error_statuses=frozenset((404,)),
         ),
-        input=FollowConversationsRequest,
-        response="text/event-stream",
-        handler=changes.follow,
-        tools=LISTING_TOOLS,
-        headers={"last_event_id": "Last-Event-ID"},
-    )
-
-
-def update_operation(conversations: ConversationService) -> Operation:
-    return agentkit_operation(
-        id="update_conversation",
-        method="PATCH",
-        path="/conversations/{conversation_id}",
-        summary="Update a conversation",
-        description=(
-            "Renames a conversation, moves it to a namespace, pins or archives it. Pinning and archiving do not change "
-            "its modification time. Searches find archived conversations too."
+        responses.agentkit_operation(
+            id="follow_conversations",
+            method="GET",
+            path="/api/v1/conversations/events",
+            summary="Follow the conversations",
+            description=(
+                "Server-sent events: `open` at once, and `changed` whenever a conversation or message may have "
+                "changed. The events say no more: request again what you show. The stream ends after "
+                "conversation_events_max_s; browsers reconnect."
+            ),
+            input=schemas.FollowConversationsRequest,
+            response="text/event-stream",
+            handler=agentkit.changes.follow,
+            tools=responses.LISTING_TOOLS,
+            headers={"last_event_id": "Last-Event-ID"},
         ),
-        input=UpdateConversationRequest,
-        response=ConversationSummary,
-        handler=conversations.update,
-        tools=WRITING_TOOLS,
-        scope=WRITE,
-        error_statuses=frozenset((404,)),
-    )
-
-
-def _conversation_change_operations(conversations: ConversationService) -> list[Operation]:
-    return [
-        update_operation(conversations),
-        agentkit_operation(
+        responses.agentkit_operation(
+            id="update_conversation",
+            method="PATCH",
+            path="/conversations/{conversation_id}",
+            summary="Update a conversation",
+            description=(
+                "Renames a conversation, moves it to a namespace, pins or archives it. Pinning and archiving do not "
+                "change its modification time. Searches find archived conversations too."
+            ),
+            input=schemas.UpdateConversationRequest,
+            response=responses.ConversationSummary,
+            handler=agentkit.conversations.update,
+            tools=responses.WRITING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((404,)),
+        ),
+        _write_operation(
             id="rename_conversation",
             method="PUT",
             path="/conversations/{conversation_id}",
             summary="Rename a conversation",
             description="Sets a conversation's title. Without a title, only its modification time changes.",
-            input=RenameConversationRequest,
-            response=ConversationChanged,
-            handler=conversations.rename,
-            tools=WRITING_TOOLS,
-            scope=WRITE,
+            input=schemas.RenameConversationRequest,
+            response=schemas.ConversationChanged,
+            handler=agentkit.conversations.rename,
             query=frozenset(("title",)),
             error_statuses=frozenset((404,)),
         ),
-        agentkit_operation(
+        _write_operation(
             id="delete_conversation",
             method="DELETE",
             path="/conversations/{conversation_id}",
             summary="Delete a conversation",
             description="Deletes a conversation and its messages: they no longer appear in any list, search or tool.",
-            input=DeleteConversationRequest,
-            response=ConversationChanged,
-            handler=conversations.delete,
+            input=schemas.DeleteConversationRequest,
+            response=schemas.ConversationChanged,
+            handler=agentkit.conversations.delete,
             # A conversation can be as large as an import allows.
             deadline_ms=round(IMPORT_DEADLINE_S * 1000),
-            tools=WRITING_TOOLS,
-            scope=WRITE,
             error_statuses=frozenset((404,)),
         ),
-    ]
-
-
-def _recording_operations(recording: RecordingService) -> list[Operation]:
-    return [
-        agentkit_operation(
+        _write_operation(
             id="create_conversation",
             method="POST",
             path="/conversations",
             summary="Create a conversation",
             description="Stores a new conversation with the messages it has so far. More can be added later.",
-            input=CreateConversationRequest,
-            response=ConversationSummary,
-            handler=recording.create,
-            tools=WRITING_TOOLS,
-            scope=WRITE,
+            input=schemas.CreateConversationRequest,
+            response=responses.ConversationSummary,
+            handler=agentkit.recording.create,
             status=201,
             headers=_IDEMPOTENCY,
             error_statuses=frozenset((409,)),
         ),
-        agentkit_operation(
+        responses.agentkit_operation(
             id="add_message",
             method="POST",
             path="/conversations/{conversation_id}/messages",
@@ -243,36 +165,29 @@ def _recording_operations(recording: RecordingService) -> list[Operation]:
                 "Appends a message to a conversation. If it has no title, the first message that is not human-only "
                 "becomes its title."
             ),
-            input=AddMessageRequest,
-            response=ConversationMessage,
-            handler=recording.add_message,
-            tools=WRITING_TOOLS,
+            input=schemas.AddMessageRequest,
+            response=responses.ConversationMessage,
+            handler=agentkit.recording.add_message,
+            tools=responses.WRITING_TOOLS,
             scope=WRITE,
             status=201,
             headers=_IDEMPOTENCY,
             error_statuses=frozenset((404, 409)),
         ),
-        agentkit_operation(
+        _write_operation(
             id="add_messages",
             method="POST",
             path="/conversations/{conversation_id}/messages/bulk",
             summary="Add many messages",
             description="Appends messages to a conversation: all of them or none.",
-            input=AddMessagesRequest,
-            response=AddedMessages,
-            handler=recording.add_messages,
-            tools=WRITING_TOOLS,
-            scope=WRITE,
+            input=schemas.AddMessagesRequest,
+            response=schemas.AddedMessages,
+            handler=agentkit.recording.add_messages,
             status=201,
             headers=_IDEMPOTENCY,
             error_statuses=frozenset((404, 409)),
         ),
-    ]
-
-
-def _archive_operations(archives: ArchiveService, settings: Settings) -> list[Operation]:
-    return [
-        agentkit_operation(
+        responses.agentkit_operation(
             id="export_conversations",
             method="GET",
             path="/conversations/export",
@@ -281,12 +196,12 @@ def _archive_operations(archives: ArchiveService, settings: Settings) -> list[Op
                 "Streams all of the user's conversations as a zip: one JSON file each, and a manifest. Unchanged "
                 "conversations produce the same bytes."
             ),
-            input=ExportArchiveRequest,
+            input=schemas.ExportArchiveRequest,
             response=ZIP,
-            handler=archives.export_all,
-            tools=LISTING_TOOLS,
+            handler=agentkit.archives.export_all,
+            tools=responses.LISTING_TOOLS,
         ),
-        agentkit_operation(
+        responses.agentkit_operation(
             id="import_conversations",
             method="POST",
             path="/conversations/import",
@@ -295,69 +210,63 @@ def _archive_operations(archives: ArchiveService, settings: Settings) -> list[Op
                 "Imports an archive from export_conversations, of this or another server. Existing conversations are "
                 "not changed; repeating an interrupted import completes it."
             ),
-            input=ImportArchiveRequest,
+            input=schemas.ImportArchiveRequest,
             response=ArchiveImportResult,
-            handler=archives.import_all,
-            tools=WRITING_TOOLS,
+            handler=agentkit.archives.import_all,
+            tools=responses.WRITING_TOOLS,
             scope=WRITE,
             upload=Upload(ZIP, settings.import_max_bytes),
             deadline_ms=round(IMPORT_DEADLINE_S * 1000),
         ),
-    ]
-
-
-def _namespace_operations(namespaces: NamespaceService) -> list[Operation]:
-    return [
-        agentkit_operation(
+        *chat_operations(agentkit.chat, agentkit.completions, settings),
+        responses.agentkit_operation(
             id="list_namespaces",
             method="GET",
             path="/namespaces",
             summary="List namespaces",
             description="All namespaces by name, each with the number of its conversations.",
-            input=ListNamespacesRequest,
-            response=NamespaceList,
-            handler=namespaces.list,
-            tools=LISTING_TOOLS,
+            input=schemas.ListNamespacesRequest,
+            response=schemas.NamespaceList,
+            handler=agentkit.namespaces.list,
+            tools=responses.LISTING_TOOLS,
         ),
-        agentkit_operation(
+        _write_operation(
             id="create_namespace",
             method="POST",
             path="/namespaces",
             summary="Create a namespace",
             description=("Creates an empty namespace. A conversation in a new namespace creates it as well."),
-            input=CreateNamespaceRequest,
+            input=schemas.CreateNamespaceRequest,
             form=_NAMESPACE_FORM,
-            response=NamespaceChanged,
-            handler=namespaces.create,
-            tools=WRITING_TOOLS,
-            scope=WRITE,
+            response=schemas.NamespaceChanged,
+            handler=agentkit.namespaces.create,
             error_statuses=frozenset((409,)),
         ),
-        agentkit_operation(
+        _write_operation(
             id="rename_namespace",
             method="PUT",
             path="/namespaces/{old_name}/rename",
             summary="Rename a namespace",
             description="Renames a namespace; its conversations stay in it.",
-            input=RenameNamespaceRequest,
+            input=schemas.RenameNamespaceRequest,
             form=_NAMESPACE_FORM,
-            response=NamespaceChanged,
-            handler=namespaces.rename,
-            tools=WRITING_TOOLS,
-            scope=WRITE,
+            response=schemas.NamespaceChanged,
+            handler=agentkit.namespaces.rename,
             error_statuses=frozenset((404, 409)),
         ),
-        agentkit_operation(
+        _write_operation(
             id="delete_namespace",
             method="DELETE",
             path="/namespaces/{namespace_name}",
             summary="Delete a namespace",
             description="Deletes a namespace. Its conversations are moved to the default namespace.",
-            input=DeleteNamespaceRequest,
-            response=NamespaceChanged,
-            handler=namespaces.delete,
-            tools=WRITING_TOOLS,
-            scope=WRITE,
+            input=schemas.DeleteNamespaceRequest,
+            response=schemas.NamespaceChanged,
+            handler=agentkit.namespaces.delete,
             error_statuses=frozenset((404,)),
         ),
     ]
+
+
+def _write_operation(**fields: Any) -> Operation:
+    return responses.agentkit_operation(tools=responses.WRITING_TOOLS, scope=WRITE, **fields)

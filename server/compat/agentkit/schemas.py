@@ -69,8 +69,7 @@ class FollowConversationsRequest(Struct, frozen=True, kw_only=True):
 class DeleteConversationRequest(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId
     purge: Annotated[
-        bool,
-        Meta(description="Also remove it from disk, even if it is already deleted. This cannot be undone."),
+        bool, Meta(description="Also remove it from disk, even if it is already deleted. This cannot be undone.")
     ] = False
 
 

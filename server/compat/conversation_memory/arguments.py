@@ -9,16 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from server.compat.conversation_memory import transcript
-from server.compat.conversation_memory.schemas import (
-    CONCEPTS_MAX,
-    CONCEPTS_MIN,
-    IDS_MAX,
-    QUERY_MIN_CHARS,
-    ROWS_MAX,
-    MemorySearch,
-    Mode,
-)
+from server.compat.conversation_memory import schemas, transcript
 from server.compat.conversation_memory.transcript import memory_error
 from sources.reading.exchanges import LineRange
 from sources.search.arguments import parse_time_bound
@@ -26,13 +17,13 @@ from sources.storage.contract import ObservationFilter, Ranking
 
 # Longer than any conversation, and a number that every storage engine can handle.
 LINE_MAX = 1_000_000_000
-_RANKINGS: Mapping[Mode, Ranking] = {"vector": "meaning", "text": "words", "both": "fused"}
+_RANKINGS: Mapping[schemas.Mode, Ranking] = {"vector": "meaning", "text": "words", "both": "fused"}
+# `date.fromisoformat` accepts other forms of ISO 8601 as well, which conversation-memory rejects.
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 
 
 class TimeRange(Struct, frozen=True):
-    """Two times in the stored format, both inclusive."""
-
+    # In the stored format, both inclusive.
     start: str | None = None
     end: str | None = None
 
@@ -41,7 +32,7 @@ class MemoryQuery(Struct, frozen=True, kw_only=True):
     """A validated search for one concept, or for several that must all match."""
 
     concepts: tuple[str, ...]
-    mode: Mode
+    mode: schemas.Mode
     limit: int
     time_range: TimeRange
     projects: tuple[str, ...]
@@ -67,10 +58,10 @@ class MemoryQuery(Struct, frozen=True, kw_only=True):
         return bool(filters.types or filters.concepts or filters.files)
 
 
-def parse_query(arguments: MemorySearch) -> MemoryQuery:
+def parse_query(arguments: schemas.MemorySearch) -> MemoryQuery:
     concepts = parse_concepts(arguments.query)
-    if not 1 <= arguments.limit <= ROWS_MAX:
-        raise memory_error(f"limit: expected 1 to {ROWS_MAX}, got {arguments.limit}")
+    if not 1 <= arguments.limit <= schemas.ROWS_MAX:
+        raise memory_error(f"limit: expected 1 to {schemas.ROWS_MAX}, got {arguments.limit}")
     if len(concepts) > 1 and (arguments.types or arguments.concepts or arguments.files):
         raise memory_error("types, concepts and files: expected a query with a single concept, got several concepts")
     for name in ("projects", "types", "concepts", "files"):
@@ -102,9 +93,9 @@ def parse_concepts(query: Any) -> tuple[str, ...]:
         case str():
             return (_parse_concept(query),)
         case list() if all(isinstance(part, str) for part in query):
-            if len(query) < CONCEPTS_MIN:
+            if len(query) < schemas.CONCEPTS_MIN:
                 raise memory_error(transcript.WRONG_COUNT, transcript.TOO_FEW_CONCEPTS)
-            if len(query) > CONCEPTS_MAX:
+            if len(query) > schemas.CONCEPTS_MAX:
                 raise memory_error(transcript.WRONG_COUNT, transcript.TOO_MANY_CONCEPTS)
             return tuple(_parse_concept(part) for part in query)
         case _:
@@ -112,7 +103,7 @@ def parse_concepts(query: Any) -> tuple[str, ...]:
 
 
 def _parse_concept(text: str) -> str:
-    if len(text.strip()) < QUERY_MIN_CHARS:
+    if len(text.strip()) < schemas.QUERY_MIN_CHARS:
         raise memory_error(transcript.TOO_SHORT)
     return text.strip()
 
@@ -120,7 +111,7 @@ def _parse_concept(text: str) -> str:
 def parse_time_range(after: Any, before: Any) -> TimeRange:
     """Returns the range from the start of day `after` to the end of the day before `before`, as in a query."""
     first, end = _parse_day("after", after), _parse_day("before", before)
-    if end == date.min:
+    if end == date.min:  # there is no day before it
         raise _date_error("before", before)
     last = end - timedelta(days=1) if end is not None else None
     return TimeRange(
@@ -150,7 +141,7 @@ def parse_ids(ids: Any) -> tuple[str, ...]:
         raise memory_error(transcript.NO_IDS, "ids: expected an array of strings")
     if not ids:
         raise memory_error(transcript.NO_IDS)
-    if len(ids) > IDS_MAX:
+    if len(ids) > schemas.IDS_MAX:
         raise memory_error(transcript.TOO_MANY_IDS)
     invalid = [value for value in ids if not isinstance(value, str) or not value]
     if invalid:

@@ -15,6 +15,7 @@ from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.observation_search import (
     NOT_SEARCHED,
+    MatchingRows,
     has_words,
     is_compared,
     message_query,
@@ -40,22 +41,10 @@ _NEAREST_PER_ROW = 5
 _NEAREST_INSTEAD = "No conversation contains all concepts. These conversations are the nearest by meaning."
 
 
-class ExchangeResults(Struct, frozen=True):
-    """`total` is exact or None. `has_matching_words` if the rows were not found by their meaning alone."""
-
-    rows: tuple[ExchangeRow, ...]
-    total: int | None
-    notes: tuple[str, ...]
-    semantic: SemanticStatus = NOT_SEARCHED
-    has_matching_words: bool = False
-
-
 class _ConceptMatches(Struct, frozen=True):
-    """The best hit of one concept in each conversation. Unless `is_complete`, other conversations may match too."""
-
     search: Search
-    best_hits: Mapping[str, Hit]
-    is_complete: bool
+    best_hits: Mapping[str, Hit]  # of one concept, by conversation
+    is_complete: bool  # otherwise other conversations may match too
     semantic: SemanticStatus
 
 
@@ -76,12 +65,12 @@ class ConversationSearcher:
         self._scan_max = settings.fixed.memory_scan_max
         self._conversations: dict[str, Conversation | None] = {}
 
-    async def search_exchanges(self) -> ExchangeResults:
+    async def search_exchanges(self) -> MatchingRows:
         """Returns the exchanges that match a single concept, best first, each once."""
         query = message_query(self._query, self._query.concepts[0], self._context, self._settings)
         notes = query_notes(query)
         if query.search is None or not query.terms:
-            return ExchangeResults((), 0, notes)
+            return MatchingRows((), 0, notes)
         rows: dict[tuple[str, int], ExchangeRow] = {}
         has_matching_words = False
         pages = _HitPages(self._chats, query.search, self._scan_max)
@@ -89,9 +78,12 @@ class ConversationSearcher:
         while hits := await pages.next():
             for hit in hits:
                 if len(rows) == self._query.limit:
-                    return ExchangeResults(tuple(rows.values()), None, notes, pages.semantic, has_matching_words)
-                if not await self._is_match(hit, highlighter):
-                    continue
+                    return MatchingRows(tuple(rows.values()), None, notes, pages.semantic, has_matching_words)
+                if not self._query.is_literal and has_words(hit):
+                    # The index also finds messages by the words of their date. Those of the text or the sender count.
+                    text = f"{hit.sender}: {hit.text}"
+                    if not await run_text_work(len(hit.text), highlighter.matches, text):
+                        continue
                 row = await self._row(hit, hit.score, highlighter, query.snippet_chars)
                 if row is not None:
                     rows.setdefault((row.path, row.line_start), row)
@@ -99,36 +91,31 @@ class ConversationSearcher:
         results = self._results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
         return replace(results, semantic=pages.semantic, has_matching_words=has_matching_words)
 
-    async def _is_match(self, hit: Hit, highlighter: Highlighter) -> bool:
-        """The index also finds messages by the words of their date."""
-        if self._query.is_literal or not has_words(hit):
-            return True
-        # Whether the text or the sender of the message matches.
-        return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
-
-    async def search_conversations(self) -> ExchangeResults:
+    async def search_conversations(self) -> MatchingRows:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
         queries = [message_query(self._query, text, self._context, self._settings) for text in self._query.concepts]
         notes = tuple(dict.fromkeys(note for query in queries for note in query_notes(query)))
         searches = [query.search for query in queries if query.search is not None and query.terms]
         if len(searches) < len(queries):
-            return ExchangeResults((), 0, notes)
+            return MatchingRows((), 0, notes)
         concepts = [await self._match_concept(search) for search in searches]
         matches, is_complete = await self._match_all(concepts)
         if not matches and self._query.ranking == "fused":
+            # Mode `both`: nothing has all of the words, so that the meaning decides.
             nearest = [await self._match_concept(replace(search, ranking="meaning")) for search in searches]
             if all(is_compared(concept.semantic) for concept in nearest):
                 concepts, notes = nearest, (*notes, _NEAREST_INSTEAD)
                 matches, is_complete = await self._match_all(concepts)
         highlighter = Highlighter([term for query in queries for term in query.terms])
         ranked = sorted(matches, key=_average_score, reverse=True)
-        rows = [
-            row
-            for hits in ranked[: self._query.limit]
-            if (row := await self._row(_best_hit(hits), _average_score(hits), highlighter, queries[0].snippet_chars))
-        ]
+        rows: list[ExchangeRow] = []
+        for hits in ranked[: self._query.limit]:
+            best = max(hits, key=lambda hit: hit.score)
+            row = await self._row(best, _average_score(hits), highlighter, queries[0].snippet_chars)
+            rows += [] if row is None else [row]
         results = self._results(tuple(rows), len(matches), notes, is_complete=is_complete)
-        return replace(results, semantic=min((concept.semantic for concept in concepts), key=_coverage))
+        semantic = min((concept.semantic for concept in concepts), key=lambda status: status.coverage or 0.0)
+        return replace(results, semantic=semantic)
 
     async def _match_concept(self, search: Search) -> _ConceptMatches:
         """Of the messages that are compared by meaning, only the nearest match: all are more or less near."""
@@ -154,6 +141,7 @@ class ConversationSearcher:
             missing = [concept for concept in concepts if conversation_id not in concept.best_hits]
             if any(concept.is_complete for concept in missing):
                 continue
+            # Each lookup is a search, so that their number is limited as well as their time.
             lookups -= len(missing)
             if lookups < 0:
                 return matches, False
@@ -188,7 +176,7 @@ class ConversationSearcher:
             return None
         before = _MEMORY_EXCHANGE_MAX_MESSAGES - 1
         messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
-        if not messages or messages[-1].id != hit.message_id:
+        if not messages or messages[-1].id != hit.message_id:  # deleted since the search
             return None
         exchange = last_exchange(messages)
         summary = shorten(summary_of(conversation), _SUMMARY_MAX_CHARS)
@@ -209,9 +197,9 @@ class ConversationSearcher:
 
     def _results(
         self, rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, is_complete: bool
-    ) -> ExchangeResults:
+    ) -> MatchingRows:
         if is_complete:
-            return ExchangeResults(rows, total, notes)
+            return MatchingRows(rows, total, notes)
         # Suggests the filters that the query does not have yet.
         filters = {
             "projects": self._query.projects,
@@ -220,7 +208,7 @@ class ConversationSearcher:
         }
         unused = [name for name, value in filters.items() if not value]
         advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
-        return ExchangeResults(rows, None, (*notes, f"Not all matches were examined; {advice}."))
+        return MatchingRows(rows, None, (*notes, f"Not all matches were examined; {advice}."))
 
 
 class _HitPages:
@@ -245,13 +233,5 @@ class _HitPages:
         return results.hits
 
 
-def _coverage(status: SemanticStatus) -> float:
-    return status.coverage or 0.0
-
-
 def _average_score(hits: Sequence[Hit]) -> float:
     return sum(hit.score for hit in hits) / len(hits)
-
-
-def _best_hit(hits: Sequence[Hit]) -> Hit:
-    return max(hits, key=lambda hit: hit.score)

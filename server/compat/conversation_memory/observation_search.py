@@ -1,6 +1,7 @@
 """Searches the caller's observations for a single concept, by words and by meaning."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from config.errors import NotFound
 from config.settings import Settings
 from server.compat.conversation_memory import transcript
 from server.compat.conversation_memory.arguments import MemoryQuery
-from server.compat.conversation_memory.schemas import ObservationRow
+from server.compat.conversation_memory.schemas import ExchangeRow, ObservationRow
 from server.compat.conversation_memory.transcript import memory_error, path_of
 from sources.importers.engine.ids import imported_observation_id
 from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without, literal_text, parse_literal
@@ -86,14 +87,10 @@ def _parse(query: MemoryQuery, concept: str, settings: Settings) -> ParsedQuery:
     parsed = replace(read_query(concept, settings), relaxed=None)
     if query.ranking == "meaning":
         parsed = replace(parsed, prose=parsed.prose or concept)
-    return parsed if query.is_single_concept else _require_all_words(parsed)
-
-
-def _require_all_words(query: ParsedQuery) -> ParsedQuery:
-    """A concept of several words must match with all of them. Operators in the query are not changed."""
-    if query.has_operators or query.expression is None:
-        return query
-    return replace(query, expression=_all_of(query.expression), has_operators=True)
+    if query.is_single_concept or parsed.has_operators or parsed.expression is None:
+        return parsed
+    # One of several concepts must match with all of its words, unless its operators say otherwise.
+    return replace(parsed, expression=_all_of(parsed.expression), has_operators=True)
 
 
 def _all_of(expression: Expression) -> Expression:
@@ -136,72 +133,58 @@ _SUMMARY_MAX_CHARS = 160
 _LABEL_MAX_CHARS = 60
 
 
-class ObservationResults(Struct, frozen=True):
-    """`total` is exact or None. `has_matching_words` if the rows were not found by their meaning alone."""
-
-    rows: tuple[ObservationRow, ...]
-    total: int | None
+class MatchingRows(Struct, frozen=True):
+    rows: tuple[ObservationRow | ExchangeRow, ...]
+    total: int | None  # exact, or None
     notes: tuple[str, ...]
     semantic: SemanticStatus = NOT_SEARCHED
-    has_matching_words: bool = False
+    has_matching_words: bool = False  # the rows were not found by their meaning alone
 
 
 async def search_observations(
     library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
-) -> ObservationResults:
+) -> MatchingRows:
     source_query = observation_query(query, context, settings)
     notes = query_notes(source_query)
     if source_query.search is None:
-        return ObservationResults((), 0, notes)
+        return MatchingRows((), 0, notes)
     results = await search_by_mode(
         lambda search: library.observations.search(search, query.observation_filter), source_query.search
     )
     by_id = {row.id: row for row in await library.observations.get_many([str(hit.id) for hit in results.hits])}
     # The paths of the observations' conversations by id, without those that do not exist.
-    observations = by_id.values()
     paths: dict[str, str] = {}
-    for conversation_id in {row.conversation_id for row in observations if row.conversation_id}:
-        try:
+    for conversation_id in {row.conversation_id for row in by_id.values() if row.conversation_id}:
+        with suppress(NotFound):
             paths[conversation_id] = path_of(await library.chats.get(conversation_id))
-        except NotFound:
-            continue
     highlighter = Highlighter(source_query.terms)
 
     def build() -> tuple[ObservationRow, ...]:
-        return tuple(
-            _row(
-                observation,
-                hit.score,
-                path=paths.get(observation.conversation_id or "", ""),
-                snippet=highlighter.snippet(hit.text, source_query.snippet_chars, hit.passage).text,
+        rows = []
+        for hit in results.hits:
+            observation = by_id.get(str(hit.id))
+            if observation is None:  # deleted since the search
+                continue
+            # The conclusion of an observation is its subtitle, or else the beginning of its text.
+            texts = (observation.subtitle, observation.narrative, *observation.facts, observation.title)
+            rows.append(
+                ObservationRow(
+                    id=observation.id,
+                    type=shorten(observation.type, _LABEL_MAX_CHARS),
+                    title=shorten(observation.title, _TITLE_MAX_CHARS),
+                    path=paths.get(observation.conversation_id or "", ""),
+                    project=shorten(observation.project, _LABEL_MAX_CHARS),
+                    date=observation.created_at[:10],
+                    score=round(hit.score, 2),
+                    summary=first_sentence(next(text for text in texts if text.strip()), _SUMMARY_MAX_CHARS),
+                    snippet=highlighter.snippet(hit.text, source_query.snippet_chars, hit.passage).text,
+                )
             )
-            for hit in results.hits
-            if (observation := by_id.get(str(hit.id)))
-        )
+        return tuple(rows)
 
     rows = await run_text_work(sum(len(hit.text) for hit in results.hits), build)
     has_matching_words = any(map(has_words, results.hits))
-    return ObservationResults(rows, results.total, notes, results.semantic, has_matching_words)
-
-
-def _row(observation: Observation, score: float, *, path: str, snippet: str) -> ObservationRow:
-    return ObservationRow(
-        id=observation.id,
-        type=shorten(observation.type, _LABEL_MAX_CHARS),
-        title=shorten(observation.title, _TITLE_MAX_CHARS),
-        path=path,
-        project=shorten(observation.project, _LABEL_MAX_CHARS),
-        date=observation.created_at[:10],
-        score=round(score, 2),
-        summary=_summary(observation),
-        snippet=snippet,
-    )
-
-
-def _summary(observation: Observation) -> str:
-    """Returns the conclusion of an observation: its subtitle, or else the beginning of its text."""
-    texts = (observation.subtitle, observation.narrative, *observation.facts, observation.title)
-    return first_sentence(next(text for text in texts if text.strip()), _SUMMARY_MAX_CHARS)
+    return MatchingRows(rows, results.total, notes, results.semantic, has_matching_words)
 
 
 # -- observation ids ---------------------------------------------------------------------------------------------------

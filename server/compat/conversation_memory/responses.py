@@ -32,23 +32,18 @@ def render_results(results: MemoryResults) -> str:
     meaning = meaning_note(results.semantic) if results.semantic is not UNSET else None
     meaning_notes = [f"*{meaning}*"] if meaning else []
     if not results.results:
-        return "\n\n".join([_no_results(results), *notes, *meaning_notes])
+        nothing = NO_OBSERVATIONS
+        if results.kind == "conversations":
+            concepts = results.concepts if results.concepts is not UNSET else ()
+            nothing = f"{NO_CONVERSATIONS} matching all concepts: {', '.join(concepts)}"
+        elif results.kind == "exchanges":
+            nothing = f"{NO_OBSERVATIONS} {NO_CONVERSATIONS} either."
+        return "\n\n".join([nothing, *notes, *meaning_notes])
     heading = f"## Search Results ({_count(results.count, results.kind.removesuffix('s'))})"
     rows = [_render_row(number, row) for number, row in enumerate(results.results, 1)]
     # Rows of observations are short enough to be told apart without a rule, which would cost tokens for each.
     separator = "\n\n" if results.kind == "observations" else _RULE
     return "\n\n".join([*notes, heading, separator.join(rows), *meaning_notes])
-
-
-def _no_results(results: MemoryResults) -> str:
-    match results.kind:
-        case "conversations":
-            concepts = results.concepts if results.concepts is not UNSET else ()
-            return f"{NO_CONVERSATIONS} matching all concepts: {', '.join(concepts)}"
-        case "exchanges":
-            return f"{NO_OBSERVATIONS} {NO_CONVERSATIONS} either."
-        case "observations":
-            return NO_OBSERVATIONS
 
 
 def _render_row(number: int, row: ObservationRow | ExchangeRow) -> str:
@@ -69,15 +64,13 @@ def render_observations(observations: Sequence[Observation], budget: TextBudget)
     heading = f"Retrieved {_count(len(observations), 'observation')}:\n\n"
     room = budget.room - budget.scale.weigh(heading)
     share = room // max(1, len(observations)) - budget.scale.weigh(_RULE + _omission(10**6))
-    return heading + _RULE.join(
-        _truncate(_render_observation(observation), TextBudget(budget.scale, share)) for observation in observations
-    )
-
-
-def _truncate(text: str, budget: TextBudget) -> str:
-    fitting_chars = budget.scale.count_fitting(text, max(0, budget.room))
-    beginning = text[: word_boundary_before(text, fitting_chars)]
-    return f"{beginning}{_omission(len(text) - len(beginning))}" if len(beginning) < len(text) else text
+    rendered = []
+    for observation in observations:
+        text = _render_observation(observation)
+        beginning = text[: word_boundary_before(text, budget.scale.count_fitting(text, max(0, share)))]
+        omitted_chars = len(text) - len(beginning)
+        rendered.append(f"{beginning}{_omission(omitted_chars)}" if omitted_chars else text)
+    return heading + _RULE.join(rendered)
 
 
 def _omission(chars: int) -> str:
@@ -87,6 +80,12 @@ def _omission(chars: int) -> str:
 def _render_observation(observation: Observation) -> str:
     files = dict.fromkeys((*observation.files_modified, *observation.files_read))
     time = f"{observation.created_at[:10]} {observation.created_at[11:16]}"
+    # Who recorded the observation, and the conversation it comes from.
+    source: str = observation.origin
+    if observation.conversation_id is not None:
+        source += f" from `{uri_of('chats', observation.conversation_id)}`"
+        if observation.line_start:
+            source += f", lines {observation.line_start}-{observation.line_end or observation.line_start}"
     parts = [
         f"## [{observation.project}, {time}] - {observation.type}: {observation.title}",
         f"**{observation.subtitle}**" if observation.subtitle else "",
@@ -94,19 +93,9 @@ def _render_observation(observation: Observation) -> str:
         "**Facts:**\n" + "\n".join(f"- {fact}" for fact in observation.facts) if observation.facts else "",
         f"**Concepts:** {_code_spans(observation.concepts)}" if observation.concepts else "",
         f"**Files:** {_code_spans(files)}" if files else "",
-        f"**Source:** {_render_origin(observation)}",
+        f"**Source:** {source}",
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _render_origin(observation: Observation) -> str:
-    """Returns who recorded the observation, and the conversation it comes from."""
-    if observation.conversation_id is None:
-        return observation.origin
-    origin = f"{observation.origin} from `{uri_of('chats', observation.conversation_id)}`"
-    if not observation.line_start:
-        return origin
-    return f"{origin}, lines {observation.line_start}-{observation.line_end or observation.line_start}"
 
 
 def _code_spans(texts: Iterable[str]) -> str:
@@ -117,27 +106,21 @@ def _code_spans(texts: Iterable[str]) -> str:
 
 
 def render_transcript(transcript: ConversationTranscript) -> str:
-    exchanges = group_turns(transcript.messages, lambda message: message.role == "user")
-    body = _RULE.join(
-        f"## Exchange {number}\n\n{_render_exchange(messages)}" for number, messages in enumerate(exchanges, 1)
-    )
-    parts = [_render_heading(transcript), body or "This conversation has no messages."]
+    heading, messages = transcript_heading(transcript.conversation), transcript.messages
+    if messages and not transcript.is_whole:
+        heading += f"\n# Lines: {messages[0].lines.start}-{messages[-1].lines.end}"
+    exchanges = []
+    for number, exchange in enumerate(group_turns(messages, lambda message: message.role == "user"), 1):
+        # Consecutive messages of a role have one label, separately for the main and alternate branches.
+        turns = [
+            f"**{label}:**\n" + "\n\n".join(map(_render_message, group))
+            for label, group in groupby(exchange, key=_label)
+        ]
+        exchanges.append("\n\n".join([f"## Exchange {number}", *turns]))
+    parts = [heading, _RULE.join(exchanges) or "This conversation has no messages."]
     if transcript.next_line is not None:
         parts.append(f"---\n\n*The conversation continues. Read on with startLine {transcript.next_line}.*")
     return "\n\n".join(parts)
-
-
-def _render_heading(transcript: ConversationTranscript) -> str:
-    heading, messages = transcript_heading(transcript.conversation), transcript.messages
-    if not messages or transcript.is_whole:
-        return heading
-    return f"{heading}\n# Lines: {messages[0].lines.start}-{messages[-1].lines.end}"
-
-
-def _render_exchange(messages: Sequence[TranscriptMessage]) -> str:
-    """Groups consecutive messages of a role under one label, separately for the main and alternate branches."""
-    groups = groupby(messages, key=_label)
-    return "\n\n".join(f"**{label}:**\n" + "\n\n".join(map(_render_message, group)) for label, group in groups)
 
 
 def _label(message: TranscriptMessage) -> str:

@@ -12,6 +12,7 @@ Mode = Literal["vector", "text", "both"]
 ResponseFormat = Literal["markdown", "json"]
 ResultKind = Literal["observations", "exchanges", "conversations"]
 
+# conversation-memory's own limits; its error messages name them (see `transcript.py`).
 QUERY_MIN_CHARS = 2
 CONCEPTS_MIN = 2
 CONCEPTS_MAX = 5

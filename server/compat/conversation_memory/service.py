@@ -13,16 +13,10 @@ from msgspec import UNSET
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.settings import Settings
+from server.compat.conversation_memory import schemas
 from server.compat.conversation_memory.arguments import MemoryQuery
-from server.compat.conversation_memory.conversation_search import ConversationSearcher, ExchangeResults
-from server.compat.conversation_memory.observation_search import ObservationResults, is_compared, search_observations
-from server.compat.conversation_memory.schemas import (
-    MemoryResults,
-    ObservationEntry,
-    RecordedObservation,
-    RecordedObservations,
-    ResultKind,
-)
+from server.compat.conversation_memory.conversation_search import ConversationSearcher
+from server.compat.conversation_memory.observation_search import MatchingRows, is_compared, search_observations
 from server.compat.conversation_memory.transcript import find_conversation
 from sources.drafts import ObservationDraft
 from sources.importers.engine.ids import observation_id
@@ -36,7 +30,7 @@ _OBSERVATIONS_ONLY = (
 
 async def search_memory(
     library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
-) -> MemoryResults:
+) -> schemas.MemoryResults:
     searcher = ConversationSearcher(library.chats, context, settings, query)
     if not query.is_single_concept:
         return _results("conversations", query, await searcher.search_conversations())
@@ -56,12 +50,9 @@ async def search_memory(
 
 
 def _results(
-    kind: ResultKind,
-    query: MemoryQuery,
-    found: ObservationResults | ExchangeResults,
-    notes: Sequence[str] = (),
-) -> MemoryResults:
-    return MemoryResults(
+    kind: schemas.ResultKind, query: MemoryQuery, found: MatchingRows, notes: Sequence[str] = ()
+) -> schemas.MemoryResults:
+    return schemas.MemoryResults(
         kind=kind,
         results=found.rows,
         total=found.total,
@@ -77,31 +68,39 @@ def _results(
 # -- recording ---------------------------------------------------------------------------------------------------------
 # Records observations as clients send them. Only their origin is added.
 
+# The other fields of an entry are stored as they are, under the same names.
+_OTHER_IN_STORAGE = frozenset(("conversation_id", "time"))
+
 
 async def record_observations(
-    library: Library, entries: Sequence[ObservationEntry], idempotency_key: str | None
-) -> RecordedObservations:
+    library: Library, entries: Sequence[schemas.ObservationEntry], idempotency_key: str | None
+) -> schemas.RecordedObservations:
     """Records all entries or none. A retry with the same key returns what the first call recorded."""
-    drafts = [
-        _draft(entry, _entry_id(entry, index, idempotency_key), await _conversation_id(library.chats, entry, index))
-        for index, entry in enumerate(entries)
-    ]
+    drafts = []
+    for index, entry in enumerate(entries):
+        # With a key the same entry gets the same id; otherwise a retry would be a different request.
+        parts: tuple[str, ...] = (uuid4().hex,)
+        if idempotency_key is not None:
+            parts = ("client", idempotency_key, str(index), msgspec.json.encode(entry).decode())
+        fields = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in _OTHER_IN_STORAGE}
+        drafts.append(
+            ObservationDraft(
+                uuid=observation_id(*parts),
+                origin="client",
+                conversation_id=await _conversation_id(library.chats, entry, index),
+                created_at=UNSET if entry.time is None else entry.time,
+                **fields,
+            )
+        )
     observations = await library.observations.create_many(drafts, idempotency_key=idempotency_key)
     recorded = tuple(
-        RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
+        schemas.RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
         for observation in observations
     )
-    return RecordedObservations(observations=recorded, count=len(recorded))
+    return schemas.RecordedObservations(observations=recorded, count=len(recorded))
 
 
-def _entry_id(entry: ObservationEntry, index: int, idempotency_key: str | None) -> str:
-    """With a key the same entry gets the same id; otherwise a retry would be a different request."""
-    if idempotency_key is None:
-        return observation_id(uuid4().hex)
-    return observation_id("client", idempotency_key, str(index), msgspec.json.encode(entry).decode())
-
-
-async def _conversation_id(chats: Chats, entry: ObservationEntry, index: int) -> str | None:
+async def _conversation_id(chats: Chats, entry: schemas.ObservationEntry, index: int) -> str | None:
     """Raises the same error for a missing conversation and for one of another user."""
     name = entry.conversation_id
     if name is None:
@@ -114,24 +113,3 @@ async def _conversation_id(chats: Chats, entry: ObservationEntry, index: int) ->
             f"observations[{index}].conversation_id: expected the id or path of one of your conversations, "
             f"got {name[:80]!r}"
         ) from None
-
-
-def _draft(entry: ObservationEntry, entry_id: str, conversation_id: str | None) -> ObservationDraft:
-    return ObservationDraft(
-        uuid=entry_id,
-        type=entry.type,
-        title=entry.title,
-        subtitle=entry.subtitle,
-        narrative=entry.narrative,
-        facts=entry.facts,
-        concepts=entry.concepts,
-        files_read=entry.files_read,
-        files_modified=entry.files_modified,
-        project=entry.project,
-        session_id=entry.session_id,
-        origin="client",
-        conversation_id=conversation_id,
-        line_start=entry.line_start,
-        line_end=entry.line_end,
-        created_at=UNSET if entry.time is None else entry.time,
-    )

@@ -4,23 +4,10 @@ content too. No argument is a file system path."""
 from auth.context import WRITE
 from config.errors import InvalidParams
 from config.settings import Settings
+from server.compat.conversation_memory import schemas
 from server.compat.conversation_memory.arguments import parse_ids, parse_lines, parse_path, parse_query
 from server.compat.conversation_memory.observation_search import find_observations
 from server.compat.conversation_memory.responses import render_observations, render_results, render_transcript
-from server.compat.conversation_memory.schemas import (
-    CONCEPTS_MAX,
-    CONCEPTS_MIN,
-    IDS_MAX,
-    GetObservations,
-    MemoryResults,
-    MemorySearch,
-    ReadConversation,
-    RecordedObservations,
-    RecordObservations,
-    get_observations_schema,
-    memory_search_schema,
-    read_conversation_schema,
-)
 from server.compat.conversation_memory.service import record_observations, search_memory
 from server.compat.conversation_memory.transcript import TextBudget, read_transcript
 from server.protocol.call import Call
@@ -49,13 +36,13 @@ class ConversationMemoryTools:
         self._libraries = libraries
         self._settings = settings
 
-    async def search(self, call: Call, arguments: MemorySearch) -> MemoryResults | ToolResult:
+    async def search(self, call: Call, arguments: schemas.MemorySearch) -> schemas.MemoryResults | ToolResult:
         query = parse_query(arguments)
         async with self._libraries.library(call.context) as library:
             results = await search_memory(library, call.context, self._settings, query)
         return results if arguments.response_format == "json" else _markdown(render_results(results))
 
-    async def get_observations(self, call: Call, arguments: GetObservations) -> ToolResult:
+    async def get_observations(self, call: Call, arguments: schemas.GetObservations) -> ToolResult:
         ids = parse_ids(arguments.ids)
         async with self._libraries.library(call.context) as library:
             observations = await find_observations(library.observations, ids)
@@ -64,7 +51,7 @@ class ConversationMemoryTools:
         chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)
         return _markdown(await run_text_work(chars, render_observations, observations, self._budget(call)))
 
-    async def read(self, call: Call, arguments: ReadConversation) -> ToolResult:
+    async def read(self, call: Call, arguments: schemas.ReadConversation) -> ToolResult:
         path, lines = parse_path(arguments.path), parse_lines(arguments.start_line, arguments.end_line)
         async with self._libraries.library(call.context) as library:
             transcript = await read_transcript(
@@ -74,7 +61,7 @@ class ConversationMemoryTools:
         chars = sum(len(message.text) for message in transcript.messages)
         return _markdown(await run_text_work(chars, render_transcript, transcript))
 
-    async def record(self, call: Call, arguments: RecordObservations) -> RecordedObservations:
+    async def record(self, call: Call, arguments: schemas.RecordObservations) -> schemas.RecordedObservations:
         count, batch_max = len(arguments.observations), _OBSERVATIONS_BATCH_MAX
         if not 1 <= count <= batch_max:
             raise InvalidParams(f"observations: expected 1 to {batch_max}, got {count}")
@@ -94,12 +81,12 @@ class ConversationMemoryTools:
                 description=(
                     "Layer 1 of memory: search what was learned in earlier sessions. Returns short rows, best first; "
                     "get_observations returns them in full. If no observation matches, it returns exchanges of "
-                    f"conversations, for read. An array of {CONCEPTS_MIN} to {CONCEPTS_MAX} concepts finds "
-                    "conversations that match all of them. "
+                    f"conversations, for read. An array of {schemas.CONCEPTS_MIN} to {schemas.CONCEPTS_MAX} concepts "
+                    "finds conversations that match all of them. "
                     'Example: {"query": "authentication", "types": ["decision"], "after": "2025-09-01"}'
                 ),
-                input=MemorySearch,
-                schema=memory_search_schema(),
+                input=schemas.MemorySearch,
+                schema=schemas.memory_search_schema(),
                 handler=self.search,
             ),
             Tool(
@@ -107,11 +94,11 @@ class ConversationMemoryTools:
                 source="chats",
                 title="Read observations",
                 description=(
-                    f"Layer 2 of memory: observations in full, 1 to {IDS_MAX} by their ids from a search, with the "
-                    'conversation and lines they come from. Example: {"ids": ["obs-104729003771625"]}'
+                    f"Layer 2 of memory: observations in full, 1 to {schemas.IDS_MAX} by their ids from a search, with "
+                    'the conversation and lines they come from. Example: {"ids": ["obs-104729003771625"]}'
                 ),
-                input=GetObservations,
-                schema=get_observations_schema(),
+                input=schemas.GetObservations,
+                schema=schemas.get_observations_schema(),
                 handler=self.get_observations,
             ),
             Tool(
@@ -123,8 +110,8 @@ class ConversationMemoryTools:
                     "only if the observations do not answer the question. "
                     'Example: {"path": "chats://9b2e", "startLine": 100, "endLine": 200}'
                 ),
-                input=ReadConversation,
-                schema=read_conversation_schema(),
+                input=schemas.ReadConversation,
+                schema=schemas.read_conversation_schema(),
                 handler=self.read,
             ),
             Tool(
@@ -137,8 +124,8 @@ class ConversationMemoryTools:
                     'Example: {"observations": [{"type": "decision", "title": "JWT instead of sessions", "facts": '
                     '["Refresh tokens rotate"], "concepts": ["JWT"], "project": "my-api"}], "idempotency_key": "s1-3"}'
                 ),
-                input=RecordObservations,
-                output=RecordedObservations,
+                input=schemas.RecordObservations,
+                output=schemas.RecordedObservations,
                 scope=WRITE,
                 hints=_APPENDS,
                 handler=self.record,

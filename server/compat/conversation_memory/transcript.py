@@ -3,6 +3,7 @@ line to continue from.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from posixpath import basename
 from typing import Any
 from urllib.parse import unquote
@@ -46,10 +47,6 @@ def memory_error(sentence: str, detail: str = "") -> InvalidParams:
     return InvalidParams(f"Error: {sentence}: {detail[:_DETAIL_MAX_CHARS]}" if detail else f"Error: {sentence}")
 
 
-def file_not_found(path: str) -> InvalidParams:
-    return memory_error(NO_FILE, path)
-
-
 # -- conversation paths ------------------------------------------------------------------------------------------------
 # The paths by which clients name conversations: opaque keys inside the caller's own library, never file system paths.
 #
@@ -91,18 +88,14 @@ async def find_conversation(chats: Chats, path: str) -> Conversation:
     try:
         if path.startswith(_SCHEME):
             return await chats.get(unquote(path.removeprefix(_SCHEME)))
-        conversation = await _find_by_session(chats, path)
-        return conversation or await chats.get(archived_conversation_id(path) if path.isprintable() else "")
+        with suppress(NotFound):
+            conversation = await chats.get_by_session(_session_id(path) or "")
+            # Two archives can have sessions of the same name in different projects.
+            if conversation.metadata.get("path") == path:
+                return conversation
+        return await chats.get(archived_conversation_id(path) if path.isprintable() else "")
     except NotFound:
-        raise file_not_found(path) from None
-
-
-async def _find_by_session(chats: Chats, path: str) -> Conversation | None:
-    try:
-        conversation = await chats.get_by_session(_session_id(path) or "")
-    except NotFound:
-        return None
-    return conversation if conversation.metadata.get("path") == path else None
+        raise memory_error(NO_FILE, path) from None
 
 
 def _session_id(path: str) -> str | None:
@@ -127,29 +120,23 @@ _CLOSING = "\n\n---\n\n*The conversation continues. Read on with startLine 10000
 
 
 class TextBudget(Struct, frozen=True):
-    """How much text fits, in the units of `scale`."""
-
     scale: TokenScale
-    room: int
+    room: int  # how much text fits, in the units of the scale
 
 
 class TranscriptMessage(Struct, frozen=True):
-    """A message, of which `omitted_chars` did not fit. `branch_label` is empty on the main branch."""
-
     role: str
     lines: LineRange
     text: str
-    omitted_chars: int = 0
-    branch_label: str = ""
+    omitted_chars: int = 0  # those that did not fit
+    branch_label: str = ""  # empty on the main branch
 
 
 class ConversationTranscript(Struct, frozen=True, kw_only=True):
-    """`next_line` is where to continue if the budget was exhausted; `is_whole` is true if nothing is missing."""
-
     conversation: Conversation
     messages: tuple[TranscriptMessage, ...]
-    next_line: int | None
-    is_whole: bool
+    next_line: int | None  # where to continue if the budget was exhausted
+    is_whole: bool  # nothing is missing
 
 
 async def read_transcript(
@@ -165,6 +152,7 @@ async def read_transcript(
         await run_text_work(sum(len(message.content) for message in messages), builder.add, messages)
         position = messages[-1].position + 1
     if not builder.messages and lines.start > 1:
+        # The error says where the conversation ends, which need not have been read.
         page = await chats.messages(conversation.id, 1, max(0, conversation.message_count - 1))
         last_line = max(builder.last_line, message_lines(page.rows[-1]).end if page.rows else 0)
         raise memory_error(BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}")

@@ -122,10 +122,8 @@ _TIMED_OUT = SemanticStatus("unavailable", reason="comparing meanings took too l
 
 
 class NearMessages(Struct, frozen=True):
-    """Nearest first. `note` says why meanings could not be compared, or not with all messages."""
-
-    hits: tuple[MessageHit, ...]
-    note: str | None
+    hits: tuple[MessageHit, ...]  # nearest first
+    note: str | None  # why meanings could not be compared, or not with all messages
 
 
 async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collection[str], limit: int) -> NearMessages:
@@ -159,12 +157,9 @@ async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collectio
             continue
         if is_history(message, own_tools) and (not search.roles or message.role in search.roles):
             hits.append(MessageHit(message=message, title=hit.title))
-    return NearMessages(tuple(hits), _problem(page.semantic))
-
-
-def _problem(status: SemanticStatus) -> str | None:
-    """Without a model the search is by text, which needs no note."""
-    return meaning_note(status) if status.status in ("unavailable", "partial") else None
+    # Without a model the search is by text, which needs no note.
+    has_problem = page.semantic.status in ("unavailable", "partial")
+    return NearMessages(tuple(hits), meaning_note(page.semantic) if has_problem else None)
 
 
 # -- relevance ---------------------------------------------------------------------------------------------------------
@@ -182,7 +177,15 @@ def relevance_of(messages: Sequence[Message], text: str | None) -> list[LettaRel
     """Without a text, messages are ranked in their order, which is by time."""
     if not text:
         return [LettaRelevance(rrf_score=1 / rank, search_mode="timestamp") for rank in range(1, len(messages) + 1)]
-    scores = _bm25(messages, text.casefold())
+    # The BM25 scores of a single term, without its rarity, which is the same for all messages. A message that was found
+    # by its conversation's title scores 0.
+    mean_chars = sum(len(message.content) for message in messages) / max(1, len(messages)) or 1
+    term = text.casefold()
+    counts = [message.content.casefold().count(term) for message in messages]
+    scores = [
+        count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * len(message.content) / mean_chars))
+        for count, message in zip(counts, messages, strict=True)
+    ]
     best_first = sorted(range(len(messages)), key=scores.__getitem__, reverse=True)
     ranks = {index: rank for rank, index in enumerate(best_first, start=1)}
     return [
@@ -199,29 +202,15 @@ def fuse(
     text_ranks = {hit.message.id: one.fts_rank for hit, one in zip(hits, by_text, strict=True)}
     vector_ranks = {hit.message.id: rank for rank, hit in enumerate(near, start=1)}
     messages = {hit.message.id: hit for hit in (*hits, *near)}
-    fused = [
-        (hit, _hybrid_relevance(text_ranks.get(message_id), vector_ranks.get(message_id)))
-        for message_id, hit in messages.items()
-    ]
+    fused = []
+    for message_id, hit in messages.items():
+        fts_rank, vector_rank = text_ranks.get(message_id), vector_ranks.get(message_id)
+        ranks = [rank for rank in (fts_rank, vector_rank) if rank is not None]
+        score = sum(_FUSION_WEIGHT / (_FUSION_CONSTANT + rank) for rank in ranks)
+        relevance = LettaRelevance(rrf_score=score, vector_rank=vector_rank, fts_rank=fts_rank, search_mode="hybrid")
+        fused.append((hit, relevance))
     fused.sort(key=lambda pair: pair[1].rrf_score, reverse=True)
     return fused[:limit]
-
-
-def _hybrid_relevance(fts_rank: int | None, vector_rank: int | None) -> LettaRelevance:
-    ranks = [rank for rank in (fts_rank, vector_rank) if rank is not None]
-    score = sum(_FUSION_WEIGHT / (_FUSION_CONSTANT + rank) for rank in ranks)
-    return LettaRelevance(rrf_score=score, vector_rank=vector_rank, fts_rank=fts_rank, search_mode="hybrid")
-
-
-def _bm25(messages: Sequence[Message], text: str) -> list[float]:
-    """Returns the BM25 scores of a single term, without its rarity, which is the same for all messages. A message that
-    was found by its conversation's title scores 0."""
-    mean_chars = sum(len(message.content) for message in messages) / max(1, len(messages)) or 1
-    counts = [message.content.casefold().count(text) for message in messages]
-    return [
-        count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * len(message.content) / mean_chars))
-        for count, message in zip(counts, messages, strict=True)
-    ]
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -240,12 +229,19 @@ SEPARATOR = "\n\n---\n\n"
 
 _NO_TIME = "(no time)"
 _NO_ROLE = "unknown"
+# Shown of the id of a conversation without a title.
 _ID_CHARS = 8
 _TIME_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def render_text(hits: Sequence[MessageHit], message_max_chars: int, note: str | None) -> str:
-    blocks = [_block(hit, message_max_chars) for hit in hits] or [NO_MATCHES]
+    blocks = []
+    for hit in hits:
+        message = hit.message
+        title = hit.title.strip() or message.conversation_id[:_ID_CHARS]
+        minute = message.created_at[:16].replace("T", " ") or _NO_TIME
+        blocks.append(f"[{minute}] {_role(message)} (conv: {title})\n{_content(message, message_max_chars)}")
+    blocks = blocks or [NO_MATCHES]
     return SEPARATOR.join([*blocks, f"({note})"] if note else blocks)
 
 
@@ -266,27 +262,20 @@ def letta_response(
     else:
         messages = [hit.message for hit in hits]
         ranked = list(zip(messages, relevance_of(messages, text), strict=True))
-    results = tuple(_letta_result(message, relevance, message_max_chars, now) for message, relevance in ranked)
-    message = f"Showing {len(results)} results:" if results else "No results found."
-    return LettaResponse(message=message, results=results, note=note or UNSET)
-
-
-def _block(hit: MessageHit, message_max_chars: int) -> str:
-    message = hit.message
-    title = hit.title.strip() or message.conversation_id[:_ID_CHARS]
-    minute = message.created_at[:16].replace("T", " ") or _NO_TIME
-    return f"[{minute}] {_role(message)} (conv: {title})\n{_content(message, message_max_chars)}"
-
-
-def _letta_result(message: Message, relevance: LettaRelevance, message_max_chars: int, now: datetime) -> LettaResult:
-    created_at = parse_time(message.created_at) if message.created_at else None
-    return LettaResult(
-        timestamp=created_at.isoformat() if created_at else None,
-        time_ago=_time_ago((now - created_at).total_seconds()) if created_at else None,
-        role=_role(message),
-        relevance=relevance,
-        content=_content(message, message_max_chars),
-    )
+    results = []
+    for message, relevance in ranked:
+        created_at = parse_time(message.created_at) if message.created_at else None
+        results.append(
+            LettaResult(
+                timestamp=created_at.isoformat() if created_at else None,
+                time_ago=_time_ago((now - created_at).total_seconds()) if created_at else None,
+                role=_role(message),
+                relevance=relevance,
+                content=_content(message, message_max_chars),
+            )
+        )
+    heading = f"Showing {len(results)} results:" if results else "No results found."
+    return LettaResponse(message=heading, results=tuple(results), note=note or UNSET)
 
 
 def _time_ago(seconds: float) -> str:

@@ -13,18 +13,7 @@ from config.errors import FlorilegiumError
 from config.numbers import clamp
 from config.settings import Settings
 from config.times import format_time, parse_time
-from server.compat.letta.search import (
-    DEFAULT_LIMIT,
-    ROLES,
-    ConversationSearch,
-    InvalidSearchArgument,
-    NearMessages,
-    conversation_search_schema,
-    find_nearest,
-    letta_response,
-    render_text,
-    search_history,
-)
+from server.compat.letta import search
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from sources.items import uri_of
@@ -42,10 +31,10 @@ _QUOTED_ROLES = 10
 _END_OF_DAY = time(23, 59, 59, 999_000)
 
 
-def parse_arguments(arguments: ConversationSearch, settings: Settings) -> MessageSearch:
+def parse_arguments(arguments: search.ConversationSearch, settings: Settings) -> MessageSearch:
     text = (arguments.query or "").strip()
     if len(text) > settings.fixed.query_max_chars:
-        raise InvalidSearchArgument(
+        raise search.InvalidSearchArgument(
             f"query: expected at most {settings.fixed.query_max_chars} characters, got {len(text)}"
         )
     return MessageSearch(
@@ -63,7 +52,7 @@ def parse_limit(value: Any, limit_max: int) -> int:
     try:
         limit = int(value)
     except (TypeError, ValueError, OverflowError):
-        limit = DEFAULT_LIMIT
+        limit = search.DEFAULT_LIMIT
     return clamp(limit, 1, limit_max)
 
 
@@ -71,9 +60,9 @@ def parse_roles(value: Sequence[str] | str | None) -> tuple[str, ...]:
     """A string is a single role. No role, or an empty string, means no filter."""
     roles = [value] if isinstance(value, str) else list(value or ())
     roles = [] if roles == [""] else roles
-    if invalid := sorted({role for role in roles if role not in ROLES}):
+    if invalid := sorted({role for role in roles if role not in search.ROLES}):
         quoted = [role[:_QUOTED_CHARS] for role in invalid[:_QUOTED_ROLES]]
-        raise InvalidSearchArgument(f"Invalid role(s): {quoted}. Allowed: {', '.join(ROLES)}.")
+        raise search.InvalidSearchArgument(f"Invalid role(s): {quoted}. Allowed: {', '.join(search.ROLES)}.")
     return tuple(dict.fromkeys(roles))
 
 
@@ -93,28 +82,21 @@ def _parse_date(field: str, text: str | None, time_of_day: time) -> str | None:
     if not value:
         return None
     try:
-        return format_time(_parse_day(value, time_of_day) or parse_time(value))
+        try:
+            moment = datetime.combine(date.fromisoformat(value), time_of_day, UTC)
+        except ValueError:  # not a date alone
+            moment = parse_time(value)
+        return format_time(moment)
     except (ValueError, OverflowError) as error:
-        raise InvalidSearchArgument(
+        raise search.InvalidSearchArgument(
             f"Invalid {field} format: {value[:_QUOTED_CHARS]}. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)"
         ) from error
-
-
-def _parse_day(text: str, time_of_day: time) -> datetime | None:
-    try:
-        return datetime.combine(date.fromisoformat(text), time_of_day, UTC)
-    except ValueError:
-        return None
 
 
 _INCOMPLETE = "older messages were not searched; narrow the search by dates or words, or try again"
 _NEAREST_ONLY = "no message contains this text; these are the nearest by meaning"
 # The default page of Letta's own tool. All messages are more or less near, so that more would be of little use.
 _NEAREST_MAX = 5
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def add_letta_tools(catalog: Catalog, libraries: Libraries, settings: Settings) -> None:
@@ -129,28 +111,28 @@ class LettaTools:
         libraries: Libraries,
         settings: Settings,
         own_tools: Collection[str],
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._libraries = libraries
         self._settings = settings
         self._own_tools = own_tools
         self._now = now
 
-    async def conversation_search(self, call: Call, arguments: ConversationSearch) -> ToolResult:
+    async def conversation_search(self, call: Call, arguments: search.ConversationSearch) -> ToolResult:
         settings = self._settings
         try:
-            search = parse_arguments(arguments, settings)
+            request = parse_arguments(arguments, settings)
             async with self._libraries.library(call.context) as library:
-                hits = await search_history(
-                    library.chats, search, self._own_tools, settings.fixed.conversation_search_scan_max
+                hits = await search.search_history(
+                    library.chats, request, self._own_tools, settings.fixed.conversation_search_scan_max
                 )
-                near = NearMessages((), None)
+                near = search.NearMessages((), None)
                 if arguments.format == "json":
-                    near = await find_nearest(library.chats, search, self._own_tools, search.limit)
+                    near = await search.find_nearest(library.chats, request, self._own_tools, request.limit)
                 elif not hits.hits:
-                    nearest_max = min(search.limit, _NEAREST_MAX)
-                    near = await find_nearest(library.chats, search, self._own_tools, nearest_max)
-        except InvalidSearchArgument as error:
+                    nearest_max = min(request.limit, _NEAREST_MAX)
+                    near = await search.find_nearest(library.chats, request, self._own_tools, nearest_max)
+        except search.InvalidSearchArgument as error:
             return _text_result(error.message)
         except FlorilegiumError as error:
             return _text_result(f"Error: {error.message}")
@@ -161,17 +143,17 @@ class LettaTools:
         if arguments.format == "text":
             if near.hits:
                 notes.insert(0, _NEAREST_ONLY)
-            return _text_result(render_text(hits.hits or near.hits, max_chars, _join(notes)))
+            return _text_result(search.render_text(hits.hits or near.hits, max_chars, _join(notes)))
         # In a thread, because the whole text of every message is ranked.
         response = await asyncio.to_thread(
-            letta_response,
+            search.letta_response,
             hits.hits,
-            search.text,
+            request.text,
             max_chars,
             _join(notes),
             self._now(),
             near=near.hits,
-            limit=search.limit,
+            limit=request.limit,
         )
         structured = msgspec.to_builtins(response)
         return ToolResult([{"type": "text", "text": msgspec.json.encode(structured).decode()}], structured)
@@ -187,8 +169,8 @@ class LettaTools:
                 "inclusive). Returns matching messages with timestamps and content, newest first. "
                 'Example: {"query": "asyncio", "roles": ["user", "assistant"], "start_date": "2025-01-01", "limit": 20}'
             ),
-            input=ConversationSearch,
-            schema=conversation_search_schema(self._settings.message_page_max),
+            input=search.ConversationSearch,
+            schema=search.conversation_search_schema(self._settings.message_page_max),
             handler=self.conversation_search,
         )
 

@@ -16,18 +16,9 @@ from server.admission import AdmittedRequest, IncomingRequest, with_config_defau
 from server.compat.tldw.sessions import TldwSessions, session_name
 from server.metrics import Metrics, ToolCalls
 from server.middleware import PRIVATE_HEADERS, json_error
+from server.protocol import messages
 from server.protocol.call import Call, NullPeer
 from server.protocol.legacy_sessions import SESSION_METHODS
-from server.protocol.messages import (
-    LEGACY_VERSIONS,
-    MalformedMessage,
-    Notification,
-    Request,
-    encode,
-    error_message,
-    read_message,
-    result_message,
-)
 from server.protocol.request_meta import legacy_call
 from server.protocol.schema import read_arguments
 from server.rest.errors import MethodNotAllowed, Unprocessable
@@ -41,9 +32,11 @@ from sessions.store import Session, new_session_id
 
 PREFIX = "/api/v1/mcp"
 _LISTS = {"tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list"}
+# A list has a few pages. The limit ends a loop over cursors that would never end.
 _PAGES_MAX = 100
 # The profile of a list that is empty, because it asked for an unknown catalog and nothing else.
 _NO_CATALOG = ""
+# tldw's scopes of tool catalogs.
 _CATALOG_SCOPES = ("all", "global", "org", "team")
 # tldw's clients read every field of its results, and parse their text.
 CONFIG_DEFAULTS: Mapping[str, Any] = {"hit_fields": "all", "result_text": "json"}
@@ -57,10 +50,8 @@ class ToolExecution(Struct, forbid_unknown_fields=True):
 
 
 def tldw_routes(runtime: Runtime, metrics: Metrics) -> list[BaseRoute]:
-    endpoints, websocket = (
-        TldwEndpoints(runtime, metrics),
-        WebSocketTransport(runtime, CONFIG_DEFAULTS, is_handshake_optional=True),
-    )
+    endpoints = TldwEndpoints(runtime, metrics)
+    websocket = WebSocketTransport(runtime, CONFIG_DEFAULTS, is_handshake_optional=True)
     runtime.dispatcher.add_legacy_method("modules/list", endpoints.list_modules)
     return [
         WebSocketRoute(f"{PREFIX}/ws", websocket),
@@ -92,7 +83,8 @@ class TldwEndpoints:
                     raise MethodNotAllowed(http.method, sorted(methods))
                 return await endpoint(http, incoming, admitted)
             except HttpStatusError as error:
-                return _json(error_message(None, error), error.http_status)
+                # The body cannot be read as JSON-RPC, so that the error has no id.
+                return _json(messages.error_message(None, error), error.http_status)
             except FlorilegiumError as error:
                 return json_error(self._runtime.settings, error)
 
@@ -138,24 +130,28 @@ class TldwEndpoints:
         """Returns the response to a message, if it gets one, and the headers to send with it."""
         headers, request_id = dict(PRIVATE_HEADERS), None
         try:
-            message = read_message(value)
-            if not isinstance(message, Request):
-                return (None if isinstance(message, Notification) else _unexpected_response()), headers
+            message = messages.read_message(value)
+            if not isinstance(message, messages.Request):
+                if isinstance(message, messages.Notification):
+                    return None, headers
+                problem = InvalidRequest("expected a request or a notification, got a response")
+                return messages.error_message(None, problem), headers
             request_id, name = message.id, session_name(incoming) or opened
             if message.method == "initialize":
                 session = await self._sessions.initialize(admitted, name, message.params)
                 headers["Mcp-Session-Id"] = name or session.id
-                return result_message(message.id, self._dispatcher.initialize_result(session)), headers
+                return messages.result_message(message.id, self._dispatcher.initialize_result(session)), headers
             session = await self._sessions.find_or_open(admitted, name) if name else self._one_call(admitted)
             result = await self._call(admitted, session, message, has_session=name is not None)
-            return result_message(message.id, result), headers
-        except MalformedMessage as error:
-            return error_message(error.request_id, error), headers
+            return messages.result_message(message.id, result), headers
+        except messages.MalformedMessage as error:
+            return messages.error_message(error.request_id, error), headers
         except FlorilegiumError as error:
-            return error_message(request_id, error), headers
+            return messages.error_message(request_id, error), headers
         except Exception as error:
+            # One message of a batch must not take the responses of the others with it.
             known, _ = error_and_status(f"POST {PREFIX}/request", error)
-            return error_message(request_id, known), headers
+            return messages.error_message(request_id, known), headers
 
     # -- tools and lists as plain HTTP --------------------------------------------------------------------------
 
@@ -163,9 +159,13 @@ class TldwEndpoints:
         started_at = time.perf_counter()
         value = await self._read_json(http, admitted)
         arguments = read_arguments(value if isinstance(value, dict) else {}, ToolExecution)
-        message = Request("execute", "tools/call", {"name": arguments.tool_name, "arguments": arguments.arguments})
+        # As a JSON-RPC message, so that the call has the same checks, limits and logs as one over MCP.
+        message = messages.Request(
+            "execute", "tools/call", {"name": arguments.tool_name, "arguments": arguments.arguments}
+        )
         result = await self._call(admitted, self._one_call(admitted), message)
         if result.get("isError"):
+            # Plain HTTP has no failed results, only error responses.
             raise InvalidParams(_first_text(result))
         return _json(
             {
@@ -230,7 +230,15 @@ class TldwEndpoints:
             "total_messages": everything.total,
             "total_errors": everything.failed,
         }
-        modules = {name: _as_module_metrics(calls) for name, calls in by_module.items()}
+        modules = {
+            name: {
+                "requests": calls.total,
+                "errors": calls.failed,
+                "error_rate": calls.failed / max(calls.total, 1),
+                "avg_latency_ms": calls.seconds * 1000 / max(calls.total, 1),
+            }
+            for name, calls in by_module.items()
+        }
         return _json({"connections": connections, "modules": modules}, headers=PRIVATE_HEADERS)
 
     async def tool_catalogs(self, _: HttpRequest, incoming: IncomingRequest, admitted: AdmittedRequest) -> Response:
@@ -278,7 +286,7 @@ class TldwEndpoints:
         params: dict[str, Any] = {}
         session = self._one_call(admitted, profile)
         for _ in range(_PAGES_MAX):
-            result = await self._call(admitted, session, Request("list", _LISTS[name], params))
+            result = await self._call(admitted, session, messages.Request("list", _LISTS[name], params))
             entries.extend(result[name])
             if "nextCursor" not in result:
                 break
@@ -288,10 +296,11 @@ class TldwEndpoints:
     # -- calls --------------------------------------------------------------------------------------------------
 
     async def _call(
-        self, admitted: AdmittedRequest, session: Session, message: Request, *, has_session: bool = False
+        self, admitted: AdmittedRequest, session: Session, message: messages.Request, *, has_session: bool = False
     ) -> dict[str, Any]:
         context = self._runtime.admission.context(admitted, session.id if has_session else None)
         result = dict(await self._dispatcher.dispatch(legacy_call(session, message, context, NullPeer()), message))
+        # These change the state of the session, such as what it has subscribed to.
         if has_session and message.method in SESSION_METHODS:
             await self._runtime.sessions.save(session)
         if message.method == "tools/list":
@@ -305,7 +314,7 @@ class TldwEndpoints:
         """Returns a session for a call without one. It is not stored."""
         profile = self._dispatcher.profiles.choose(admitted.principal, profile or admitted.profile)
         owner = admitted.principal.owner()
-        return Session(new_session_id(), owner, LEGACY_VERSIONS[0], "", "", {}, used_at=0, profile=profile)
+        return Session(new_session_id(), owner, messages.LEGACY_VERSIONS[0], "", "", {}, used_at=0, profile=profile)
 
     async def _read_json(self, http: HttpRequest, admitted: AdmittedRequest) -> Any:
         headers, settings = admitted.headers, self._runtime.settings
@@ -316,26 +325,12 @@ class TldwEndpoints:
 
 
 def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(encode(body), status, headers, "application/json")
+    return Response(messages.encode(body), status, headers, "application/json")
 
 
 def _module_of(tool: str) -> str:
     return tool.replace(".", "_").partition("_")[0]
 
 
-def _as_module_metrics(calls: ToolCalls) -> dict[str, Any]:
-    count = max(calls.total, 1)
-    return {
-        "requests": calls.total,
-        "errors": calls.failed,
-        "error_rate": calls.failed / count,
-        "avg_latency_ms": calls.seconds * 1000 / count,
-    }
-
-
 def _first_text(result: dict[str, Any]) -> str:
     return next((part["text"] for part in result.get("content", ()) if part.get("type") == "text"), "")
-
-
-def _unexpected_response() -> dict[str, Any]:
-    return error_message(None, InvalidRequest("expected a request or a notification, got a response"))

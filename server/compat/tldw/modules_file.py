@@ -1,7 +1,7 @@
 """Translates tldw's `mcp_modules.yaml` into settings, and says what has no equivalent."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ from config.settings import limit_problems
 from sources.importers.engine.markdown_text import parse_yaml
 from sources.registry import SOURCES
 
+# For a file that is not what it should be.
 _FILE_MAX_BYTES = 1 << 20
 _DEPTH_MAX = 16
 _NAME_MAX_CHARS = 80
+# YAML 1.1 has all of these, and the parser returns texts.
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 # Our setting for a key of a module, and how many of its units are one of tldw's.
 _LIMITS = {
@@ -31,6 +33,7 @@ _NO_EQUIVALENT = {
     "circuit_breaker_max_timeout": "a failing source is always skipped for breaker_pause_s",
     "settings": "import or follow the databases of tldw; other settings are in `florilegium config docs`",
 }
+# Keys that change nothing, so that no note is needed.
 _DESCRIPTIVE = frozenset(("id", "class", "enabled", "name", "version", "department", "description"))
 
 
@@ -85,7 +88,12 @@ def _read_modules(document: Any) -> ModuleSettings:
         if is_enabled is None:
             raise InvalidParams(f"{name}.enabled: expected true or false, got {_shown(module['enabled'])}")
         if name not in SOURCES:
-            result.notes.extend(_unknown_module(name, is_enabled=is_enabled))
+            if name != "knowledge" and is_enabled:
+                result.notes.append(f"{name}: there is no such source here.")
+            elif name == "knowledge" and not is_enabled:
+                result.notes.append(
+                    "knowledge: it cannot be switched off; restrict API keys to a profile without its tools."
+                )
         elif not is_enabled:
             result.sources_off.append(name)
         else:
@@ -111,14 +119,6 @@ def _read_source(name: str, module: Mapping[Any, Any], result: ModuleSettings) -
             # Values can be secrets, such as those of `settings`.
             names = f" ({', '.join(map(_shown, value))})" if isinstance(value, Mapping) else ""
             result.notes.append(f"{name}.{_shown(key)}{names}: {reason}.")
-
-
-def _unknown_module(name: str, *, is_enabled: bool) -> Iterator[str]:
-    if name == "knowledge":
-        if not is_enabled:
-            yield "knowledge: it cannot be switched off; restrict API keys to a profile without its tools."
-    elif is_enabled:
-        yield f"{name}: there is no such source here."
 
 
 def _number(name: str, value: Any) -> float:

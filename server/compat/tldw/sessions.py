@@ -10,6 +10,7 @@ from server.protocol.request_meta import with_handshake_defaults
 from server.transports.headers import SESSION, query_value
 from sessions.store import Session
 
+# Clients that cannot set headers, such as browsers for a WebSocket, use the query string.
 _PARAMETERS = ("mcp-session-id", "mcp_session_id")
 _ID_MAX_CHARS = 200
 

@@ -15,21 +15,21 @@ from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, parse_turn
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _DONE = b"[DONE]"
+# What the upstream sends is stored with the message, so that its names and numbers are limited.
 _NAME_MAX_CHARS = 200
 _USAGE_COUNTS_MAX = 20
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """A model's answer. `is_complete` is false if the stream ended before the upstream marked its end. An answer that
-    quotes a human-only message is human-only itself."""
+    """A model's answer."""
 
     turn: ChatTurn
     model: str | None = None
     finish_reason: str | None = None
     usage: Mapping[str, Any] = {}
     choice_count: int = 1
-    is_complete: bool = True
-    is_human_only: bool = False
+    is_complete: bool = True  # false if the stream ended before the upstream marked its end
+    is_human_only: bool = False  # it quotes a human-only message
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -84,6 +84,7 @@ class CompletionStreamParser:
         return self._remaining_bytes < 0
 
     def feed(self, data: bytes) -> None:
+        # The client gets the rest as well; only the record is truncated.
         self._remaining_bytes -= len(data)
         if self.is_truncated:
             # Keep looking for the end marker, even across two reads: a very long answer is not an interrupted one.
@@ -131,6 +132,7 @@ class CompletionStreamParser:
                 self._finish_reason = _name(choice.get("finish_reason")) or self._finish_reason
                 delta = choice.get("delta")
                 if isinstance(delta, dict):
+                    # A refusal is an answer, too.
                     text = delta.get("content") or delta.get("refusal")
                     if isinstance(text, str):
                         self._content.append(text)

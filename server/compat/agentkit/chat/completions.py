@@ -8,11 +8,11 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import JSONResponse, Response
 
 from auth.context import READ, RequestContext
@@ -30,12 +30,7 @@ from server.compat.agentkit.chat.passages import (
     extractive_completion,
 )
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder, find_conversation
-from server.compat.agentkit.chat.relay import (
-    CompletionRelay,
-    RelayLimits,
-    relay_whole_response,
-    require_relayable,
-)
+from server.compat.agentkit.chat.relay import CompletionRelay, RelayLimits, relay_whole_response, require_relayable
 from server.compat.agentkit.chat.schemas import AvailableModels, CompletionHeaders, ModelsRequest, turn_limits
 from server.compat.agentkit.chat.service import SEARCH_TOOL
 from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, last_content, parse_turns
@@ -48,6 +43,7 @@ from sources.storage.contract import Libraries
 # Clients repeat a turn whose response was lost within minutes; the same words later are a new turn.
 _CHAT_RETRY_WINDOW_S = 300.0
 
+# The media types of whole and streamed answers.
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _NAME_MAX_CHARS = 200
@@ -68,21 +64,8 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     """The request body as it was received, and the parts of it that are stored."""
 
     body: bytes
-    turns: tuple[ChatTurn, ...]
     is_stream: bool
-    conversation_name: str | None
-    idempotency_key: str | None
-    requested_at: str
-
-    def completed(self, completion: Completion, **details: Any) -> CompletedTurn:
-        return CompletedTurn(
-            conversation_name=self.conversation_name,
-            turns=self.turns,
-            completion=completion,
-            requested_at=self.requested_at,
-            idempotency_key=self.idempotency_key,
-            **details,
-        )
+    turn: CompletedTurn  # with an empty answer
 
 
 class CompletionService:
@@ -90,13 +73,13 @@ class CompletionService:
         self,
         libraries: Libraries,
         open_streams: OpenStreams,
-        passages: PassageFinder,
+        finder: PassageFinder,
         upstream: Upstream | None,
         settings: Settings,
     ) -> None:
         self._libraries = libraries
         self._open_streams = open_streams
-        self._passages = passages
+        self._finder = finder
         self._upstream = upstream
         self._settings = settings
         self._recorder = TurnRecorder(_CHAT_RETRY_WINDOW_S, settings.batch_max_items)
@@ -109,19 +92,18 @@ class CompletionService:
         request = parse_completion_request(body, uploaded.args, self._limits.turns)
         if self._upstream is None:
             return await self._extract(context, request)
-        upstream = self._upstream
 
         async def store(completion: Completion, cut_by: str | None) -> str | None:
-            return await self._store(context, request.completed(completion, cut_by=cut_by))
+            return await self._store(context, replace(request.turn, completion=completion, cut_by=cut_by))
 
         headers = {"Accept": EVENTS if request.is_stream else JSON}
-        if request.idempotency_key:
+        if request.turn.idempotency_key:
             # All users share the operator's account at the upstream, which would answer one user with the response to
             # another who sent the same key.
             headers["Idempotency-Key"] = (
-                f"florilegium-{sha256(f'{context.user_id} {request.idempotency_key}'.encode()).hexdigest()}"
+                f"florilegium-{sha256(f'{context.user_id} {request.turn.idempotency_key}'.encode()).hexdigest()}"
             )
-        relay = CompletionRelay(upstream, self._open_streams, self._limits, store)
+        relay = CompletionRelay(self._upstream, self._open_streams, self._limits, store)
         return await relay.respond(context.principal, request.body, headers)
 
     async def models(self, _context: RequestContext, _request: ModelsRequest) -> Response:
@@ -133,37 +115,35 @@ class CompletionService:
 
     async def available_models(self, _context: RequestContext, _request: ModelsRequest) -> AvailableModels:
         """Returns the same models in AgentKit's shape."""
-        names = (EXTRACTIVE,) if self._upstream is None else await self._upstream_models(self._upstream)
-        default = self._settings.chat_upstream_model if self._upstream is not None else ""
-        return AvailableModels(available_models=names, default_model=default or next(iter(names), ""))
-
-    async def _upstream_models(self, upstream: Upstream) -> tuple[str, ...]:
-        async with upstream.request("GET", "/models") as response:
+        if self._upstream is None:
+            return AvailableModels(available_models=(EXTRACTIVE,), default_model=EXTRACTIVE)
+        async with self._upstream.request("GET", "/models") as response:
             require_relayable(response)
             body = await response.read(self._settings.fixed.chat_response_max_bytes)
         try:
-            return tuple(model.id for model in _decode_models(body).data)
+            names = tuple(model.id for model in _decode_models(body).data)
         except msgspec.MsgspecError:
             raise UpstreamError("the upstream's response contains no list of models") from None
+        default = self._settings.chat_upstream_model or next(iter(names), "")
+        return AvailableModels(available_models=names, default_model=default)
 
     async def _extract(self, context: RequestContext, request: CompletionRequest) -> Response:
         context.principal.require_scope(READ)
-        question = last_content(request.turns, "user")
+        question = last_content(request.turn.turns, "user")
         if not question.strip():
             raise InvalidParams("messages: expected a message with role user and a text, got none")
         # The id of the conversation that the request continues, or None if it starts a new one.
-        turn_so_far = request.completed(Completion(turn=ChatTurn(role="assistant")))
         async with self._libraries.library(context) as library:
-            conversation = await find_conversation(library.chats, turn_so_far)
+            conversation = await find_conversation(library.chats, request.turn)
         conversation_id = None if conversation is None else conversation.id
-        passages = (await self._passages.find(context, question, conversation_id)).passages
-        completion = extractive_completion(passages, question)
-        turn = request.completed(completion, tool=SEARCH_TOOL, citations=citations(passages))
+        found = (await self._finder.find(context, question, conversation_id)).passages
+        completion = extractive_completion(found, question)
+        turn = replace(request.turn, completion=completion, tool=SEARCH_TOOL, citations=citations(found))
         stored_id = await self._store(context, turn)
         headers = {} if stored_id is None else {"X-Conversation-Id": stored_id}
         if request.is_stream:
-            return Response(completion_events(completion, passages, int(time.time())), 200, headers, EVENTS)
-        return Response(completion_body(completion, passages, int(time.time())), 200, headers, JSON)
+            return Response(completion_events(completion, found, int(time.time())), 200, headers, EVENTS)
+        return Response(completion_body(completion, found, int(time.time())), 200, headers, JSON)
 
     async def _store(self, context: RequestContext, turn: CompletedTurn) -> str | None:
         """Logs a failure instead of raising it: an answer that was paid for must reach its client."""
@@ -182,25 +162,22 @@ def parse_completion_request(body: bytes, headers: CompletionHeaders, limits: Tu
     request = decode(body)
     if not isinstance(request, dict):
         raise InvalidParams("body: expected a JSON object, got another JSON value")
-    return CompletionRequest(
-        body=body,
-        turns=parse_turns(request.get("messages"), limits),
-        is_stream=request.get("stream") is True,
-        conversation_name=_conversation_name(headers, request.get("metadata")),
-        idempotency_key=_idempotency_key(headers.idempotency_key),
-        requested_at=format_time(datetime.now(UTC)),
-    )
-
-
-def _conversation_name(headers: CompletionHeaders, metadata: Any) -> str | None:
+    key = headers.idempotency_key or ""
+    # It is sent to the upstream as a header and stored.
+    if not (key.isascii() and key.isprintable() and len(key) <= _NAME_MAX_CHARS):
+        raise InvalidParams(
+            f"Idempotency-Key: expected at most {_NAME_MAX_CHARS} printable ASCII characters, got {key[:60]!r}"
+        )
+    metadata = request.get("metadata")
     fields = metadata if isinstance(metadata, dict) else {}
+    # The first name counts. Clients that cannot set headers put it into the metadata.
     names = (headers.conversation_id, headers.session_id, fields.get("conversation_id"), fields.get("session_id"))
-    return next((replace_unstorable(name)[:_NAME_MAX_CHARS] for name in names if isinstance(name, str) and name), None)
-
-
-def _idempotency_key(key: str | None) -> str | None:
-    if key is None or (key.isascii() and key.isprintable() and len(key) <= _NAME_MAX_CHARS):
-        return key or None
-    raise InvalidParams(
-        f"Idempotency-Key: expected at most {_NAME_MAX_CHARS} printable ASCII characters, got {key[:60]!r}"
+    name = next((name for name in names if isinstance(name, str) and name), None)
+    turn = CompletedTurn(
+        conversation_name=None if name is None else replace_unstorable(name)[:_NAME_MAX_CHARS],
+        turns=parse_turns(request.get("messages"), limits),
+        completion=Completion(turn=ChatTurn(role="assistant")),
+        requested_at=format_time(datetime.now(UTC)),
+        idempotency_key=key or None,
     )
+    return CompletionRequest(body=body, is_stream=request.get("stream") is True, turn=turn)

@@ -4,7 +4,8 @@ Echoes of the question are left out: messages of the same conversation, earlier 
 that consisted of passages only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -28,6 +29,7 @@ from sources.text.chunking import title_from_text
 
 # The model name of answers that consist of passages only.
 EXTRACTIVE = "extractive"
+# An estimate: the tokenizer of the upstream's model is not known here.
 _CHARS_PER_TOKEN = 4
 # The cost of a retrieved passage's envelope, which is not passed on.
 _ENVELOPE_TOKENS = 400
@@ -42,22 +44,19 @@ _HITS_PER_PASSAGE = 3
 
 
 class ChatPassage(Struct, frozen=True, kw_only=True):
-    """An excerpt of an item, with the URI to read it again. `is_human_only` says that an agent would read another
-    text."""
+    """An excerpt of an item, with the URI to read it again."""
 
     uri: str
     source: str
     title: str
     text: str
     score: float
-    is_human_only: bool = False
+    is_human_only: bool = False  # an agent would read another text
 
 
 class PassageResults(Struct, frozen=True):
-    """Passages, best first. `failed_sources` names the sources that returned an error or timed out."""
-
-    passages: tuple[ChatPassage, ...]
-    failed_sources: tuple[str, ...] = ()
+    passages: tuple[ChatPassage, ...]  # best first
+    failed_sources: tuple[str, ...] = ()  # those that returned an error or timed out
 
 
 class PassageFinder:
@@ -78,8 +77,14 @@ class PassageFinder:
             return PassageResults((), tuple(error.reports))
         hits = [hit for hit in response.results if not _is_of_conversation(hit, conversation_id, question)]
         echoes = await self._echoes(context, hits, question)
-        best = _best_of_each_item([hit for hit in hits if hit.uri not in echoes])
-        passages = await self._read(context, best, query, limit)
+        hits = [hit for hit in hits if hit.uri not in echoes]
+        # The best hit of each item, without hits that score far below the best one.
+        min_score = max((hit.score for hit in hits), default=0.0) * _SCORE_MIN_SHARE
+        best: dict[tuple[str, str | int], KnowledgeItem] = {}
+        for hit in hits:
+            if hit.score >= min_score:
+                best.setdefault((hit.source, hit.id), hit)
+        passages = await self._read(context, list(best.values()), query, limit)
         failed_sources = tuple(name for name, report in response.sources.items() if report.status != "ok")
         return PassageResults(passages, failed_sources)
 
@@ -129,29 +134,13 @@ class PassageFinder:
         # A message says little without its neighbours.
         mode: Mode = "chunk" if hit.message_id is None else "chunk_with_siblings"
         options = RetrievalOptions(mode=mode, sibling_window=1, max_tokens=max_tokens + _ENVELOPE_TOKENS)
-        request = KnowledgeGet(uri=hit.uri, loc=_location(hit), query=query, retrieval=options)
+        loc = None
+        if hit.loc is not None:
+            loc = {name: value for name in hit.loc.__struct_fields__ if (value := getattr(hit.loc, name)) is not None}
+        request = KnowledgeGet(uri=hit.uri, loc=loc, query=query, retrieval=options)
         text = (await self._retriever.get(context, request)).content.strip()
         max_chars = max_tokens * _CHARS_PER_TOKEN
         return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
-
-
-def _best_of_each_item(hits: Sequence[KnowledgeItem]) -> list[KnowledgeItem]:
-    """Returns the best hit of each item, without hits that score far below the best one."""
-    if not hits:
-        return []
-    min_score = max(hit.score for hit in hits) * _SCORE_MIN_SHARE
-    best: dict[tuple[str, str | int], KnowledgeItem] = {}
-    for hit in hits:
-        if hit.score >= min_score:
-            best.setdefault((hit.source, hit.id), hit)
-    return list(best.values())
-
-
-def _location(hit: KnowledgeItem) -> dict[str, object] | None:
-    if hit.loc is None:
-        return None
-    fields: Mapping[str, object] = {name: getattr(hit.loc, name) for name in hit.loc.__struct_fields__}
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _is_of_conversation(hit: KnowledgeItem, conversation_id: str | None, question: str) -> bool:
@@ -177,18 +166,15 @@ Fingerprint = tuple[str, ...]
 
 
 class StoredTurn(Struct, frozen=True):
-    """A stored message: its fingerprint, and the index of the message it follows (-1 if unknown)."""
+    """A stored message."""
 
     fingerprint: Fingerprint
-    previous: int
+    previous: int  # the index of the message it follows; -1 if unknown
 
 
 class Overlap(Struct, frozen=True):
-    """`last_stored` is the index of the last stored message that was sent again (-1: none); `sent_count` is how many of
-    the sent messages end there."""
-
-    last_stored: int = -1
-    sent_count: int = 0
+    last_stored: int = -1  # the index of the last stored message that was sent again; -1 if none was
+    sent_count: int = 0  # how many of the sent messages end there
 
 
 def find_overlap(stored: Sequence[StoredTurn], sent: Sequence[Fingerprint], *, is_whole: bool) -> Overlap:
@@ -201,7 +187,15 @@ def find_overlap(stored: Sequence[StoredTurn], sent: Sequence[Fingerprint], *, i
     best_length, overlap = 0, Overlap()
     for index, turn in enumerate(stored):
         previous = run_lengths[turn.previous] if turn.previous >= 0 else None
-        run_lengths.append(_run_lengths(turn.fingerprint, sent, previous))
+        # For each sent message, the length of the run that ends with it and with the stored message.
+        run_lengths.append(
+            [
+                (1 + (previous[position - 1] if previous is not None and position else 0))
+                if fingerprint == turn.fingerprint
+                else 0
+                for position, fingerprint in enumerate(sent)
+            ]
+        )
         for position, length in enumerate(run_lengths[index]):
             begins_both = is_whole and index == position == 0
             is_proof = length > 1 or (length == 1 and begins_both)
@@ -210,20 +204,13 @@ def find_overlap(stored: Sequence[StoredTurn], sent: Sequence[Fingerprint], *, i
     return overlap
 
 
-def _run_lengths(fingerprint: Fingerprint, sent: Sequence[Fingerprint], previous: Sequence[int] | None) -> list[int]:
-    """For each sent message, the length of the run that ends with it and with the stored message."""
-    return [
-        (1 + (previous[position - 1] if previous is not None and position else 0)) if other == fingerprint else 0
-        for position, other in enumerate(sent)
-    ]
-
-
 # -- wording -----------------------------------------------------------------------------------------------------------
 # The instructions that accompany a question to the model, and the answers given without a model.
 #
 # Texts of the library and of files are data. They are fenced by a random mark that no author could have known, and the
 # model is told not to follow instructions inside them.
 
+_MARK_BYTES = 8
 _HOW_TO_USE = (
     "Answer the user's last message. Below are passages from the user's own library that may help. Use them where they "
     "are relevant and cite them by number, such as [1]. If they do not answer the question, say so."
@@ -250,8 +237,9 @@ class AttachedText(Struct, frozen=True):
     is_truncated: bool = False
 
 
-def instructions(passages: Sequence[ChatPassage], files: Sequence[AttachedText], mark: str) -> str:
-    """`mark` must be a new random string for every request."""
+def instructions(passages: Sequence[ChatPassage], files: Sequence[AttachedText]) -> str:
+    # New for every request, so that no author of a text can have known it.
+    mark = f"data-{secrets.token_hex(_MARK_BYTES)}"
     quotes = [
         _fenced(mark, f"[{number}] {passage.title} ({passage.uri})", passage.text)
         for number, passage in enumerate(passages, 1)
@@ -261,11 +249,6 @@ def instructions(passages: Sequence[ChatPassage], files: Sequence[AttachedText],
     ]
     rules = [_HOW_TO_USE if passages else NO_PASSAGE, *([_DATA.format(mark=mark)] if quotes else [])]
     return "\n\n".join([*rules, *quotes])
-
-
-def extractive_answer(passages: Sequence[ChatPassage]) -> str:
-    """Returns the answer given without a model."""
-    return f"{NO_MODEL}\n\n{passages_text(passages)}" if passages else NO_MODEL_NO_PASSAGE
 
 
 def is_extractive_answer(text: str) -> bool:
@@ -289,14 +272,8 @@ def summary(passages: Sequence[ChatPassage], failed_sources: Sequence[str]) -> s
 
 def citations(passages: Sequence[ChatPassage]) -> tuple[dict[str, Any], ...]:
     return tuple(
-        {
-            "number": number,
-            "uri": passage.uri,
-            "source": passage.source,
-            "title": passage.title,
-            "score": passage.score,
-        }
-        for number, passage in enumerate(passages, 1)
+        {"number": number, "uri": one.uri, "source": one.source, "title": one.title, "score": one.score}
+        for number, one in enumerate(passages, 1)
     )
 
 
@@ -310,12 +287,18 @@ def _fenced(mark: str, label: str, text: str) -> str:
 
 
 def extractive_completion(passages: Sequence[ChatPassage], question: str) -> Completion:
-    answer = replace_unstorable(extractive_answer(passages))
+    answer = replace_unstorable(f"{NO_MODEL}\n\n{passages_text(passages)}" if passages else NO_MODEL_NO_PASSAGE)
+    # Estimates: without a model there is no tokenizer.
+    prompt_tokens, completion_tokens = len(question) // _CHARS_PER_TOKEN + 1, len(answer) // _CHARS_PER_TOKEN + 1
     return Completion(
         turn=ChatTurn(role="assistant", content=answer),
         model=EXTRACTIVE,
         finish_reason="stop",
-        usage=_usage(question, answer),
+        usage={
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        },
         is_human_only=any(passage.is_human_only for passage in passages),
     )
 
@@ -333,33 +316,19 @@ def completion_body(completion: Completion, passages: Sequence[ChatPassage], cre
 
 def completion_events(completion: Completion, passages: Sequence[ChatPassage], created: int) -> bytes:
     """Returns all events of the stream at once, because there is no model to wait for."""
-    return b"".join(_events(_envelope("chat.completion.chunk", created), completion, passages))
-
-
-def _events(envelope: dict[str, Any], completion: Completion, passages: Sequence[ChatPassage]) -> Iterator[bytes]:
-    yield _event(envelope | {"choices": [_choice({"role": "assistant", "content": ""})]})
-    yield _event(envelope | {"choices": [_choice({"content": completion.turn.content})]})
-    yield _event(envelope | {"choices": [_choice({}, "stop")], "citations": citations(passages)})
-    yield b"data: [DONE]\n\n"
+    envelope = _envelope("chat.completion.chunk", created)
+    chunks = (
+        {"choices": [_choice({"role": "assistant", "content": ""})]},
+        {"choices": [_choice({"content": completion.turn.content})]},
+        {"choices": [_choice({}, "stop")], "citations": citations(passages)},
+    )
+    events = [b"data: " + msgspec.json.encode(envelope | chunk) + b"\n\n" for chunk in chunks]
+    return b"".join([*events, b"data: [DONE]\n\n"])
 
 
 def _choice(delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _event(value: Mapping[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(value) + b"\n\n"
-
-
 def _envelope(kind: str, created: int) -> dict[str, Any]:
     return {"id": f"chatcmpl-{uuid4().hex}", "object": kind, "created": created, "model": EXTRACTIVE}
-
-
-def _usage(question: str, answer: str) -> dict[str, int]:
-    """Estimates the token counts: without a model there is no tokenizer."""
-    prompt_tokens, completion_tokens = len(question) // _CHARS_PER_TOKEN + 1, len(answer) // _CHARS_PER_TOKEN + 1
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }

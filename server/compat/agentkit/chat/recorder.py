@@ -29,14 +29,13 @@ _VIA = {"via": "completions"}
 
 
 class CompletedTurn(Struct, frozen=True, kw_only=True):
-    """Everything the client sent, and the answer. `conversation_name` is the client's name for the conversation.
-    `cut_by` says who interrupted an incomplete answer: client, upstream or server."""
+    """Everything the client sent, and the answer."""
 
-    conversation_name: str | None
+    conversation_name: str | None  # the client's name for it
     turns: tuple[ChatTurn, ...]
     completion: Completion
     requested_at: str
-    cut_by: str | None = None
+    cut_by: str | None = None  # who interrupted an incomplete answer: client, upstream or server
     idempotency_key: str | None = None
     tool: str | None = None
     citations: tuple[dict[str, Any], ...] = ()
@@ -49,17 +48,16 @@ class CompletedTurn(Struct, frozen=True, kw_only=True):
     @property
     def session_id(self) -> str:
         """The session under which the conversation is found again."""
-        return self.conversation_name or f"completions-{_digest(self._first_text)}"
+        if self.conversation_name:
+            return self.conversation_name
+        dialogue = self.dialogue
+        first_text = first_content(dialogue, "user") or (dialogue[0].content if dialogue else "")
+        return f"completions-{_digest(first_text)}"
 
     @property
     def session_id_by_answer(self) -> str:
         """The session of a conversation that a later one with the same first message has replaced."""
         return f"{self.session_id}-{_digest(first_content(self.turns, 'assistant'))}"
-
-    @property
-    def _first_text(self) -> str:
-        dialogue = self.dialogue
-        return first_content(dialogue, "user") or (dialogue[0].content if dialogue else "")
 
 
 class TurnRecorder:
@@ -81,6 +79,7 @@ class TurnRecorder:
         conversation = await find_conversation(chats, turn)
         if conversation is None:
             return await self._start_conversation(chats, turn)
+        # Read first: if another client appends meanwhile, `append` below fails and the turn is compared again.
         last_number = await chats.last_message_number(conversation.id)
         skipped = max(0, conversation.message_count - _WINDOW)
         messages = (await chats.messages(conversation.id, _WINDOW, skipped)).rows
@@ -113,6 +112,7 @@ class TurnRecorder:
         new_turns = sent[overlap.sent_count :]
         has_name = turn.conversation_name is not None
         if overlap.last_stored < 0:
+            # No stored message was sent again. A client that names the conversation continues it anyway.
             return _WritePlan(new_turns, starts_conversation=not has_name and bool(dialogue))
         if new_turns or overlap.last_stored == len(dialogue) - 1:
             return _WritePlan(new_turns, parent_id=_parent_id(dialogue, overlap))
@@ -212,17 +212,15 @@ def _drafts(turns: Sequence[ChatTurn], created_at: str, parent_id: str | UnsetTy
             content=turn.content,
             tool=turn.name or None if turn.role == "tool" else None,
             attachments=turn.attachments,
-            metadata=turn.metadata | _VIA | _mark(turn),
+            # An answer made of passages can quote human-only messages, and comes back from the client without its mark.
+            metadata=turn.metadata
+            | _VIA
+            | ({"human_only": True} if turn.role == "assistant" and is_extractive_answer(turn.content) else {}),
             parent_id=parent_id if index == 0 else UNSET,
             created_at=created_at,
         )
         for index, turn in enumerate(turns)
     ]
-
-
-def _mark(turn: ChatTurn) -> dict[str, Any]:
-    """An answer made of passages can quote human-only messages, and comes back from the client without its mark."""
-    return {"human_only": True} if turn.role == "assistant" and is_extractive_answer(turn.content) else {}
 
 
 def _digest(text: str) -> str:

@@ -79,12 +79,13 @@ class CompletionRelay:
     async def respond(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> Response:
         """Returns the upstream's response: a stream as soon as its head arrives, anything else when it is complete."""
         task = asyncio.create_task(self._run(principal, body, headers))
+        # The event loop keeps only weak references to tasks.
         self._tasks.add(task)
         task.add_done_callback(self._discard_task)
         try:
             await asyncio.wait((task, self._head), return_when=asyncio.FIRST_COMPLETED)
             if not self._head.done():
-                task.result()
+                task.result()  # raises why
             response = self._head.result()
             if _is_successful_stream(response):
                 return RelayedStream(self._stream(), response.status, _relayed_headers(response), self._client_gone)
@@ -135,6 +136,7 @@ class CompletionRelay:
     async def _relay_while_allowed(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> str:
         """Relays until the response ends, the client disconnects, access is revoked or time is up; returns who ended
         it."""
+        # Access can be revoked during a turn, which may last for minutes.
         relaying = asyncio.create_task(self._relay(body, headers))
         closing = asyncio.create_task(self._open_streams.wait_while_open(principal))
         disconnecting = asyncio.create_task(self._client_gone.wait())

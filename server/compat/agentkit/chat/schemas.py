@@ -1,7 +1,7 @@
 """Inputs and results of the chat operations."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -114,7 +114,7 @@ COMPLETION_SCHEMA: Mapping[str, Any] = {
 
 
 def chat_schema() -> Mapping[str, Any]:
-    """Returns the schema of `ChatRequest` with the configured limits, and files in OpenAPI's notation."""
+    """Returns the schema of `ChatRequest` with its limits, and files in OpenAPI's notation."""
     schema = input_schema(ChatRequest)
     limits = {
         "message": {"minLength": 1, "maxLength": _CHAT_MESSAGE_MAX_CHARS},
@@ -134,6 +134,7 @@ def chat_schema() -> Mapping[str, Any]:
 # -- errors ------------------------------------------------------------------------------------------------------------
 # Errors in the format of OpenAI's API, as a response body and as the last event of a stream.
 
+# OpenAI's names. Other statuses are an invalid request, or from 500 on an error of the API.
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -187,20 +188,14 @@ def turn_deadline_ms(settings: Settings) -> int:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 # Validates a `POST /chat` request: lengths, the history's JSON and the text of attached files.
 
+# In Python, `$` also matches before a line break at the end.
 _NAMESPACE = re.compile(NAMESPACE_PATTERN.removesuffix("$") + r"\Z")
 _ROLES = ("user", "assistant", "system")
 _FILENAME_MAX_CHARS = 200
 
 
-class ParsedChatRequest(Struct, frozen=True):
-    """A valid request, with its history decoded and its files as text."""
-
-    request: ChatRequest
-    history: Sequence[Mapping[str, str]]
-    files: Sequence[AttachedText]
-
-
-def parse_chat_request(request: ChatRequest) -> ParsedChatRequest:
+def parse_chat_request(request: ChatRequest) -> tuple[list[Mapping[str, str]], list[AttachedText]]:
+    """Returns the history and the texts of the files of a valid request."""
     _require_length("message", request.message, _CHAT_MESSAGE_MAX_CHARS)
     _require_length("model", request.model, MODEL_MAX_CHARS)
     _require_length("session_id", request.session_id, SESSION_MAX_CHARS)
@@ -208,11 +203,22 @@ def parse_chat_request(request: ChatRequest) -> ParsedChatRequest:
         raise _invalid("namespace", "1 to 64 letters, digits, underscores or hyphens", repr(request.namespace[:80]))
     if len(request.files) > CHAT_FILES_MAX:
         raise _invalid("files", f"at most {CHAT_FILES_MAX} files", str(len(request.files)))
-    return ParsedChatRequest(
-        request,
-        _parse_history(request.history, _CHAT_HISTORY_MAX_CHARS),
-        [_decode_file(file, FILE_MAX_CHARS) for file in request.files],
-    )
+    if len(request.history) > _CHAT_HISTORY_MAX_CHARS:
+        raise _invalid("history", f"at most {_CHAT_HISTORY_MAX_CHARS} characters", str(len(request.history)))
+    try:
+        turns = msgspec.json.decode(request.history or "[]")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise _invalid("history", "a JSON array", "invalid JSON") from None
+    if not isinstance(turns, list):
+        raise _invalid("history", "a JSON array", "another JSON value")
+    history: list[Mapping[str, str]] = []
+    for index, turn in enumerate(turns):
+        role, content = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
+        if role not in _ROLES or not isinstance(content, str):
+            expected = f"objects with a role ({', '.join(_ROLES)}) and a string content"
+            raise _invalid("history", expected, f"another value at index {index}")
+        history.append({"role": role, "content": content})
+    return history, [_decode_file(file) for file in request.files]
 
 
 def _require_length(name: str, value: str, max_chars: int) -> None:
@@ -220,38 +226,15 @@ def _require_length(name: str, value: str, max_chars: int) -> None:
         raise _invalid(name, f"1 to {max_chars} characters", str(len(value)))
 
 
-def _parse_history(history: str, max_chars: int) -> list[Mapping[str, str]]:
-    if len(history) > max_chars:
-        raise _invalid("history", f"at most {max_chars} characters", str(len(history)))
-    try:
-        turns = msgspec.json.decode(history or "[]")
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise _invalid("history", "a JSON array", "invalid JSON") from None
-    if not isinstance(turns, list):
-        raise _invalid("history", "a JSON array", "another JSON value")
-    return [_parse_history_turn(index, turn) for index, turn in enumerate(turns)]
-
-
-def _parse_history_turn(index: int, turn: Any) -> Mapping[str, str]:
-    role, content = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
-    if role not in _ROLES or not isinstance(content, str):
-        raise _invalid(
-            "history",
-            f"objects with a role ({', '.join(_ROLES)}) and a string content",
-            f"another value at index {index}",
-        )
-    return {"role": role, "content": content}
-
-
-def _decode_file(file: FormFile, max_chars: int) -> AttachedText:
+def _decode_file(file: FormFile) -> AttachedText:
     name = replace_unstorable(file.filename)[:_FILENAME_MAX_CHARS]
     try:
         text = file.content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" in text:
+    if "\0" in text:  # as in most files that are not text
         raise InvalidParams(f"files: expected text files in UTF-8, got {name!r}")
-    return AttachedText(name, text[:max_chars], len(text) > max_chars)
+    return AttachedText(name, text[:FILE_MAX_CHARS], len(text) > FILE_MAX_CHARS)
 
 
 def _invalid(name: str, expected: str, got: str) -> Unprocessable:

@@ -3,10 +3,9 @@
 With an upstream, a model answers from the passages that were found; without one, the passages are the answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
 from loguru import logger
 from msgspec.structs import replace
@@ -16,58 +15,50 @@ from config.errors import Conflict, FlorilegiumError, NotFound
 from config.settings import Settings
 from config.text import replace_unstorable
 from config.times import format_time
+from server.compat.agentkit.chat import passages
 from server.compat.agentkit.chat.completion_parser import Completion
-from server.compat.agentkit.chat.passages import (
-    EXTRACTIVE,
-    FILES_IGNORED,
-    NO_WEB_SEARCH,
-    NOT_STORED,
-    AttachedText,
-    PassageFinder,
-    PassageResults,
-    citations,
-    extractive_completion,
-    passages_text,
-    summary,
-)
-from server.compat.agentkit.chat.schemas import (
-    ChatAnswer,
-    ChatRequest,
-    ParsedChatRequest,
-    parse_chat_request,
-    turn_limits,
-)
-from server.compat.agentkit.chat.upstream import Upstream, UpstreamPrompt, ask_upstream
-from server.rest.forms import FormFile
+from server.compat.agentkit.chat.schemas import ChatAnswer, ChatRequest, parse_chat_request, turn_limits
+from server.compat.agentkit.chat.upstream import Upstream, ask_upstream
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_text
 
+# The `tool_used` of all answers.
 SEARCH_TOOL = "knowledge_search"
 _VIA = {"via": "chat"}
 
 
 class ChatService:
     def __init__(
-        self, libraries: Libraries, passages: PassageFinder, upstream: Upstream | None, settings: Settings
+        self, libraries: Libraries, finder: passages.PassageFinder, upstream: Upstream | None, settings: Settings
     ) -> None:
         self._libraries = libraries
-        self._passages = passages
+        self._finder = finder
         self._upstream = upstream
         self._settings = settings
 
     async def answer(self, context: RequestContext, request: ChatRequest) -> ChatAnswer:
         context.principal.require_scope(READ)
-        parsed, requested_at = parse_chat_request(request), format_time(datetime.now(UTC))
+        (history, files), requested_at = parse_chat_request(request), format_time(datetime.now(UTC))
         # Passages for a model must not contain messages that are hidden from agents.
         reader = context if self._upstream is None else replace(context, is_agent=True)
-        results = await self._passages.find(reader, request.message, await self._conversation_id(context, request))
-        completion = await self._complete(parsed, results)
+        session_conversation = None
+        async with self._libraries.library(context) as library:
+            with suppress(NotFound):  # the first message of a session
+                session_conversation = (await library.chats.get_by_session(request.session_id)).id
+        results = await self._finder.find(reader, request.message, session_conversation)
+        completion = await self._complete(request, history, files, results)
         question = MessageDraft(
             role="user",
-            content=replace_unstorable(parsed.request.message),
+            content=replace_unstorable(request.message),
             attachments=[
-                _attachment(file, text) for file, text in zip(parsed.request.files, parsed.files, strict=True)
+                {
+                    "filename": text.name,
+                    "media_type": replace_unstorable(file.media_type),
+                    "size_bytes": len(file.content),
+                    **({"is_shortened": True} if text.is_truncated else {}),
+                }
+                for file, text in zip(request.files, files, strict=True)
             ],
             metadata=_VIA,
             created_at=requested_at,
@@ -77,47 +68,46 @@ class ChatService:
             content=completion.turn.content,
             model=completion.model,
             tool=SEARCH_TOOL,
-            citations=citations(results.passages),
+            citations=passages.citations(results.passages),
             metadata=completion.metadata | _VIA,
         )
-        drafts = question, answer
-        conversation_id = await self._store(context, request, drafts)
-        passages = passages_text(results.passages) or None
+        conversation_id = await self._store(context, request, (question, answer))
+        quoted = passages.passages_text(results.passages) or None
         notices = [
-            *([NO_WEB_SEARCH] if parsed.request.search_mode in ("web", "hybrid") else []),
-            *([FILES_IGNORED] if parsed.files and completion.model == EXTRACTIVE else []),
-            *([NOT_STORED] if conversation_id is None else []),
+            *([passages.NO_WEB_SEARCH] if request.search_mode in ("web", "hybrid") else []),
+            *([passages.FILES_IGNORED] if files and completion.model == passages.EXTRACTIVE else []),
+            *([passages.NOT_STORED] if conversation_id is None else []),
         ]
         return ChatAnswer(
             answer=completion.turn.content,
             tool_used=SEARCH_TOOL,
-            tool_output=passages,
+            tool_output=quoted,
             model=completion.model,
-            context="\n\n".join([*([passages] if passages else []), *(file.text for file in parsed.files)]) or None,
-            summary=summary(results.passages, results.failed_sources),
-            citations=citations(results.passages),
+            context="\n\n".join([*([quoted] if quoted else []), *(file.text for file in files)]) or None,
+            summary=passages.summary(results.passages, results.failed_sources),
+            citations=passages.citations(results.passages),
             conversation_id=conversation_id,
             notice=" ".join(notices) or None,
         )
 
-    async def _complete(self, parsed: ParsedChatRequest, results: PassageResults) -> Completion:
-        request, settings = parsed.request, self._settings
+    async def _complete(
+        self,
+        request: ChatRequest,
+        history: Sequence[Mapping[str, str]],
+        files: Sequence[passages.AttachedText],
+        results: passages.PassageResults,
+    ) -> Completion:
+        settings = self._settings
         if self._upstream is None:
-            return extractive_completion(results.passages, request.message)
-        prompt = UpstreamPrompt(
-            message=request.message,
-            model=settings.chat_upstream_model or request.model,
-            history=parsed.history,
-            passages=results.passages,
-            files=parsed.files,
-        )
-        return await ask_upstream(self._upstream, prompt, turn_limits(settings), settings.fixed.chat_response_max_bytes)
-
-    async def _conversation_id(self, context: RequestContext, request: ChatRequest) -> str | None:
-        async with self._libraries.library(context) as library:
-            with suppress(NotFound):
-                return (await library.chats.get_by_session(request.session_id)).id
-        return None
+            return passages.extractive_completion(results.passages, request.message)
+        messages = [
+            {"role": "system", "content": passages.instructions(results.passages, files)},
+            *history,
+            {"role": "user", "content": request.message},
+        ]
+        model = settings.chat_upstream_model or request.model
+        max_bytes = settings.fixed.chat_response_max_bytes
+        return await ask_upstream(self._upstream, model, messages, turn_limits(settings), max_bytes)
 
     async def _store(self, context: RequestContext, request: ChatRequest, drafts: Sequence[MessageDraft]) -> str | None:
         """Returns None if the turn cannot be stored: the client receives its answer anyway, with a notice."""
@@ -136,6 +126,7 @@ class ChatService:
                 try:
                     return (await library.chats.create(draft, drafts)).id
                 except Conflict:
+                    # The other one has created it.
                     return await _append_to_session(library.chats, request.session_id, drafts)
         except FlorilegiumError as error:
             logger.warning("a chat turn was not stored: {}", type(error).__name__)
@@ -146,12 +137,3 @@ async def _append_to_session(chats: Chats, session_id: str, drafts: Sequence[Mes
     conversation = await chats.get_by_session(session_id)
     await chats.append(conversation.id, drafts)
     return conversation.id
-
-
-def _attachment(file: FormFile, text: AttachedText) -> dict[str, Any]:
-    attachment = {
-        "filename": text.name,
-        "media_type": replace_unstorable(file.media_type),
-        "size_bytes": len(file.content),
-    }
-    return attachment | ({"is_shortened": True} if text.is_truncated else {})

@@ -13,6 +13,7 @@ from msgspec import Struct
 from config.text import replace_unstorable
 from sources.records import Message
 
+# OpenAI's roles and ours. `developer` and `function` are the newer and the older name of a role.
 _ROLES = {
     "user": "user",
     "assistant": "assistant",
@@ -128,30 +129,27 @@ def _tool_calls(message: Mapping[str, Any], limit_bytes: int) -> tuple[Mapping[s
         calls.append({"type": "function", "function": legacy})
     # Half of the metadata limit is reserved for the message's other metadata.
     if len(msgspec.json.encode(calls)) * 2 > limit_bytes:
-        calls = [_without_arguments(call) for call in calls]
+        for index, call in enumerate(calls):
+            function = call.get("function")
+            name = replace_unstorable(_string(function.get("name")) if isinstance(function, dict) else "")
+            call_id = replace_unstorable(_string(call.get("id")))[:_SHORT_NAME_MAX_CHARS]
+            calls[index] = {"id": call_id, "function": {"name": name[:_SHORT_NAME_MAX_CHARS]}}
     return tuple(calls)
-
-
-def _without_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    name = _string(function.get("name")) if isinstance(function, dict) else ""
-    call_id = replace_unstorable(_string(call.get("id")))[:_SHORT_NAME_MAX_CHARS]
-    return {"id": call_id, "function": {"name": replace_unstorable(name)[:_SHORT_NAME_MAX_CHARS]}}
 
 
 def _attachments(content: Any) -> tuple[Mapping[str, Any], ...]:
     """Returns the parts that are not text: their URL, never the bytes of a `data:` URL."""
-    parts = content if isinstance(content, list) else []
-    kinds = [(part, part.get("type")) for part in parts if isinstance(part, dict)]
-    return tuple(
-        _attachment(part, kind) for part, kind in kinds if isinstance(kind, str) and kind not in ("text", "refusal")
-    )
-
-
-def _attachment(part: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    attachment: dict[str, Any] = {"type": replace_unstorable(kind)[:_SHORT_NAME_MAX_CHARS]}
-    value = part.get(kind)
-    url = _string(value.get("url")) if isinstance(value, dict) else _string(value)
-    if url.startswith("data:"):
-        return attachment | {"media_type": replace_unstorable(url[5:105].partition(";")[0]), "chars": len(url)}
-    return attachment | ({"url": replace_unstorable(url[:_NAME_MAX_CHARS])} if url else {})
+    attachments: list[Mapping[str, Any]] = []
+    for part in content if isinstance(content, list) else []:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if not isinstance(kind, str) or kind in ("text", "refusal"):
+            continue
+        attachment: dict[str, Any] = {"type": replace_unstorable(kind)[:_SHORT_NAME_MAX_CHARS]}
+        value = part.get(kind)
+        url = _string(value.get("url")) if isinstance(value, dict) else _string(value)
+        if url.startswith("data:"):
+            attachment |= {"media_type": replace_unstorable(url[5:105].partition(";")[0]), "chars": len(url)}
+        elif url:
+            attachment["url"] = replace_unstorable(url[:_NAME_MAX_CHARS])
+        attachments.append(attachment)
+    return tuple(attachments)

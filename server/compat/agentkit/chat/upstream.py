@@ -4,19 +4,16 @@ Only the operator sets its address: no caller can name another, and redirects ar
 is never sent there, only the request body. Bodies are not logged.
 """
 
-import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
 
 from config.errors import FlorilegiumError, RateLimited
 from config.public_http import IncomingResponse, OutgoingRequestError, OutgoingRequestTimeout, open_response
 from config.settings import Settings
 from server.compat.agentkit.chat.completion_parser import Completion, parse_completion
-from server.compat.agentkit.chat.passages import AttachedText, ChatPassage, instructions
 from server.compat.agentkit.chat.turns import TurnLimits
 from server.version import VERSION
 
@@ -62,7 +59,12 @@ class Upstream:
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[UpstreamResponse]:
         """Sends a request and yields its response; the connection is open as long as the block."""
-        own_headers = self._headers(body) | dict(headers or {})
+        own_headers = {
+            "User-Agent": f"florilegium/{VERSION}",
+            **({"Content-Type": "application/json"} if body else {}),
+            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            **(headers or {}),
+        }
         try:
             async with open_response(
                 method, f"{self._url}{path}", headers=own_headers, body=body, timeout_s=self._timeout_s
@@ -74,37 +76,18 @@ class Upstream:
             is_timeout = isinstance(error, OutgoingRequestTimeout)
             raise (UpstreamTimeout if is_timeout else UpstreamError)(f"the upstream {error.reason}") from error
 
-    def _headers(self, body: bytes) -> dict[str, str]:
-        return {
-            "User-Agent": f"florilegium/{VERSION}",
-            **({"Content-Type": "application/json"} if body else {}),
-            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-        }
-
 
 # -- upstream prompt ---------------------------------------------------------------------------------------------------
-# Asks the upstream a question together with the passages that this server found: one request, one whole answer.
+# Asks the upstream a question: one request, one whole answer.
 
-_MARK_BYTES = 8
+# For an upstream that is over its limit and does not say for how long.
 _RETRY_AFTER_S = 5.0
 
 
-class UpstreamPrompt(Struct, frozen=True, kw_only=True):
-    message: str
-    model: str
-    history: Sequence[Mapping[str, str]]
-    passages: Sequence[ChatPassage]
-    files: Sequence[AttachedText]
-
-
-async def ask_upstream(upstream: Upstream, prompt: UpstreamPrompt, limits: TurnLimits, max_bytes: int) -> Completion:
-    mark = f"data-{secrets.token_hex(_MARK_BYTES)}"
-    messages = [
-        {"role": "system", "content": instructions(prompt.passages, prompt.files, mark)},
-        *prompt.history,
-        {"role": "user", "content": prompt.message},
-    ]
-    body = msgspec.json.encode({"model": prompt.model, "messages": messages})
+async def ask_upstream(
+    upstream: Upstream, model: str, messages: Sequence[Mapping[str, str]], limits: TurnLimits, max_bytes: int
+) -> Completion:
+    body = msgspec.json.encode({"model": model, "messages": messages})
     async with upstream.request("POST", "/chat/completions", body, {"Accept": "application/json"}) as response:
         if response.status == 429:
             retry_after = response.headers.get("retry-after", "")

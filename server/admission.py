@@ -153,7 +153,6 @@ class Admission:
         # Requests without a valid credential by kind, since the start of the process.
         self.failures: Counter[AuthFailure] = Counter()
         self._rejections = RejectedCredentials(audit, _AUDIT_REJECTIONS_PER_HOUR)
-        self._config_max_bytes = _CONFIG_MAX_BYTES
         self._data_root = data_root
         self._authenticator = authenticator
         self._limits = limits
@@ -229,15 +228,14 @@ class Admission:
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
-            ticket = tickets[0]
             try:
-                redeemed = await self._tickets.redeem(ticket)
-                await self._authenticator.recheck(redeemed)
+                principal = await self._tickets.redeem(tickets[0])
+                # The credential may have been revoked since the ticket was issued.
+                await self._authenticator.recheck(principal)
             except Unauthenticated as error:
                 self._record_rejection(request, error)
                 raise
-            _identify(request, redeemed)
-            principal = redeemed
+            _identify(request, principal)
         else:
             principal = await self.authenticate(request, request.connection_authorization)
         _require_any_scope(principal)
@@ -292,7 +290,7 @@ class Admission:
             self.failures["missing"] += 1
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
-        config = request_config(request.headers, request.query, self._config_max_bytes)
+        config = request_config(request.headers, request.query, _CONFIG_MAX_BYTES)
         return AdmittedRequest(request.headers, principal, current_request_id(), profile, config, request.connection)
 
 

@@ -63,9 +63,11 @@ class ImportHistory:
 
     async def add(self, context: RequestContext, job: ImportJob) -> None:
         """Keeps an import that has ended. It counts as imported even if this fails."""
+        if job.summary is not None:
+            job = replace(job, summary=replace(job.summary, problems=job.summary.problems[:_PROBLEMS_MAX]))
         try:
             async with self._lock, self._libraries.library(context) as library:
-                jobs = [_shortened(job), *await _load(library)][: self._jobs_max]
+                jobs = [job, *await _load(library)][: self._jobs_max]
                 await library.bookmarks.set(_NAME, msgspec.json.encode(jobs).decode())
         except FlorilegiumError as error:
             logger.warning("cannot keep the result of an import: {}", error.message)
@@ -77,13 +79,6 @@ async def _load(library: Library) -> Sequence[ImportJob]:
         return _DECODER.decode(text) if text is not None else ()
     except msgspec.DecodeError:  # written by a version that describes imports differently
         return ()
-
-
-def _shortened(job: ImportJob) -> ImportJob:
-    summary = job.summary
-    if summary is None or len(summary.problems) <= _PROBLEMS_MAX:
-        return job
-    return replace(job, summary=replace(summary, problems=summary.problems[:_PROBLEMS_MAX]))
 
 
 # How long an import counts as running after its process last posted it.

@@ -82,7 +82,10 @@ class ServiceEndpoints:
     async def metrics(self, request: Request) -> Response:
         """Requires the metrics token, or a credential with the scope `admin`."""
         self._check_host(request)
-        if not self._has_metrics_token(request):
+        expected = self._metrics.token
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        is_bearer = bool(expected) and scheme.lower() == "bearer"
+        if not is_bearer or not hmac.compare_digest(token.strip().encode(), expected.encode()):
             incoming = IncomingRequest.from_scope(request.scope)
             principal = await self._runtime.admission.authenticate(incoming, incoming.authorization)
             principal.require_scope(ADMIN)
@@ -105,10 +108,3 @@ class ServiceEndpoints:
 
     def _check_host(self, request: Request) -> None:
         self._runtime.admission.check_probe(Headers(request.scope["headers"]))
-
-    def _has_metrics_token(self, request: Request) -> bool:
-        expected = self._metrics.token
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if not expected or scheme.lower() != "bearer":
-            return False
-        return hmac.compare_digest(token.strip().encode(), expected.encode())

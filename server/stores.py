@@ -252,7 +252,7 @@ def in_process_stores(settings: Settings) -> StateStores:
         tickets=InProcessTickets(settings),
         used_tokens=InProcessUsedTokens(),
         state_keys=StateKeys(),
-        recent_calls=InProcessRecentCalls(settings),
+        recent_calls=InProcessRecentCalls(),
         peers=NoPeers(),
         import_board=NoImportBoard(),
     )

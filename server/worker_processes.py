@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -125,9 +126,12 @@ class WorkerProcesses:
     async def run(self) -> None:
         """Returns when all workers have ended after SIGTERM or SIGINT. Raises ConfigurationError if they do not
         start; they have logged why."""
-        lifeline, held = os.pipe()
+        loop, (lifeline, held) = asyncio.get_running_loop(), os.pipe()
+        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        for stopping in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(stopping, partial(self._pass_on, stopping, is_last=True))
         try:
-            with self._passing_on_signals(), TemporaryDirectory(prefix="florilegium-workers-") as self._directory:
+            with TemporaryDirectory(prefix="florilegium-workers-") as self._directory:
                 keepers = [asyncio.create_task(self._keep_running(number, lifeline)) for number in range(self._count)]
                 try:
                     await asyncio.gather(*keepers)
@@ -135,6 +139,8 @@ class WorkerProcesses:
                     self._pass_on(signal.SIGTERM, is_last=True)
                     await asyncio.gather(*keepers, return_exceptions=True)
         finally:
+            for handled in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(handled)
             os.close(lifeline)
             os.close(held)
 
@@ -203,21 +209,6 @@ class WorkerProcesses:
         finally:
             loop.remove_reader(reading)
             os.close(reading)
-
-    @contextmanager
-    def _passing_on_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, number)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
-
-    def _stop(self, number: signal.Signals) -> None:
-        self._pass_on(number, is_last=True)
 
     def _pass_on(self, number: signal.Signals, *, is_last: bool = False) -> None:
         self._is_stopping = self._is_stopping or is_last

@@ -109,10 +109,10 @@ class ChangeFeed:
 
 
 ListKind = Literal["tools", "resources", "prompts"]
-# The alphabet that every known client accepts: a dot makes some of them reject the whole list. Hosts allow 64
-# characters and put `mcp__florilegium__` in front, which leaves 46.
 # RFC 3986: a query or a fragment begins here.
 _ENDS_PATH = re.compile("[?#]")
+# The alphabet that every known client accepts: a dot makes some of them reject the whole list. Hosts allow 64
+# characters and put `mcp__florilegium__` in front, which leaves 46.
 _TOOL_NAME = re.compile(r"^[a-z][a-z0-9_]{0,45}\Z")
 DESCRIPTION_MAX_CHARS = 1000
 
@@ -489,19 +489,16 @@ class CatalogAccess:
         return template
 
     async def require_prompt(self, call: Call, name: str) -> McpPrompt:
-        prompt = await self._find_prompt(call, name) if self.permits_resources(call) else None
-        if prompt is None or not _is_visible(prompt, call.context.principal):
+        """Returns a registered prompt, or one of the user's own."""
+        principal, prompt = call.context.principal, None
+        if self.permits_resources(call):
+            prompt = self.catalog.prompts.get(name)
+            for listing in self.catalog.prompt_listings:
+                if prompt is None and is_listing_visible(listing, principal):
+                    prompt = await listing.find(call, name)
+        if prompt is None or not _is_visible(prompt, principal):
             raise InvalidParams(f"unknown prompt {name!r}")
         return prompt
-
-    async def _find_prompt(self, call: Call, name: str) -> McpPrompt | None:
-        """Finds a registered prompt, or one of the user's own."""
-        if prompt := self.catalog.prompts.get(name):
-            return prompt
-        for listing in self.catalog.prompt_listings:
-            if is_listing_visible(listing, call.context.principal) and (prompt := await listing.find(call, name)):
-                return prompt
-        return None
 
 
 def permits_source(principal: Principal, entry: CatalogEntry) -> bool:
@@ -564,7 +561,13 @@ class SubscriptionMethods:
         """Sends changes until the client closes the stream, loses access, or the server stops."""
         requested = require_object(params, "notifications")
         kinds = frozenset(kind for key, kind in _LIST_KINDS.items() if requested.get(key) is True)
-        uris = self._resource_uris(call, requested)
+        uris = requested.get("resourceSubscriptions") or []
+        if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+            raise InvalidParams("resourceSubscriptions: expected a list of URIs")
+        for uri in uris:
+            self._check_length("resourceSubscriptions", uri)
+        # As many as are allowed; the acknowledgement names those that were accepted.
+        uris = [uri for uri in uris if self._is_permitted(call, uri)][: self._options.page_size]
         accepted: dict[str, Any] = {key: True for key, kind in _LIST_KINDS.items() if kind in kinds}
         if uris:
             accepted["resourceSubscriptions"] = uris
@@ -582,15 +585,6 @@ class SubscriptionMethods:
                     method, body = change.as_notification()
                     await call.peer.notify(notification_message(method, {**body, "_meta": meta}))
         return {"_meta": meta}
-
-    def _resource_uris(self, call: Call, requested: Mapping[str, Any]) -> list[str]:
-        """Returns the URIs to subscribe to, as many as are allowed."""
-        uris = requested.get("resourceSubscriptions") or []
-        if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
-            raise InvalidParams("resourceSubscriptions: expected a list of URIs")
-        for uri in uris:
-            self._check_length("resourceSubscriptions", uri)
-        return [uri for uri in uris if self._is_permitted(call, uri)][: self._options.page_size]
 
     def _is_permitted(self, call: Call, uri: str) -> bool:
         """Whether the caller may read the resource, if it exists. The scheme of a URI is the name of its source."""

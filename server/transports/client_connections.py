@@ -67,7 +67,11 @@ class ClientConnections:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._max = settings.connections_max or min(_CONNECTIONS_MAX, _descriptors() // _DESCRIPTOR_SHARE)
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # the soft limit, which the kernel enforces
+        if descriptors == resource.RLIM_INFINITY:
+            descriptors = _CONNECTIONS_MAX * _DESCRIPTOR_SHARE
+        self._max = settings.connections_max or min(_CONNECTIONS_MAX, descriptors // _DESCRIPTOR_SHARE)
+        # Neither one address nor one user can take all connections. A proxy's address stands for many clients.
         half = max(1, self._max // 2)
         self._address_max = self.user_max = half
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
@@ -219,11 +223,6 @@ def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
 def decode_body(body: bytes, connection: ClientConnection | None) -> Any:
     """Decodes the body of an HTTP request. Its memory counts until the request is answered."""
     return decode(body) if connection is None else decode_and_hold(body, connection.hold_part)
-
-
-def _descriptors() -> int:
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _CONNECTIONS_MAX * _DESCRIPTOR_SHARE if soft == resource.RLIM_INFINITY else soft
 
 
 # -- unread output -----------------------------------------------------------------------------------------------------

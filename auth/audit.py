@@ -1,8 +1,8 @@
 """The audit log: who signed in, which client read which item, and changes of users, keys and connections.
 
-It is a database of its own (`audit.db`), or a table of PostgreSQL (`auth.audit`), so that recording a read
-never waits for a change of users or keys. `record` only adds an event to a queue. A thread writes security events at
-once, and reads in batches: if the process is killed, the reads of the last second are lost.
+It is a database of its own (`audit.db`), or a table of PostgreSQL, so that recording a read never waits for a change of
+users or keys. `record` only adds an event to a queue. A thread writes security events at once, and reads in batches: if
+the process is killed, the reads of the last second are lost.
 """
 
 import asyncio
@@ -146,10 +146,9 @@ def select_events(connection: ControlConnection, where: AuditFilter, limit: int)
         if actions:
             conditions.append(f"{condition_sql} ({', '.join('?' * len(actions))})")
             condition_values += actions
-    condition, values = " AND ".join(conditions), condition_values
-    columns = ", ".join(_EVENT_COLUMNS)
+    columns, condition = ", ".join(_EVENT_COLUMNS), " AND ".join(conditions)
     sql = f"SELECT {columns} FROM events WHERE {condition} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants only
-    rows = connection.execute(sql, (*values, limit)).fetchall()
+    rows = connection.execute(sql, (*condition_values, limit)).fetchall()
     return [AuditEvent(**dict(zip(_EVENT_COLUMNS, row, strict=True))) for row in rows]
 
 

@@ -55,13 +55,12 @@ _OWN_STATEMENTS = (
         until REAL NOT NULL
     )""",
 )
-
-
-def _for_postgres(statement: str) -> str:
-    with_types = re.sub(r"\b(TEXT|REAL|INTEGER|BLOB)\b", lambda match: _TYPES[match[1]], statement)
-    return with_types.removesuffix(" WITHOUT ROWID")
-
-
 POSTGRES_CONTROL_SCHEMA = ControlSchema(
-    first_version=8, statements=tuple(map(_for_postgres, (*CONTROL_SCHEMA.statements, *_OWN_STATEMENTS)))
+    first_version=8,
+    statements=tuple(
+        re.sub(r"\b(TEXT|REAL|INTEGER|BLOB)\b", lambda match: _TYPES[match[1]], statement).removesuffix(
+            " WITHOUT ROWID"
+        )
+        for statement in (*CONTROL_SCHEMA.statements, *_OWN_STATEMENTS)
+    ),
 )

@@ -102,7 +102,9 @@ def load_signing_keys(
 ) -> SigningKeys | None:
     """Returns the configured keys, or None if JWTs are not accepted. A file is read now, a URL at the first token."""
     if settings.jwt_secret:
-        return StaticKeys([_secret_key(settings.jwt_secret, settings.jwt_previous_secrets)])
+        from auth.signatures import key_from_secret  # noqa: PLC0415 - PyJWT takes 0.2 s to import; stdio needs none
+
+        return StaticKeys([key_from_secret(settings.jwt_secret, settings.jwt_previous_secrets)])
     if settings.jwt_key_file:
         return StaticKeys(_read_key_file(settings))
     if settings.jwt_jwks_url:
@@ -110,12 +112,6 @@ def load_signing_keys(
 
         return RemoteKeys(settings, fetch or UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES), clock)
     return None
-
-
-def _secret_key(secret: str, previous_secrets: Iterable[str]) -> SigningKey:
-    from auth.signatures import key_from_secret  # noqa: PLC0415 - PyJWT takes 0.2 s to import; stdio does not need it
-
-    return key_from_secret(secret, previous_secrets)
 
 
 def _read_key_file(settings: Settings) -> Sequence[SigningKey]:

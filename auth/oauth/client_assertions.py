@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.jwks import RemoteKeys
-from auth.oauth.clients import OAUTH_REDIRECT_URIS_MAX, OAuthClient, read_metadata
+from auth.oauth.clients import OAuthClient, read_metadata
 from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected
 from auth.oauth.grants import PRIVATE_KEY, hash_credential
 from auth.oauth.metadata import TOKEN_PATH
-from auth.signing_keys import KeyIndex, SigningKey, SigningKeys
+from auth.signing_keys import SigningKeys, StaticKeys
 from auth.tokens import check_times, unverified_claims, verify_signature
 from config.errors import Unauthenticated, Unavailable
 from config.public_http import OutgoingRequestError, PublicFetch
@@ -79,8 +79,6 @@ class MetadataDocuments:
         fetch: PublicFetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._uris_max = OAUTH_REDIRECT_URIS_MAX
-        self._ttl_s = _OAUTH_CLIENT_METADATA_TTL_S
         self._fetch = fetch or document_fetch(settings)
         self._clock = clock
         self._cache: LRUCache[str, _CachedDocument] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
@@ -113,10 +111,10 @@ class MetadataDocuments:
     async def _load(self, url: str) -> _CachedDocument:
         try:
             client, keys = self._read(url, await self._fetch.get_json(url))
-            problem, ttl_s = "", self._ttl_s
+            problem, ttl_s = "", _OAUTH_CLIENT_METADATA_TTL_S
         except (OutgoingRequestError, OAuthError) as error:
             problem = error.reason if isinstance(error, OutgoingRequestError) else error.message
-            client, keys, ttl_s = None, None, min(_FAILURE_TTL_S, self._ttl_s)
+            client, keys, ttl_s = None, None, _FAILURE_TTL_S
             logger.info("client metadata document {} not accepted: {}", url, error)
         document = _CachedDocument(client, keys, problem, self._clock() + ttl_s)
         self._cache[url] = document
@@ -137,7 +135,7 @@ class MetadataDocuments:
             raise _invalid(
                 f"token_endpoint_auth_method: expected none or {PRIVATE_KEY}, because the document is public"
             )
-        metadata = read_metadata(document, self._uris_max)
+        metadata = read_metadata(document)
         metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
         keys = _read_keys(document) if method == PRIVATE_KEY else None
         return OAuthClient(url, "document", metadata, None, 0.0, None), keys
@@ -242,9 +240,8 @@ class ClientAssertions:
         audiences = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(one, str) and one in self._audiences for one in audiences):
             raise InvalidClient(f"client_assertion: expected aud {self._settings.base_url}")
-        lifetime_max_s = _OAUTH_ASSERTION_LIFETIME_MAX_S
-        if expires_at - self._clock() > lifetime_max_s + self._settings.fixed.jwt_leeway_s:
-            raise InvalidClient(f"client_assertion: expected exp within {lifetime_max_s:g} s")
+        if expires_at - self._clock() > _OAUTH_ASSERTION_LIFETIME_MAX_S + self._settings.fixed.jwt_leeway_s:
+            raise InvalidClient(f"client_assertion: expected exp within {_OAUTH_ASSERTION_LIFETIME_MAX_S:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")
         # Stores the id until the assertion expires, so that a copy is not accepted by any process.
@@ -261,35 +258,18 @@ class ClientAssertions:
 
     def _signing_keys(self, keys: ClientKeys) -> SigningKeys:
         if not keys.address:
-            return _DocumentKeys(keys.entries)
+            from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
+
+            return StaticKeys(keys_from_jwks(keys.entries))
         remote = self._remote_keys.get(keys.address)
         if remote is None:
+
+            async def fetch(url: str, /) -> bytes:
+                try:
+                    return await self._fetch.get_json(url)
+                except OutgoingRequestError as error:
+                    raise Unavailable(f"fetch failed: {url} {error.reason}") from error
+
             settings = replace(self._settings, jwt_jwks_url=keys.address)
-            remote = self._remote_keys[keys.address] = RemoteKeys(settings, _KeyFetch(self._fetch))
+            remote = self._remote_keys[keys.address] = RemoteKeys(settings, fetch)
         return remote
-
-
-class _DocumentKeys:
-    """The keys that a document contains."""
-
-    generation = 0
-
-    def __init__(self, entries: tuple[Any, ...]) -> None:
-        from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
-
-        self._index = KeyIndex(keys_from_jwks(entries))
-
-    async def find(self, algorithm: str, kid: str | None) -> SigningKey | None:
-        return self._index.find(algorithm, kid)
-
-
-class _KeyFetch(Struct, frozen=True):
-    """Fetches a JWK set from an address that a stranger chose."""
-
-    fetch: PublicFetch
-
-    async def __call__(self, url: str, /) -> bytes:
-        try:
-            return await self.fetch.get_json(url)
-        except OutgoingRequestError as error:
-            raise Unavailable(f"fetch failed: {url} {error.reason}") from error

@@ -9,7 +9,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -263,13 +263,12 @@ _FIELDS = ("user_id", *(name for name in GrantRecord.__struct_fields__ if name !
 def _select(db: ControlConnection, condition: str, *values: object) -> list[GrantRecord]:
     """Returns the grants that meet a condition, the newest first."""
     query = f"SELECT {', '.join(_FIELDS)} FROM oauth_grants WHERE {condition} ORDER BY created_at DESC"  # noqa: S608 - as above
-    return list(_records(db, db.execute(query, values).fetchall()))
-
-
-def _records(db: ControlConnection, rows: Iterable[tuple[Any, ...]]) -> Iterable[GrantRecord]:
-    for row in rows:
-        values = dict(zip(_FIELDS, row, strict=True))
-        user = select_user(db, values.pop("user_id"))
+    grants = []
+    for row in db.execute(query, values).fetchall():
+        fields: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
+        user = select_user(db, fields.pop("user_id"))
         assert user is not None  # the row would have been deleted with its user
-        sources = None if values["sources"] is None else frozenset(values["sources"].split())
-        yield GrantRecord(**{**values, "user": user, "scopes": frozenset(values["scopes"].split()), "sources": sources})
+        fields["scopes"] = frozenset(fields["scopes"].split())
+        fields["sources"] = None if fields["sources"] is None else frozenset(fields["sources"].split())
+        grants.append(GrantRecord(user=user, **fields))
+    return grants

@@ -113,12 +113,11 @@ def resume_flow(browser_secret: str, provider_id: str, state: str, now: float, l
 
 
 def _flow(browser_secret: str, text: str, target: str) -> SignInFlow:
-    state, nonce, verifier = (_derive(browser_secret, purpose, text) for purpose in ("state", "nonce", "verifier"))
+    state, nonce, verifier = (
+        _encode(hmac.digest(browser_secret.encode(), f"openid {purpose} {text}".encode(), "sha256"))
+        for purpose in ("state", "nonce", "verifier")
+    )
     return SignInFlow(f"{text}.{state}", nonce, verifier, target)
-
-
-def _derive(secret: str, purpose: str, text: str) -> str:
-    return _encode(hmac.new(secret.encode(), f"openid {purpose} {text}".encode(), hashlib.sha256).digest())
 
 
 def _encode(data: bytes) -> str:
@@ -218,7 +217,13 @@ class OpenIdClient:
         claims = await self._verify(metadata, tokens.id_token, flow)
         if needed <= claims.keys() or not metadata.userinfo_endpoint or not tokens.access_token:
             return claims
-        return {**await self._userinfo(metadata, tokens.access_token, claims["sub"]), **claims}
+        authorization = {"Authorization": f"Bearer {tokens.access_token}"}
+        userinfo = await self._request("GET", metadata.userinfo_endpoint, authorization)
+        more = self._decode(userinfo, dict[str, Any], "userinfo response")
+        # They must be about the same person (OpenID Connect Core section 5.3.2).
+        if more.get("sub") != claims["sub"]:
+            raise self._refused("the userinfo response is about someone else")
+        return {**more, **claims}
 
     async def _discover(self) -> ProviderMetadata:
         is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
@@ -260,15 +265,6 @@ class OpenIdClient:
             raise self._refused("the nonce of the ID token is not that of this sign-in")
         if not isinstance(subject, str) or not subject:
             raise self._refused("the ID token has no sub")
-        return claims
-
-    async def _userinfo(self, metadata: ProviderMetadata, access_token: str, subject: str) -> Mapping[str, Any]:
-        """Reads more claims. They must be about the same person (OpenID Connect Core section 5.3.2)."""
-        headers = {"Authorization": f"Bearer {access_token}"}
-        body = await self._request("GET", metadata.userinfo_endpoint, headers)
-        claims = self._decode(body, dict[str, Any], "userinfo response")
-        if claims.get("sub") != subject:
-            raise self._refused("the userinfo response is about someone else")
         return claims
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:

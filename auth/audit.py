@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from auth.context import Principal
 from auth.control_database import ControlConnection
-from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from auth.postgres_schema import CONTROL_SCHEMA_NAME, EVENT_STATEMENTS
 from auth.sqlite_control import ensure_private_file, storage_errors
 from config.errors import StorageError
 from config.paths import UserId
@@ -41,19 +41,9 @@ BACKUP_ACTION = "backup"
 
 AUDIT_SCHEMA = 1
 _DDL = (
-    """CREATE TABLE events (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        time REAL NOT NULL,
-        action TEXT NOT NULL,
-        user_id TEXT NOT NULL,
-        client TEXT NOT NULL,
-        target TEXT NOT NULL,
-        address TEXT NOT NULL,
-        detail TEXT NOT NULL,
-        count INTEGER NOT NULL
-    )""",
-    "CREATE INDEX events_of_user ON events (user_id, id)",
-    "CREATE INDEX events_by_time ON events (time)",
+    # AUTOINCREMENT: the ids of deleted events are not used again.
+    EVENT_STATEMENTS[0].replace("PRIMARY KEY", "PRIMARY KEY AUTOINCREMENT"),
+    *EVENT_STATEMENTS[1:],
     f"PRAGMA user_version = {AUDIT_SCHEMA}",
 )
 _BUSY_TIMEOUT_S = 5.0

@@ -156,6 +156,7 @@ class RegistryAuthenticator:
     async def flush(self) -> None:
         """Stores when API keys and connections were last used. Times that cannot be written are kept for the next
         call."""
+        # Swapped before the writes: calls go on meanwhile and note when they come.
         used_at, self._used_at = self._used_at, {}
         oauth_used_at, self._oauth_used_at = self._oauth_used_at, {}
         try:

@@ -26,6 +26,7 @@ from config.postgres.errors import driver_errors, is_lock_timeout, postgres_erro
 
 T = TypeVar("T")
 
+# With two connections, a write that waits for its turn does not hold up the reads of calls.
 _THREADS = 2
 _POLL_S = 0.5
 # Without a successful read of the number for this long, every comparison sees a change.

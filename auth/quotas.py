@@ -62,6 +62,7 @@ class Quotas:
     async def limits(self, user_id: UserId) -> UserLimits:
         revision = self._database.revision()
         if revision != self._revision:
+            # One query for all users, and not one for each of them after every change of the database.
             self._own = await self._database.read(_select_all)
             self._revision = revision
             self._limits.clear()

@@ -21,6 +21,7 @@ from config.errors import ConfigurationError
 # RFC 7518 section 3.3 requires 2048 bits; the upper bound keeps one verification within a few milliseconds.
 _RSA_BITS = range(2048, 8193)
 
+# A key is used with one of them only (RFC 8725 section 3.1): a public key must never become a shared secret.
 _ALGORITHMS = {name: jwt.get_algorithm_by_name(name) for name in ("HS256", "RS256", "ES256", "EdDSA")}
 
 # For each key type, its algorithm and the JWK members of its public key (RFC 7518 section 6, RFC 8037 section 2).

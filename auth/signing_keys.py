@@ -5,7 +5,7 @@ A token's `kid` is untrusted: it is only used as a dictionary key.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -45,10 +45,8 @@ class SigningKeys(Protocol):
     async def find(self, algorithm: str, kid: str | None) -> SigningKey | None: ...
 
 
-class JwksFetch(Protocol):
-    """Fetches a JWK set. Raises only `config.errors.Unavailable`."""
-
-    async def __call__(self, url: str, /) -> bytes: ...
+# Fetches a JWK set. Raises only `config.errors.Unavailable`.
+JwksFetch = Callable[[str], Awaitable[bytes]]
 
 
 class KeyIndex:

@@ -183,6 +183,7 @@ async def open_runtime(
             following=following,
             bus=bus,
         )
+        # Other processes of the deployment have open streams and cached credentials of their own.
         if settings.session_url:
             share_changes(runtime.dispatcher.catalog.changes, stores.peers)
             share_revision(registry.database, stores.peers)

@@ -15,13 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from auth.rate_limits import challenge
-from config.errors import (
-    FlorilegiumError,
-    Forbidden,
-    Unauthenticated,
-    retry_after_seconds,
-    wait_before_retry,
-)
+from config.errors import FlorilegiumError, Forbidden, Unauthenticated, retry_after_seconds, wait_before_retry
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from config.settings import Settings
 from config.tracing import is_tracing, span

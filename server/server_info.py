@@ -80,6 +80,7 @@ class ServerInfoTool:
         self._limits = ServerLimits(
             request_bytes=settings.body_max_bytes,
             call_ms=settings.call_deadline_ms,
+            # Only users are limited; see `auth.rate_limits`.
             calls_per_minute=settings.rate_user_per_minute if settings.is_auth_configured else 0,
             tool_calls_per_minute=settings.rate_tool_per_minute if settings.is_auth_configured else 0,
             calls_in_flight=settings.fixed.connection_in_flight_max,

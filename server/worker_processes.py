@@ -74,6 +74,7 @@ def worker_place(environ: MutableMapping[str, str]) -> WorkerPlace | None:
     place = msgspec.json.decode(text, type=WorkerPlace)
     for descriptor in (*place.sockets, place.ready, place.lifeline):
         os.set_inheritable(descriptor, False)
+    # A report must not hold up the event loop if the parent does not read it.
     os.set_blocking(place.ready, False)
     return place
 
@@ -126,6 +127,8 @@ class WorkerProcesses:
     async def run(self) -> None:
         """Returns when all workers have ended after SIGTERM or SIGINT. Raises ConfigurationError if they do not
         start; they have logged why."""
+        # Nothing is ever written to this pipe. If this process ends, however it ends, the system closes the end that it
+        # holds, and the workers notice.
         loop, (lifeline, held) = asyncio.get_running_loop(), os.pipe()
         loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
         for stopping in (signal.SIGTERM, signal.SIGINT):
@@ -155,6 +158,7 @@ class WorkerProcesses:
             if failures >= _STARTS_MAX and not any(reports.has_served for reports in self._reports.values()):
                 raise ConfigurationError(f"workers do not start; the last one ended with code {code}, see the log")
             logger.warning("worker {} ended with code {}; starting another", number, code)
+            # At once after a worker that has served; otherwise after 0.2 s, 0.6 s, 1.4 s and so on.
             await asyncio.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (2**failures - 1)))
 
     async def _run_once(self, number: int, lifeline: int, *, is_first: bool) -> tuple[bool, int]:

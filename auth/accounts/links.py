@@ -135,6 +135,7 @@ class AccountLinks:
         pending = {one.id: one for one in await self.pending_invitations()}.get(invitation_id)
         if pending is not None:
             statement, digest = "DELETE FROM account_links WHERE hash = ?", bytes.fromhex(pending.id)
+            # A link is a way in, so that this must also succeed on a full disk.
             await self._database.withdraw(lambda db: db.execute(statement, (digest,)))
         return pending
 
@@ -169,6 +170,7 @@ class AccountLinks:
     ) -> NewLink:
         secret, now = secrets.token_urlsafe(32), self._clock()
         expires_at = now + _LIFETIMES_S[kind]
+        # No task cleans up: whoever creates a link deletes those that have expired.
         db.execute("DELETE FROM account_links WHERE expires_at < ?", (now,))
         db.execute(
             "INSERT INTO account_links (hash, kind, user_id, created_by, name, role, created_at, expires_at, "

@@ -118,14 +118,7 @@ class Passkeys:
         return await asyncio.to_thread(build)
 
     async def register(
-        self,
-        user: UserRecord,
-        browser_secret: str,
-        origin: str,
-        credential: str,
-        name: str,
-        *,
-        is_first: bool = False,
+        self, user: UserRecord, browser_secret: str, origin: str, credential: str, name: str, *, is_first: bool = False
     ) -> None:
         """Adds the passkey that the device has created. With `is_first`, only to a user who has none."""
         require_printable("name", name[:_NAME_MAX_CHARS])

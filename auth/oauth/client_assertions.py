@@ -74,10 +74,7 @@ class _CachedDocument(Struct, frozen=True):
 
 class MetadataDocuments:
     def __init__(
-        self,
-        settings: Settings,
-        fetch: PublicFetch | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, settings: Settings, fetch: PublicFetch | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._fetch = fetch or document_fetch(settings)
         self._clock = clock

@@ -13,6 +13,7 @@ URI_MAX_CHARS = 2_000
 _LOOPBACK_HOSTS = frozenset(("127.0.0.1", "localhost", "::1"))
 _SCHEME = re.compile(r"[a-z][a-z0-9.+-]{1,63}\Z")
 _VISIBLE_ASCII = re.compile(r"[!-~]+\Z")
+# RFC 1123 section 2.1. Names in other scripts are registered in their ASCII form.
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z", re.IGNORECASE)
 _LOOPBACK_PORT = re.compile(r"(http://(?:127\.0\.0\.1|localhost|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|\Z)")
 # Schemes that browsers and operating systems handle themselves. Any other scheme belongs to an application.
@@ -93,6 +94,7 @@ def _problem(uri: str, *, is_native: bool) -> str | None:
             return "https, or http with 127.0.0.1, [::1] or localhost"
         if host not in _LOOPBACK_HOSTS and not _HOST.match(host):
             return "a host name in ASCII"
+        # Browsers resolve dot segments, encoded ones included, and would go to another path than the registered one.
         segments = parts.path.replace("%2e", ".").replace("%2E", ".").split("/")
         if "." in segments or ".." in segments:
             return "a path without dot segments"

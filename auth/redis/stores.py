@@ -95,12 +95,7 @@ class RedisTickets:
         ticket = new_ticket()
         keys = [self._key(ticket), self._user_key(principal), self._connection.key("tickets")]
         is_issued = await self._connection.run(
-            _ISSUE,
-            keys,
-            msgspec.msgpack.encode(principal),
-            round(self._ttl_s * 1000),
-            self._max_per_user,
-            self._max,
+            _ISSUE, keys, msgspec.msgpack.encode(principal), round(self._ttl_s * 1000), self._max_per_user, self._max
         )
         if not is_issued:
             raise too_many_tickets(self._ttl_s)

@@ -173,41 +173,37 @@ ResourceReader = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[Map
 Completer = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[str]]]
 
 
-class Resource(Struct, frozen=True, kw_only=True):
+class _Readable(Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    reader: ResourceReader
+    title: str | None = None
+    mime_type: str = "text/plain"
+    scope: str = READ
+    source: str | None = None
+
+    def _listed_with(self, address: dict[str, Any]) -> dict[str, Any]:
+        title = {"title": self.title} if self.title else {}
+        return {**address, "name": self.name, **title, "description": self.description, "mimeType": self.mime_type}
+
+
+class Resource(_Readable, frozen=True, kw_only=True):
     """A resource with a fixed URI, of one source or of none."""
 
     uri: str
-    name: str
-    description: str
-    reader: ResourceReader
-    title: str | None = None
-    mime_type: str = "text/plain"
-    scope: str = READ
-    source: str | None = None
 
     def as_listed(self) -> dict[str, Any]:
-        title = {"title": self.title} if self.title else {}
-        about = {"description": self.description, "mimeType": self.mime_type}
-        return {"uri": self.uri, "name": self.name, **title, **about}
+        return self._listed_with({"uri": self.uri})
 
 
-class ResourceTemplate(Struct, frozen=True, kw_only=True):
+class ResourceTemplate(_Readable, frozen=True, kw_only=True):
     """A family of URIs, RFC 6570 level 1: `{name}` is one percent-encoded path segment."""
 
     uri_template: str
-    name: str
-    description: str
-    reader: ResourceReader
-    title: str | None = None
-    mime_type: str = "text/plain"
-    scope: str = READ
-    source: str | None = None
     completers: Mapping[str, Completer] = {}
 
     def as_listed(self) -> dict[str, Any]:
-        title = {"title": self.title} if self.title else {}
-        about = {"description": self.description, "mimeType": self.mime_type}
-        return {"uriTemplate": self.uri_template, "name": self.name, **title, **about}
+        return self._listed_with({"uriTemplate": self.uri_template})
 
     def match(self, uri: str) -> dict[str, str] | None:
         """Returns the decoded variables of a matching URI, or None."""
@@ -295,6 +291,7 @@ class Catalog:
     def add_tool(self, tool: Tool) -> None:
         """Registers a tool; one of the same name is replaced."""
         self.tools[tool.name] = tool
+        # Compared with the headers of every modern call, so found only once.
         self._mirrored[tool.name] = tuple(mirrored_parameters(tool.as_listed()["inputSchema"]))
         self._publish("tools")
 
@@ -388,6 +385,7 @@ class Profiles:
         self._profiles = {profile.name: profile for profile in profiles}
         self._clients = {name.casefold(): profile for name, profile in (clients or {}).items()}
         self._named_tools = frozenset(tool for profile in profiles for _, tool in profile.entries)
+        # An unknown profile fails here, at start-up, and not at the first request of that client.
         for profile_name in self._clients.values():
             self.get(profile_name)
 
@@ -518,11 +516,7 @@ def _is_visible(entry: CatalogEntry, principal: Principal) -> bool:
 # Subscriptions to changes: `resources/subscribe` of the legacy era and `subscriptions/listen` of the modern one.
 
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
-_LIST_KINDS = {
-    "toolsListChanged": "tools",
-    "resourcesListChanged": "resources",
-    "promptsListChanged": "prompts",
-}
+_LIST_KINDS = {"toolsListChanged": "tools", "resourcesListChanged": "resources", "promptsListChanged": "prompts"}
 
 
 class StreamRegistry(Protocol):
@@ -573,10 +567,7 @@ class SubscriptionMethods:
             accepted["resourceSubscriptions"] = uris
         meta = {SUBSCRIPTION_KEY: call.request_id}
         principal, changes = call.context.principal, self._access.catalog.changes
-        with (
-            self._streams.enter(principal),
-            changes.listen(principal, kinds, frozenset(uris)) as listener,
-        ):
+        with self._streams.enter(principal), changes.listen(principal, kinds, frozenset(uris)) as listener:
             acknowledgement = {"_meta": meta, "notifications": accepted}
             await call.peer.notify(notification_message("notifications/subscriptions/acknowledged", acknowledgement))
             while await self._streams.is_open(principal):

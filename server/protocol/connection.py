@@ -149,6 +149,7 @@ class Connection:
     async def receive(self, text: str | bytes) -> None:
         """Processes one frame or line."""
         try:
+            # The text counts before it is decoded, and its objects before they are used.
             self._hold(TEXT_BYTES * len(text))
             await self.receive_value(decode_and_hold(text, self._hold))
         except ParseError as error:

@@ -129,10 +129,7 @@ class Dispatcher:
             "resources/subscribe": subscriptions.subscribe,
             "resources/unsubscribe": subscriptions.unsubscribe,
         }
-        modern: dict[str, Method] = {
-            "server/discover": self._discover,
-            "subscriptions/listen": subscriptions.listen,
-        }
+        modern: dict[str, Method] = {"server/discover": self._discover, "subscriptions/listen": subscriptions.listen}
         self._methods = {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
 
     def add_legacy_method(self, name: str, method: Method) -> None:
@@ -219,6 +216,7 @@ class Dispatcher:
             "completions": {},
             "logging": {},
         }
+        # In the modern era a request sets its own log level, in `_meta`.
         if era is Era.MODERN:
             del capabilities["logging"]
         return capabilities
@@ -278,6 +276,7 @@ class Dispatcher:
             raise wrong_type("arguments", "an object", arguments)
         result: Result
         try:
+            # Before the arguments are read, so that wrong calls are charged, too.
             await self._limits.take((call.context.user_id, tool.name))
             args = read_arguments(arguments or {}, tool.input)
             output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)

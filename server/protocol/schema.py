@@ -33,6 +33,7 @@ def input_schema(declared: type[Any]) -> dict[str, Any]:
     return msgspec.json.decode(_encoded_input_schema(declared), type=dict[str, Any])
 
 
+# Cached as bytes: decoding gives every caller a schema of its own, which it may change.
 @cached({})
 def _encoded_input_schema(declared: type[Any]) -> bytes:
     schema: dict[str, Any] = _tidy(_without_null(_inline(declared)))

@@ -23,14 +23,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from config.errors import (
-    ConfigurationError,
-    FlorilegiumError,
-    ParseError,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
+from config.errors import ConfigurationError, FlorilegiumError, ParseError, TooLarge, Unauthenticated, Unavailable
 from config.settings import Settings, is_loopback
 from server.protocol.messages import (
     MalformedMessage,
@@ -187,8 +180,10 @@ def _messages(values: list[Any]) -> Iterator[Message]:
 
 
 SUBPROTOCOL = Subprotocol("mcp")
+# For the connection, TLS and the upgrade, and then for the answer to a repeated handshake.
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
+# How long a new connection waits for a rejection, before all queued messages are sent.
 REJECTION_WAIT_S = 0.25
 # The delay between two attempts to connect.
 DELAY_MIN_S = 0.25
@@ -197,6 +192,7 @@ DELAY_MAX_S = 30.0
 DELAY_REJECTED_S = 15.0
 _REJECTED_STATUS = 401
 _REJECTED_CLOSE_CODE = 4401
+# They usually mean that the path is not that of an MCP endpoint.
 _WRONG_ADDRESS_STATUSES = (403, 404)
 _REASON_MAX_CHARS = 120
 
@@ -353,6 +349,7 @@ class Bridge:
                 subprotocols=[SUBPROTOCOL],
                 additional_headers={"Authorization": f"Bearer {token}"} if token else None,
                 user_agent_header=f"florilegium/{VERSION}",
+                # With True, the proxy that the environment names, but not for a server on this machine.
                 proxy=None if is_local else True,
                 open_timeout=OPEN_TIMEOUT_S,
                 close_timeout=CLOSE_TIMEOUT_S,

@@ -40,6 +40,7 @@ class Pace:
 
 
 _EXTENSION = "florilegium.connection"
+# Without `connections_max`: this many, or a share of the file descriptors if that is fewer.
 _CONNECTIONS_MAX = 4096
 # The other descriptors are left to the libraries.
 _DESCRIPTOR_SHARE = 3

@@ -10,13 +10,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from auth.context import SessionId
-from config.errors import (
-    FlorilegiumError,
-    InvalidRequest,
-    ProtocolError,
-    UnsupportedVersion,
-    retry_after_seconds,
-)
+from config.errors import FlorilegiumError, InvalidRequest, ProtocolError, UnsupportedVersion, retry_after_seconds
 from server.admission import AdmittedRequest, IncomingRequest
 from server.middleware import raw_error_headers
 from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer, Started
@@ -40,12 +34,7 @@ from server.protocol.messages import (
     read_message,
     result_message,
 )
-from server.protocol.request_meta import (
-    has_modern_meta,
-    legacy_call,
-    modern_call,
-    read_request_meta,
-)
+from server.protocol.request_meta import has_modern_meta, legacy_call, modern_call, read_request_meta
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
 from server.transports.headers import SESSION, VERSION, check_headers, profile_in
@@ -203,6 +192,7 @@ class HttpTransport:
         check_headers(request.headers, message, meta.version, mirrored)
         call = modern_call(meta, message, self._admission.context(request), response, profile)
         started = Started(self._dispatch(request, call, message))
+        # Most calls end without waiting for anything. Nobody has to watch whether their client disconnects.
         if started.is_done:
             await response.finish(200, result_message(message.id, started.result), _retry_after(started.result))
             return
@@ -236,6 +226,7 @@ class HttpTransport:
         session = await self._session(request)
         match message:
             case Request():
+                # A lost connection does not cancel a legacy call; `notifications/cancelled` does.
                 context = self._admission.context(request, session.id)
                 running: RunningCall | None = None
                 try:

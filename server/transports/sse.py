@@ -216,6 +216,7 @@ class _EventStream:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if streams.is_stopping:
+                # Running calls are answered, and None makes the writer stop after their responses.
                 await self._connection.finish()
                 await self._queue.put(None)
                 await writing

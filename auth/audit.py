@@ -258,14 +258,26 @@ class Audit:
     ) -> None:
         """Records a security event, which is written at once. Never raises."""
         self.events[action] += count
+        event = AuditEvent(
+            time=self._clock(),
+            action=action,
+            user_id=user_id,
+            client=_short(client),
+            target=_short(target),
+            address=_short(address),
+            detail=_short(detail),
+            count=count,
+        )
         # Reads must not displace it.
-        self._add(2 * self._queue_max, action, user_id, client, target, address, detail, count)
+        self._add(event, 2 * self._queue_max)
         self._is_urgent.set()
 
     def record_read(self, principal: Principal, uri: str) -> None:
         """Records that a client read an item. Written with the next batch."""
         if self._settings.audit_reads:
-            self._add(self._queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
+            who, what, now = _short(principal.client_id), _short(uri), self._clock()
+            event = AuditEvent(time=now, action=READ_ACTION, user_id=principal.user_id, client=who, target=what)
+            self._add(event, self._queue_max)
 
     async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
         """Returns the newest events first, including those that were recorded just now."""
@@ -284,30 +296,10 @@ class Audit:
         await asyncio.to_thread(self._write_pending)
         await asyncio.to_thread(self.log.close)
 
-    def _add(
-        self,
-        queue_max: int,
-        action: str,
-        user_id: str,
-        client: str,
-        target: str,
-        address: str = "",
-        detail: str = "",
-        count: int = 1,
-    ) -> None:
+    def _add(self, event: AuditEvent, queue_max: int) -> None:
         if len(self._pending) >= queue_max:
             self._dropped += 1
             return
-        event = AuditEvent(
-            time=self._clock(),
-            action=action,
-            user_id=user_id,
-            client=_short(client),
-            target=_short(target),
-            address=_short(address),
-            detail=_short(detail),
-            count=count,
-        )
         self._pending.append(event)
         if self._writer is None and not self._is_closed:
             self._writer = threading.Thread(target=self._run, name="audit", daemon=True)

@@ -78,7 +78,14 @@ class PostgresControlDatabase:
         try:
             await migrate_control(threads)
             await database._check_revision()
-            polling = asyncio.create_task(database._poll())
+
+            async def poll() -> None:
+                while True:
+                    await asyncio.sleep(_POLL_S)
+                    with suppress(StorageError):
+                        await database._check_revision()
+
+            polling = asyncio.create_task(poll())
             try:
                 yield database
             finally:
@@ -123,12 +130,6 @@ class PostgresControlDatabase:
     def advance(self, revision: int) -> None:
         """Applies the number of a write that another process has announced."""
         self._revision = max(self._revision, revision)
-
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(_POLL_S)
-            with suppress(StorageError):
-                await self._check_revision()
 
     async def _check_revision(self) -> None:
         started_at = time.monotonic()

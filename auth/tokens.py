@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -43,9 +43,11 @@ class ClaimRules:
         self._scope_claim = settings.jwt_scope_claim
         self._role_claims = settings.jwt_role_claims if settings.jwt_scope_map else ()
         self._default_scopes = frozenset(settings.jwt_default_scopes)
-        self._scope_map = {value: frozenset(scopes.split()) for value, scopes in _split_entries(settings.jwt_scope_map)}
+        self._scope_map = {
+            value: frozenset(scopes.split()) for value, scopes in map(split_entry, settings.jwt_scope_map)
+        }
         self._required: dict[str, set[str]] = {}
-        for name, value in _split_entries(settings.jwt_required_claims):
+        for name, value in map(split_entry, settings.jwt_required_claims):
             self._required.setdefault(name, set()).add(value)
 
     @property
@@ -92,10 +94,6 @@ def split_entry(entry: str) -> tuple[str, str]:
     """Splits `NAME=VALUE` at the last equals sign: a claim or role may be a URL that contains one."""
     name, _, value = entry.rpartition("=")
     return name.strip(), value.strip()
-
-
-def _split_entries(entries: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    return (split_entry(entry) for entry in entries)
 
 
 def _find(payload: Mapping[str, Any], name: str) -> Any:
@@ -385,12 +383,11 @@ class UsedTokens(Protocol):
 
 
 class InProcessUsedTokens:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._expires_at: dict[bytes, float] = {}
 
     async def use(self, token: bytes, ttl_s: float) -> bool:
-        now = self._clock()
+        now = time.monotonic()
         if self._expires_at.get(token, now) > now:
             return False
         if len(self._expires_at) >= _TOKENS_MAX:

@@ -498,7 +498,13 @@ async def open_import_jobs(
     board: ImportBoard | None = None,
 ) -> AsyncIterator[ImportJobs]:
     jobs = ImportJobs(settings, data_root, libraries, load_importers, board)
-    taking_over = asyncio.create_task(_take_over_periodically(jobs)) if board is not None and board.is_shared else None
+
+    async def take_over_periodically() -> None:
+        while True:
+            await asyncio.sleep(POST_INTERVAL_S)
+            await jobs.take_over()
+
+    taking_over = asyncio.create_task(take_over_periodically()) if board is not None and board.is_shared else None
     try:
         yield jobs
     finally:
@@ -506,12 +512,6 @@ async def open_import_jobs(
             taking_over.cancel()
             await asyncio.gather(taking_over, return_exceptions=True)
         await jobs.close()
-
-
-async def _take_over_periodically(jobs: ImportJobs) -> None:
-    while True:
-        await asyncio.sleep(POST_INTERVAL_S)
-        await jobs.take_over()
 
 
 def safe_name(name: str) -> str:

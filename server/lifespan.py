@@ -211,29 +211,27 @@ async def _closing(service: _ClosableT) -> AsyncIterator[_ClosableT]:
 
 @asynccontextmanager
 async def _flushing(runtime: Runtime) -> AsyncIterator[None]:
-    """Flushes periodically, and once more at the end."""
-    flushing = asyncio.create_task(_flush_periodically(runtime))
+    """Stores when API keys were last used and records rejected credentials: periodically, and once more at the end."""
+
+    async def flush() -> None:
+        # Serving does not depend on it: times that cannot be stored now are kept for the next attempt.
+        try:
+            await runtime.authenticator.flush()
+        except StorageError as error:
+            logger.warning("cannot store when API keys were last used: {}", error.message)
+
+    async def flush_periodically() -> None:
+        while True:
+            await asyncio.sleep(_KEY_LAST_USED_FLUSH_S)
+            await flush()
+            runtime.admission.record_rejections()
+
+    flushing = asyncio.create_task(flush_periodically())
     try:
         yield
     finally:
         flushing.cancel()
         with suppress(asyncio.CancelledError):
             await flushing
-        await _flush(runtime)
+        await flush()
         runtime.admission.record_rejections(is_last=True)
-
-
-async def _flush_periodically(runtime: Runtime) -> None:
-    """Stores the times at which API keys were last used, and records rejected credentials."""
-    while True:
-        await asyncio.sleep(_KEY_LAST_USED_FLUSH_S)
-        await _flush(runtime)
-        runtime.admission.record_rejections()
-
-
-async def _flush(runtime: Runtime) -> None:
-    """Serving does not depend on it: times that cannot be stored now are kept for the next attempt."""
-    try:
-        await runtime.authenticator.flush()
-    except StorageError as error:
-        logger.warning("cannot store when API keys were last used: {}", error.message)

@@ -138,20 +138,44 @@ class Durations(Struct):
     counts: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
 
 
-class CallCollector(Collector):
-    """The calls and responses of an application, as the library describes them."""
+class ToolCalls(Struct):
+    """The calls of one tool. `failed` counts all outcomes except success."""
 
-    def __init__(
-        self,
-        calls: Mapping[tuple[str, str, str], int],
-        durations: Mapping[tuple[str, str], Durations],
-        responses: Mapping[int, int],
-    ) -> None:
-        self._calls = calls
-        self._durations = durations
-        self._responses = responses
+    total: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
+class Metrics(Collector):
+    """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
+
+    def __init__(self) -> None:
+        self.started_at = time.time()
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
+        # Plain numbers, which are converted when they are read: a counter of the library costs a dozen calls for each
+        # MCP call. By method, tool and outcome, and by method and tool.
+        self._calls: Totals[tuple[str, str, str]] = Totals()
+        self._durations: dict[tuple[str, str], Durations] = {}
+        self._responses: Totals[int] = Totals()
+        self._registry.register(self)
+        # The credential for reading them. Empty: only administrators may.
+        self.token = ""
+        self._workers: WorkerReports | None = None
+        self._runtime: Runtime | None = None
+
+    def watch(self, runtime: Runtime) -> None:
+        """Adds figures that are read from the services when the metrics are read."""
+        self._runtime = runtime
+        self.use_settings(runtime.settings)
+        self._registry.register(RuntimeCollector(runtime))
+
+    def use_settings(self, settings: Settings) -> None:
+        self.token = settings.metrics_token
 
     def collect(self) -> Iterator[Metric]:
+        """Returns the calls and responses, as the library describes them."""
         labels = ("method", "tool", "outcome")
         calls = CounterMetricFamily("florilegium_mcp_calls", "MCP calls by outcome.", labels=labels)
         for values, count in self._calls.items():
@@ -167,43 +191,6 @@ class CallCollector(Collector):
         for status, count in self._responses.items():
             responses.add_metric([str(status)], count)
         yield responses
-
-
-class ToolCalls(Struct):
-    """The calls of one tool. `failed` counts all outcomes except success."""
-
-    total: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-
-
-class Metrics:
-    """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
-
-    def __init__(self) -> None:
-        self.started_at = time.time()
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
-        # Plain numbers, which are converted when they are read: a counter of the library costs a dozen calls for each
-        # MCP call. By method, tool and outcome, and by method and tool.
-        self._calls: Totals[tuple[str, str, str]] = Totals()
-        self._durations: dict[tuple[str, str], Durations] = {}
-        self._responses: Totals[int] = Totals()
-        self._registry.register(CallCollector(self._calls, self._durations, self._responses))
-        # The credential for reading them. Empty: only administrators may.
-        self.token = ""
-        self._workers: WorkerReports | None = None
-        self._runtime: Runtime | None = None
-
-    def watch(self, runtime: Runtime) -> None:
-        """Adds figures that are read from the services when the metrics are read."""
-        self._runtime = runtime
-        self.use_settings(runtime.settings)
-        self._registry.register(RuntimeCollector(runtime))
-
-    def use_settings(self, settings: Settings) -> None:
-        self.token = settings.metrics_token
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         self._calls[method, tool, outcome] += 1

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -29,19 +28,16 @@ _VALID_S = 1.0
 
 
 class Readiness:
-    def __init__(
-        self, data_root: DataRoot, registry: Registry, user_name: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, data_root: DataRoot, registry: Registry, user_name: str) -> None:
         self._data_root = data_root
         self._registry = registry
         self._user_name = user_name
-        self._clock = clock
         self._checked_at = float("-inf")
         self._checking: asyncio.Task[bool] | None = None
 
     async def is_ready(self) -> bool:
         """Returns the result of the last check if it is recent. Concurrent callers share one check."""
-        if self._checking is None or (self._checking.done() and self._clock() - self._checked_at >= _VALID_S):
+        if self._checking is None or (self._checking.done() and time.monotonic() - self._checked_at >= _VALID_S):
             self._checking = asyncio.create_task(self._check())
         try:
             async with asyncio.timeout(_CHECK_MAX_S):
@@ -56,7 +52,7 @@ class Readiness:
         except StorageError:
             return False
         finally:
-            self._checked_at = self._clock()
+            self._checked_at = time.monotonic()
         return True
 
 

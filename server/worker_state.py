@@ -140,7 +140,12 @@ class WorkerReports:
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
         """Answers the other workers."""
-        async with await asyncio.start_unix_server(self._answer, self._path(self._place.number)):
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(msgspec.msgpack.encode(self._report()))
+            writer.close()
+
+        async with await asyncio.start_unix_server(answer, self._path(self._place.number)):
             yield
 
     async def merge_metrics(self) -> CollectorRegistry:
@@ -173,10 +178,6 @@ class WorkerReports:
             for metric in self._registry.collect()
         ]
         return _WorkerReport(families, self._read_state())
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(msgspec.msgpack.encode(self._report()))
-        writer.close()
 
     async def _ask(self, number: int) -> _WorkerReport | None:
         try:

@@ -10,7 +10,6 @@ import hmac
 import secrets
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ from msgspec import Struct
 from auth.accounts.passwords import SignInFailed
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import UserRecord, require_printable, select_user
-from auth.tokens import InProcessUsedTokens, UsedTokens
+from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.paths import UserId
 from config.settings import Settings
@@ -63,17 +62,10 @@ class _Credential(Struct, frozen=True, rename="camel"):
 
 
 class Passkeys:
-    def __init__(
-        self,
-        settings: Settings,
-        database: ControlDatabase,
-        used: UsedTokens | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: Settings, database: ControlDatabase, used: UsedTokens) -> None:
         self._database = database
-        self._clock = clock
         self._max_per_user = settings.fixed.passkey_max_per_user
-        self._used = used or InProcessUsedTokens()
+        self._used = used
         self._is_required = settings.password_requires_passkey
         self.rp_id = relying_party_id(settings)
 
@@ -148,7 +140,7 @@ class Passkeys:
             verified.credential_public_key,
             verified.sign_count,
             " ".join(parsed.response.transports)[:200],
-            self._clock(),
+            time.time(),
         )
 
         def operation(db: ControlConnection) -> None:
@@ -208,7 +200,7 @@ class Passkeys:
 
         new_count = await asyncio.to_thread(verify)
         statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ?"
-        values = (new_count, self._clock(), passkey_id)
+        values = (new_count, time.time(), passkey_id)
         await self._database.write(lambda db: db.execute(statement, values))
         return user
 
@@ -236,7 +228,7 @@ class Passkeys:
         await self._database.withdraw(operation)
 
     def _challenge(self, browser_secret: str) -> bytes:
-        head = secrets.token_bytes(_RANDOM_BYTES) + int(self._clock()).to_bytes(_TIME_BYTES, "big")
+        head = secrets.token_bytes(_RANDOM_BYTES) + int(time.time()).to_bytes(_TIME_BYTES, "big")
         return head + _signature(browser_secret, head)
 
     async def _use_challenge(self, credential: _Credential, browser_secret: str) -> bytes:
@@ -247,7 +239,7 @@ class Passkeys:
             raise InvalidParams(_NOT_ACCEPTED) from error
         challenge = _decode(client_data.challenge)
         head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
-        age_s = self._clock() - int.from_bytes(head[_RANDOM_BYTES:], "big")
+        age_s = time.time() - int.from_bytes(head[_RANDOM_BYTES:], "big")
         is_own = hmac.compare_digest(signature, _signature(browser_secret, head))
         is_recent = is_own and -1 <= age_s <= _CHALLENGE_LIFETIME_S
         if not is_recent or not await self._used.use(challenge, _CHALLENGE_LIFETIME_S + 1):

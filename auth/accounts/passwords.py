@@ -47,19 +47,17 @@ def require_new_password(settings: Settings, password: str, user_name: str) -> N
     length = len(password) if len(password) > longest else len(normalize_password(password))
     if not shortest <= length <= longest:
         raise InvalidParams(f"password: expected {shortest} to {longest} characters, got {length}")
-    if problem := _weakness(normalize_password(password).casefold(), user_name.casefold()):
-        raise InvalidParams(f"password: expected one that is hard to guess, got {problem}")
-
-
-def _weakness(password: str, user_name: str) -> str:
-    if password in _common_passwords():
-        return "one of the most common passwords"
-    if len(set(password)) < 3:
-        return "the same characters again and again"
-    remainder = password.replace(user_name, "").replace(_SERVICE, "")
-    if len(remainder) < 4 and remainder != password:
-        return "little more than your name or the name of this service"
-    return ""
+    candidate = normalize_password(password).casefold()
+    remainder = candidate.replace(user_name.casefold(), "").replace(_SERVICE, "")
+    if candidate in _common_passwords():
+        problem = "one of the most common passwords"
+    elif len(set(candidate)) < 3:
+        problem = "the same characters again and again"
+    elif len(remainder) < 4 and remainder != candidate:
+        problem = "little more than your name or the name of this service"
+    else:
+        return
+    raise InvalidParams(f"password: expected one that is hard to guess, got {problem}")
 
 
 @cache

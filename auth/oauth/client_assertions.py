@@ -7,7 +7,6 @@ fetched under the same rules as the document. Nothing is fetched for a client wi
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,11 +72,8 @@ class _CachedDocument(Struct, frozen=True):
 
 
 class MetadataDocuments:
-    def __init__(
-        self, settings: Settings, fetch: PublicFetch | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._fetch = fetch or document_fetch(settings)
-        self._clock = clock
+    def __init__(self, fetch: PublicFetch) -> None:
+        self._fetch = fetch
         self._cache: LRUCache[str, _CachedDocument] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
         self._pending: dict[str, asyncio.Task[_CachedDocument]] = {}
 
@@ -92,7 +88,7 @@ class MetadataDocuments:
 
     async def _find(self, url: str) -> tuple[OAuthClient, ClientKeys | None]:
         document = self._cache.get(url)
-        if document is None or self._clock() >= document.cached_until:
+        if document is None or time.monotonic() >= document.cached_until:
             # Joins a fetch of the same document, or starts one.
             task = self._pending.get(url)
             if task is None:
@@ -113,7 +109,7 @@ class MetadataDocuments:
             problem = error.reason if isinstance(error, OutgoingRequestError) else error.message
             client, keys, ttl_s = None, None, _FAILURE_TTL_S
             logger.info("client metadata document {} not accepted: {}", url, error)
-        document = _CachedDocument(client, keys, problem, self._clock() + ttl_s)
+        document = _CachedDocument(client, keys, problem, time.monotonic() + ttl_s)
         self._cache[url] = document
         return document
 
@@ -183,18 +179,12 @@ _TOKEN_TYPES = frozenset(("", "jwt", "client-authentication+jwt"))
 
 class ClientAssertions:
     def __init__(
-        self,
-        database: ControlDatabase,
-        settings: Settings,
-        documents: MetadataDocuments,
-        fetch: PublicFetch,
-        clock: Callable[[], float] = time.time,
+        self, database: ControlDatabase, settings: Settings, documents: MetadataDocuments, fetch: PublicFetch
     ) -> None:
         self._database = database
         self._settings = settings
         self._documents = documents
         self._fetch = fetch
-        self._clock = clock
         self._audiences = frozenset((settings.base_url, settings.base_url + TOKEN_PATH))
         # By the address of the keys.
         self._remote_keys: LRUCache[str, RemoteKeys] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
@@ -228,7 +218,7 @@ class ClientAssertions:
                 _TOKEN_TYPES,
                 self._settings.fixed.token_max_bytes,
             )
-            expires_at, _ = check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
+            expires_at, _ = check_times(claims, time.time(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
         if (claims.get("iss"), claims.get("sub")) != (client_id, client_id):
@@ -237,13 +227,13 @@ class ClientAssertions:
         audiences = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(one, str) and one in self._audiences for one in audiences):
             raise InvalidClient(f"client_assertion: expected aud {self._settings.base_url}")
-        if expires_at - self._clock() > _OAUTH_ASSERTION_LIFETIME_MAX_S + self._settings.fixed.jwt_leeway_s:
+        if expires_at - time.time() > _OAUTH_ASSERTION_LIFETIME_MAX_S + self._settings.fixed.jwt_leeway_s:
             raise InvalidClient(f"client_assertion: expected exp within {_OAUTH_ASSERTION_LIFETIME_MAX_S:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")
         # Stores the id until the assertion expires, so that a copy is not accepted by any process.
         jti = str(claims["jti"])
-        digest, now = hash_credential(f"{client_id} {jti}"), self._clock()
+        digest, now = hash_credential(f"{client_id} {jti}"), time.time()
 
         def operation(db: ControlConnection) -> bool:
             db.execute("DELETE FROM oauth_assertions WHERE expires_at < ?", (now,))

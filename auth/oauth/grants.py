@@ -72,6 +72,9 @@ class TokenResource(Struct, frozen=True):
 class Resources:
     def __init__(self, settings: Settings, profiles: Collection[str]) -> None:
         self._url = settings.resource_url
+        parts = urlsplit(self._url)
+        # As `_parse` spells what clients send.
+        self._lower_url = f"{parts.scheme}://{parts.netloc.lower()}{parts.path}"
         self._profiles = frozenset(profiles)
 
     def find(self, values: Collection[str]) -> TokenResource:
@@ -94,17 +97,12 @@ class Resources:
         if parts.query or parts.fragment or "?" in value or "#" in value:
             return None
         url = f"{parts.scheme}://{parts.netloc.lower()}{parts.path.removesuffix('/').removesuffix('/sse')}"
-        if url == _lower_host(self._url):
+        if url == self._lower_url:
             return TokenResource(self._url, None)
         prefix, _, profile = url.rpartition("/")
-        if prefix == _lower_host(self._url) and profile in self._profiles:
+        if prefix == self._lower_url and profile in self._profiles:
             return TokenResource(f"{self._url}/{profile}", profile)
         return None
-
-
-def _lower_host(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path}"
 
 
 # The client signs a token with a key of its own (RFC 7523).

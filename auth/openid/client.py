@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -147,17 +147,8 @@ class _TokenResponse(Struct, frozen=True):
 
 
 class OpenIdClient:
-    def __init__(
-        self,
-        settings: Settings,
-        provider: OpenIdProvider,
-        secret: str,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, settings: Settings, provider: OpenIdProvider, secret: str) -> None:
         self._settings = settings
-        self._clock = clock
-        self._monotonic = monotonic
         self._secret = secret
         self._metadata: ProviderMetadata | None = None
         self._fetched_at = 0.0
@@ -226,7 +217,7 @@ class OpenIdClient:
         return {**more, **claims}
 
     async def _discover(self) -> ProviderMetadata:
-        is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
+        is_fresh = time.monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
         if self._metadata is None or not is_fresh:
             url = f"{self.provider.issuer.removesuffix('/')}/.well-known/openid-configuration"
             metadata = self._decode(await self._request("GET", url, {}), ProviderMetadata, "discovery document")
@@ -237,8 +228,8 @@ class OpenIdClient:
                 raise self._unavailable("its document names an endpoint without TLS")
             if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
                 fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
-                self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
-            self._metadata, self._fetched_at = metadata, self._monotonic()
+                self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch)
+            self._metadata, self._fetched_at = metadata, time.monotonic()
         assert self._metadata is not None
         return self._metadata
 
@@ -249,7 +240,7 @@ class OpenIdClient:
             claims = await verify_signature(
                 token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.fixed.token_max_bytes
             )
-            check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
+            check_times(claims, time.time(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
         except Unavailable as error:

@@ -1,7 +1,7 @@
 """Signs people in with the configured providers."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,11 @@ _NAME_CLAIM = "preferred_username"
 
 
 class OpenIdSignIn:
-    def __init__(self, settings: Settings, registry: Registry, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: Settings, registry: Registry) -> None:
         self._settings = settings
         self._registry = registry
-        self._clock = clock
         self._clients = {
-            provider.id: OpenIdClient(settings, provider, _read_secret(provider), clock)
+            provider.id: OpenIdClient(settings, provider, _read_secret(provider))
             for provider in settings.openid_providers
         }
 
@@ -87,14 +86,14 @@ class OpenIdSignIn:
     async def start(self, provider_id: str, browser_secret: str, target: str) -> str:
         """Returns the address at the provider. `browser_secret` is in a cookie; `target` is where to go afterwards."""
         client = self._client(provider_id)
-        return await client.authorization_url(start_flow(browser_secret, provider_id, target, self._clock()))
+        return await client.authorization_url(start_flow(browser_secret, provider_id, target, time.time()))
 
     async def complete(
         self, provider_id: str, browser_secret: str, response: Mapping[str, str]
     ) -> tuple[UserRecord, str]:
         """Returns the user and where to go, from the parameters with which the provider sent the browser back."""
         client = self._client(provider_id)
-        state, now = response.get("state", ""), self._clock()
+        state, now = response.get("state", ""), time.time()
         flow = resume_flow(browser_secret, provider_id, state, now, _OPENID_FLOW_LIFETIME_S)
         if "error" in response or not response.get("code"):
             # Only the code is shown, because anyone can make up the address that the browser was sent to.

@@ -164,12 +164,11 @@ _WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
 class RedisConnection:
     """One pipelined connection, opened on first use and again after it was lost."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._address = urlsplit(settings.session_url)
         # Braces make all keys one slot, as scripts with several keys need it in a cluster.
         self._prefix = f"{{{settings.redis_prefix}}}"
         self._timeout_s = settings.redis_timeout_ms / 1000
-        self._clock = clock
         self._protocol: RedisProtocol | None = None
         self._opening: asyncio.Task[RedisProtocol] | None = None
         self._paused_until = 0.0
@@ -210,7 +209,7 @@ class RedisConnection:
         """Runs a script without waiting for it. It is sent at once, so that it runs before what a client asks for after
         its answer, at whichever process. It is lost if the server does not answer. Returns whether there is a
         connection on which it can be sent."""
-        if self._protocol is None or not self._protocol.is_open or self._clock() < self._paused_until:
+        if self._protocol is None or not self._protocol.is_open or time.monotonic() < self._paused_until:
             return False
         run = ScriptRun(script, tuple(keys), arguments)
         self._protocol.send(*self._command(run)).add_done_callback(partial(self._check_posted, run))
@@ -284,7 +283,7 @@ class RedisConnection:
         return await self._checked(self._send(command))
 
     def _require_no_pause(self) -> None:
-        if self._clock() < self._paused_until:
+        if time.monotonic() < self._paused_until:
             raise SharedStateUnavailable(_PAUSE_S)
 
     async def _send(self, command: tuple[Argument, ...]) -> Any:
@@ -317,7 +316,7 @@ class RedisConnection:
             raise self._failed(str(error)) from error
         except (OSError, TimeoutError) as error:
             raise self._failed(str(error) or "timeout", is_lost=True) from error
-        if self._has_failed and self._clock() >= self._paused_until:
+        if self._has_failed and time.monotonic() >= self._paused_until:
             self._has_failed = False
             logger.info("the session server answers again")
         return reply
@@ -327,7 +326,7 @@ class RedisConnection:
         if not self._has_failed:
             logger.warning("the session server does not answer; serving without it: {}", reason)
         self._has_failed = True
-        self._paused_until = self._clock() + _PAUSE_S
+        self._paused_until = time.monotonic() + _PAUSE_S
         if is_lost and self._protocol is not None:
             self._protocol.close()
             self._protocol = None

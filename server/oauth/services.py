@@ -76,7 +76,7 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
     settings, database = runtime.settings, runtime.registry.database
     resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
     fetch = document_fetch(settings)
-    documents = MetadataDocuments(settings, fetch)
+    documents = MetadataDocuments(fetch)
     return OAuthServices(
         settings=settings,
         resources=resources,

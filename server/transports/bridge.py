@@ -474,12 +474,10 @@ def backoff() -> Iterator[float]:
         delay_s = min(delay_s * 2, DELAY_MAX_S)
 
 
-async def bridge(
-    remote: RemoteServer, settings: Settings, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
-) -> bool:
+async def bridge(remote: RemoteServer, settings: Settings) -> bool:
     """Runs until stdin ends. Returns False if no connection succeeded."""
-    runner = Bridge(remote, settings, stdout or sys.stdout.buffer)
-    await runner.run(await open_reader(stdin or sys.stdin.buffer, settings.body_max_bytes))
+    runner = Bridge(remote, settings, sys.stdout.buffer)
+    await runner.run(await open_reader(sys.stdin.buffer, settings.body_max_bytes))
     return runner.has_connected
 
 

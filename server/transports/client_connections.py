@@ -8,7 +8,7 @@ import asyncio
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -25,18 +25,17 @@ from server.protocol.messages import decode
 class Pace:
     """A token bucket of `burst` events, refilled with `per_s` events each second, that can be overdrawn."""
 
-    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float, burst: int) -> None:
         self._interval_s = 1 / per_s
         self._burst_s = burst / per_s
-        self._clock = clock
-        self._full_at = clock()
+        self._full_at = time.monotonic()
 
     def count(self) -> None:
-        self._full_at = max(self._full_at, self._clock()) + self._interval_s
+        self._full_at = max(self._full_at, time.monotonic()) + self._interval_s
 
     def wait_s(self) -> float:
         """Returns how long the next event has to wait; 0 if the rate is not exceeded."""
-        return max(0.0, self._full_at - self._clock() - self._burst_s)
+        return max(0.0, self._full_at - time.monotonic() - self._burst_s)
 
 
 _EXTENSION = "florilegium.connection"

@@ -73,7 +73,9 @@ class HttpTransport:
         # The request of a session that a message refers to may run in another process.
         self._peers = runtime.stores.peers
         self._peers.handle(_CANCELLED, lambda content: self._in_flight.cancel(SessionId(content[0]), content[1]))
-        self._peers.handle(_ANSWERED, self._resolve)
+        self._peers.handle(
+            _ANSWERED, lambda content: self._in_flight.resolve(SessionId(content[0]), Response(*content[1:]))
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         unanswered: Receive | None = receive
@@ -260,11 +262,6 @@ class HttpTransport:
     def _answer(self, session_id: SessionId, response: Response) -> None:
         if not self._in_flight.resolve(session_id, response):
             self._peers.publish(_ANSWERED, (session_id, response.id, response.result, response.error))
-
-    def _resolve(self, content: Any) -> None:
-        """Delivers a response that another process received."""
-        session_id, *parts = content
-        self._in_flight.resolve(SessionId(session_id), Response(*parts))
 
     async def _session(self, request: AdmittedRequest) -> Session:
         _check_version_header(request.headers.get(VERSION), LEGACY_VERSIONS)

@@ -112,11 +112,17 @@ class SseTransport:
         address = f"{self._base_path}{path}?{_SESSION_PARAMETER}={stream.session_id}"
         # Other processes find the stream by a name that contains its owner: for others, it does not exist.
         name = _stream_name(stream.session_id, request)
+
+        async def keep_holding() -> None:
+            while True:
+                await asyncio.sleep(_HELD_S / 3)
+                await self._peers.hold(name, _HELD_S)
+
         with self._runtime.open_streams.enter(request.principal):
             self._streams[stream.session_id] = stream
             try:
                 await self._peers.hold(name, _HELD_S)
-                holding = asyncio.create_task(self._keep_holding(name))
+                holding = asyncio.create_task(keep_holding())
                 try:
                     await stream.serve(address, receive)
                 finally:
@@ -125,11 +131,6 @@ class SseTransport:
                 del self._streams[stream.session_id]
                 await self._peers.release(name)
                 await stream.close()
-
-    async def _keep_holding(self, name: str) -> None:
-        while True:
-            await asyncio.sleep(_HELD_S / 3)
-            await self._peers.hold(name, _HELD_S)
 
     def _find(self, request: AdmittedRequest, session_id: str) -> "_EventStream | None":
         """Returns the caller's stream, if this process has it."""

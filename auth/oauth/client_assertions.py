@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.jwks import RemoteKeys
 from auth.oauth.clients import OAuthClient, read_metadata
-from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected
+from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected, invalid_metadata
 from auth.oauth.grants import PRIVATE_KEY, hash_credential
 from auth.oauth.metadata import TOKEN_PATH
 from auth.signing_keys import SigningKeys, StaticKeys
@@ -118,14 +118,14 @@ class MetadataDocuments:
         try:
             document = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _invalid("expected a JSON object") from error
+            raise invalid_metadata("expected a JSON object") from error
         if not isinstance(document, dict):
-            raise _invalid("expected a JSON object")
+            raise invalid_metadata("expected a JSON object")
         if document.get("client_id") != url:
-            raise _invalid("client_id: expected the URL of the document")
+            raise invalid_metadata("client_id: expected the URL of the document")
         method = document.get("token_endpoint_auth_method") or "none"
         if "client_secret" in document or method not in ("none", PRIVATE_KEY):
-            raise _invalid(
+            raise invalid_metadata(
                 f"token_endpoint_auth_method: expected none or {PRIVATE_KEY}, because the document is public"
             )
         metadata = read_metadata(document)
@@ -154,22 +154,18 @@ def _read_keys(document: dict[str, Any]) -> ClientKeys:
     """RFC 7591 section 2: either the keys or their address."""
     algorithm = document.get("token_endpoint_auth_signing_alg") or ""
     if algorithm not in ("", *ASYMMETRIC_ALGORITHMS):
-        raise _invalid(f"token_endpoint_auth_signing_alg: expected {', '.join(ASYMMETRIC_ALGORITHMS)}")
+        raise invalid_metadata(f"token_endpoint_auth_signing_alg: expected {', '.join(ASYMMETRIC_ALGORITHMS)}")
     jwks, address = document.get("jwks"), document.get("jwks_uri") or ""
     if (jwks is None) == (not address):
-        raise _invalid(f"expected jwks or jwks_uri with {PRIVATE_KEY}")
+        raise invalid_metadata(f"expected jwks or jwks_uri with {PRIVATE_KEY}")
     if jwks is None:
         if not isinstance(address, str) or len(address) > _URL_MAX_CHARS or not address.startswith("https://"):
-            raise _invalid("jwks_uri: expected an https URL")
+            raise invalid_metadata("jwks_uri: expected an https URL")
         return ClientKeys(address=address, algorithm=algorithm)
     entries = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(entries, list) or not 0 < len(entries) <= _KEYS_MAX:
-        raise _invalid(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
+        raise invalid_metadata(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
     return ClientKeys(entries=tuple(entries), algorithm=algorithm)
-
-
-def _invalid(description: str) -> OAuthError:
-    return OAuthError("invalid_client_metadata", description)
 
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"

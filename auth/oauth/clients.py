@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.oauth.errors import OAuthError
+from auth.oauth.errors import invalid_metadata
 from auth.oauth.grants import CLIENT_SECRET, generate_credential, generate_id, hash_credential
 from auth.oauth.redirects import is_loopback_uri, is_private_use, require_redirect_uris
 from config.errors import NotFound, Unavailable
@@ -83,14 +83,14 @@ def read_metadata(document: Mapping[str, Any]) -> ClientMetadata:
     try:
         metadata = msgspec.convert(members, ClientMetadata)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
+        raise invalid_metadata(str(error)) from error
     grant_types = tuple(name for name in GRANT_TYPES if name in metadata.grant_types)
     if not grant_types or grant_types == (REFRESH,):
-        raise _invalid(f"grant_types: expected {AUTHORIZATION_CODE} or {DEVICE}")
+        raise invalid_metadata(f"grant_types: expected {AUTHORIZATION_CODE} or {DEVICE}")
     if AUTHORIZATION_CODE in grant_types and "code" not in metadata.response_types:
-        raise _invalid("response_types: expected code")
+        raise invalid_metadata("response_types: expected code")
     if metadata.application_type not in ("", "web", "native"):
-        raise _invalid("application_type: expected web or native")
+        raise invalid_metadata("application_type: expected web or native")
     if AUTHORIZATION_CODE in grant_types or metadata.redirect_uris:
         require_redirect_uris(metadata.redirect_uris, is_native=metadata.is_native, uris_max=OAUTH_REDIRECT_URIS_MAX)
     # The page is shown as a link to the person who is asked for access. Anything but a web page is left out.
@@ -121,7 +121,9 @@ class OAuthClients:
         metadata = read_metadata(document)
         method = metadata.token_endpoint_auth_method or "client_secret_basic"
         if method not in AUTH_METHODS:
-            raise _invalid(f"token_endpoint_auth_method: expected {', '.join(AUTH_METHODS)}, got {method[:40]!r}")
+            raise invalid_metadata(
+                f"token_endpoint_auth_method: expected {', '.join(AUTH_METHODS)}, got {method[:40]!r}"
+            )
         metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
         return await self._insert("dynamic", metadata, has_secret=method != "none")
 
@@ -197,7 +199,3 @@ def _client(row: tuple[Any, ...]) -> OAuthClient:
 def _printable(text: str) -> str:
     """Removes line breaks and characters that change the direction of text, which could disguise a name."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_NAME_MAX_CHARS]
-
-
-def _invalid(description: str) -> OAuthError:
-    return OAuthError("invalid_client_metadata", description)

@@ -30,10 +30,11 @@ _RESERVED_SCHEMES = frozenset(
 def require_redirect_uris(uris: tuple[str, ...], *, is_native: bool, uris_max: int) -> None:
     """Raises unless all URIs can be registered. Private-use schemes are for native clients only."""
     if not 0 < len(uris) <= uris_max:
-        raise _invalid(f"redirect_uris: expected 1 to {uris_max} URIs, got {len(uris)}")
+        raise OAuthError("invalid_redirect_uri", f"redirect_uris: expected 1 to {uris_max} URIs, got {len(uris)}")
     for uri in uris:
         if problem := _problem(uri, is_native=is_native):
-            raise _invalid(f"redirect_uris: expected {problem}, got {uri[:200]!r}")
+            message = f"redirect_uris: expected {problem}, got {uri[:200]!r}"
+            raise OAuthError("invalid_redirect_uri", message)
 
 
 def is_private_use(uri: str) -> bool:
@@ -105,7 +106,3 @@ def _problem(uri: str, *, is_native: bool) -> str | None:
         return "https for a web client; only native clients have schemes of their own"
     rest = uri.removeprefix(f"{parts.scheme}:")
     return None if rest.startswith("/") and len(rest.strip("/")) > 0 else "a path after the scheme"
-
-
-def _invalid(description: str) -> OAuthError:
-    return OAuthError("invalid_redirect_uri", description)

@@ -174,10 +174,11 @@ class OAuthTokens:
         """Stores new tokens of a grant within an operation, and deletes those that expired."""
         now = self._clock()
         access, refresh = generate_credential(ACCESS_TOKEN), generate_credential(REFRESH_TOKEN)
-        rows = [(hash_credential(access), grant.id, "access", parent, _join(scopes), now, now + self._access_ttl_s)]
+        texts, expiry = " ".join(sorted(scopes)), now + self._access_ttl_s
+        rows = [(hash_credential(access), grant.id, "access", parent, texts, now, expiry)]
         if has_refresh_token:
-            expires_at = now + self._refresh_ttl_s
-            rows.append((hash_credential(refresh), grant.id, "refresh", parent, _join(grant.scopes), now, expires_at))
+            texts, expiry = " ".join(sorted(grant.scopes)), now + self._refresh_ttl_s
+            rows.append((hash_credential(refresh), grant.id, "refresh", parent, texts, now, expiry))
         db.execute("DELETE FROM oauth_tokens WHERE expires_at < ?", (now,))
         db.executemany(
             "INSERT INTO oauth_tokens (hash, grant_id, kind, parent, scopes, created_at, expires_at) "
@@ -270,7 +271,3 @@ def _target_problem(grant: GrantRecord, request: TokenRequest) -> OAuthError | N
     if request.resource in (None, grant.resource):
         return None
     return OAuthError("invalid_target", f"resource: expected {grant.resource}, which was authorized")
-
-
-def _join(scopes: frozenset[str]) -> str:
-    return " ".join(sorted(scopes))

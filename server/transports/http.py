@@ -78,33 +78,32 @@ class HttpTransport:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        unanswered: Receive | None = receive
+        """Serves one request. Unexpected exceptions are logged and become a 500 with the request id."""
         if not self._refusals.is_empty:
             unanswered = await self._refusals.answer(scope, receive, send)
-        if unanswered is not None:
-            # Serves one request. Unexpected exceptions are logged and become a 500 with the request id.
-            response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
-            profile = profile_in(scope["path"])
-            try:
-                request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
-                headers = request.headers
-                match scope["method"]:
-                    case "POST":
-                        await self._post(request, unanswered, response)
-                    # The modern era has neither sessions nor their stream; it has `subscriptions/listen`.
-                    case "GET" | "DELETE" if headers.get(VERSION) in MODERN_VERSIONS or headers.get(SESSION) is None:
-                        await send_method_not_allowed(send)
-                    case "GET":
-                        await self._get(request, unanswered, send)
-                    case "DELETE":
-                        await self._sessions.end(await self._session(request))
-                        await send_empty(send, 204)
-                    case _:
-                        await send_method_not_allowed(send)
-            except Exception as error:
-                await self._send_error(
-                    response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile
-                )
+            if unanswered is None:
+                return
+            receive = unanswered
+        response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
+        profile = profile_in(scope["path"])
+        try:
+            request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
+            headers = request.headers
+            match scope["method"]:
+                case "POST":
+                    await self._post(request, receive, response)
+                # The modern era has neither sessions nor their stream; it has `subscriptions/listen`.
+                case "GET" | "DELETE" if headers.get(VERSION) in MODERN_VERSIONS or headers.get(SESSION) is None:
+                    await send_method_not_allowed(send)
+                case "GET":
+                    await self._get(request, receive, send)
+                case "DELETE":
+                    await self._sessions.end(await self._session(request))
+                    await send_empty(send, 204)
+                case _:
+                    await send_method_not_allowed(send)
+        except Exception as error:
+            await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile)
 
     async def _send_error(
         self, response: PostResponse, error: FlorilegiumError, status: int, profile: str | None

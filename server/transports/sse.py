@@ -119,17 +119,17 @@ class SseTransport:
                 await self._peers.hold(name, _HELD_S)
 
         with self._runtime.open_streams.enter(request.principal):
-            self._streams[stream.session_id] = stream
             try:
                 await self._peers.hold(name, _HELD_S)
+                self._streams[stream.session_id] = stream
                 holding = asyncio.create_task(keep_holding())
                 try:
                     await stream.serve(address, receive)
                 finally:
                     holding.cancel()
+                    del self._streams[stream.session_id]
+                    await self._peers.release(name)
             finally:
-                del self._streams[stream.session_id]
-                await self._peers.release(name)
                 await stream.close()
 
     def _find(self, request: AdmittedRequest, session_id: str) -> "_EventStream | None":

@@ -31,6 +31,9 @@ from sources.storage.contract import QueueState
 # breakers, disk space.
 
 
+_gauge, _counter = GaugeMetricFamily, CounterMetricFamily
+
+
 class RuntimeCollector(Collector):
     """Reads the figures of one runtime. Label values are names of sources and outcomes, never of users."""
 
@@ -110,14 +113,6 @@ def _job_metrics(queue: QueueState) -> Iterator[Metric]:
     yield _counter("florilegium_jobs", "Library reads and writes that were started.", queue.jobs_total)
     yield _counter("florilegium_job_wait_seconds", "Time that jobs waited.", queue.wait_total_s)
     yield _counter("florilegium_job_run_seconds", "Time that jobs ran.", queue.run_total_s)
-
-
-def _gauge(name: str, description: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, description, value)
-
-
-def _counter(name: str, description: str, value: float) -> Metric:
-    return CounterMetricFamily(name, description, value)
 
 
 def _counters(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:

@@ -93,12 +93,11 @@ def require_shared_state(settings: Settings) -> None:
         )
 
 
-class _Reports:
+class _Reports(Struct):
     """What a worker has reported."""
 
-    def __init__(self) -> None:
-        self.has_served = False
-        self.last_at = 0.0
+    has_served: bool = False
+    last_at: float = 0.0
 
 
 class WorkerProcesses:

@@ -1,8 +1,8 @@
 """The audit log: who signed in, which client read which item, and changes of users, keys and connections.
 
-It is a database of its own (`audit.db`), or a table of PostgreSQL (`auth.audit`), so that recording a read
-never waits for a change of users or keys. `record` only adds an event to a queue. A thread writes security events at
-once, and reads in batches: if the process is killed, the reads of the last second are lost.
+It is a database of its own (`audit.db`), or a table of PostgreSQL, so that recording a read never waits for a change of
+users or keys. `record` only adds an event to a queue. A thread writes security events at once, and reads in batches: if
+the process is killed, the reads of the last second are lost.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from auth.context import Principal
 from auth.control_database import ControlConnection
-from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from auth.postgres_schema import CONTROL_SCHEMA_NAME, EVENT_STATEMENTS
 from auth.sqlite_control import ensure_private_file, storage_errors
 from config.errors import StorageError
 from config.paths import UserId
@@ -41,19 +41,9 @@ BACKUP_ACTION = "backup"
 
 AUDIT_SCHEMA = 1
 _DDL = (
-    """CREATE TABLE events (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        time REAL NOT NULL,
-        action TEXT NOT NULL,
-        user_id TEXT NOT NULL,
-        client TEXT NOT NULL,
-        target TEXT NOT NULL,
-        address TEXT NOT NULL,
-        detail TEXT NOT NULL,
-        count INTEGER NOT NULL
-    )""",
-    "CREATE INDEX events_of_user ON events (user_id, id)",
-    "CREATE INDEX events_by_time ON events (time)",
+    # AUTOINCREMENT: the ids of deleted events are not used again.
+    EVENT_STATEMENTS[0].replace("PRIMARY KEY", "PRIMARY KEY AUTOINCREMENT"),
+    *EVENT_STATEMENTS[1:],
     f"PRAGMA user_version = {AUDIT_SCHEMA}",
 )
 _BUSY_TIMEOUT_S = 5.0
@@ -146,10 +136,9 @@ def select_events(connection: ControlConnection, where: AuditFilter, limit: int)
         if actions:
             conditions.append(f"{condition_sql} ({', '.join('?' * len(actions))})")
             condition_values += actions
-    condition, values = " AND ".join(conditions), condition_values
-    columns = ", ".join(_EVENT_COLUMNS)
+    columns, condition = ", ".join(_EVENT_COLUMNS), " AND ".join(conditions)
     sql = f"SELECT {columns} FROM events WHERE {condition} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants only
-    rows = connection.execute(sql, (*values, limit)).fetchall()
+    rows = connection.execute(sql, (*condition_values, limit)).fetchall()
     return [AuditEvent(**dict(zip(_EVENT_COLUMNS, row, strict=True))) for row in rows]
 
 
@@ -269,14 +258,26 @@ class Audit:
     ) -> None:
         """Records a security event, which is written at once. Never raises."""
         self.events[action] += count
+        event = AuditEvent(
+            time=self._clock(),
+            action=action,
+            user_id=user_id,
+            client=_short(client),
+            target=_short(target),
+            address=_short(address),
+            detail=_short(detail),
+            count=count,
+        )
         # Reads must not displace it.
-        self._add(2 * self._queue_max, action, user_id, client, target, address, detail, count)
+        self._add(event, 2 * self._queue_max)
         self._is_urgent.set()
 
     def record_read(self, principal: Principal, uri: str) -> None:
         """Records that a client read an item. Written with the next batch."""
         if self._settings.audit_reads:
-            self._add(self._queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
+            who, what, now = _short(principal.client_id), _short(uri), self._clock()
+            event = AuditEvent(time=now, action=READ_ACTION, user_id=principal.user_id, client=who, target=what)
+            self._add(event, self._queue_max)
 
     async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
         """Returns the newest events first, including those that were recorded just now."""
@@ -295,30 +296,10 @@ class Audit:
         await asyncio.to_thread(self._write_pending)
         await asyncio.to_thread(self.log.close)
 
-    def _add(
-        self,
-        queue_max: int,
-        action: str,
-        user_id: str,
-        client: str,
-        target: str,
-        address: str = "",
-        detail: str = "",
-        count: int = 1,
-    ) -> None:
+    def _add(self, event: AuditEvent, queue_max: int) -> None:
         if len(self._pending) >= queue_max:
             self._dropped += 1
             return
-        event = AuditEvent(
-            time=self._clock(),
-            action=action,
-            user_id=user_id,
-            client=_short(client),
-            target=_short(target),
-            address=_short(address),
-            detail=_short(detail),
-            count=count,
-        )
         self._pending.append(event)
         if self._writer is None and not self._is_closed:
             self._writer = threading.Thread(target=self._run, name="audit", daemon=True)

@@ -20,7 +20,7 @@ from auth.context import ROLE_SCOPES, SCOPES, ClientId, Principal
 from auth.oauth.grants import ACCESS_TOKEN, is_credential
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.rate_limits import RateLimit
-from auth.registry import KeyRecord, Registry, UserRecord, has_key_prefix, is_well_formed
+from auth.registry import Registry, UserRecord, has_key_prefix, is_well_formed
 from auth.tokens import Claims, TokenVerifier
 from config.errors import StorageError, Unauthenticated
 from config.settings import Settings
@@ -156,6 +156,7 @@ class RegistryAuthenticator:
     async def flush(self) -> None:
         """Stores when API keys and connections were last used. Times that cannot be written are kept for the next
         call."""
+        # Swapped before the writes: calls go on meanwhile and note when they come.
         used_at, self._used_at = self._used_at, {}
         oauth_used_at, self._oauth_used_at = self._oauth_used_at, {}
         try:
@@ -185,14 +186,38 @@ class RegistryAuthenticator:
             key = await self._registry.key_by_hash(digest) if is_well_formed(credential) else None
             if key is None or not key.is_valid(now):
                 raise Unauthenticated("API key not accepted", presented=True)
-            principal, user = _key_principal(key), key.user
+            user = key.user
+            principal = Principal(
+                user_id=user.id,
+                user_name=user.name,
+                client_id=ClientId(key.id),
+                scopes=key.scopes & _KNOWN_SCOPES,
+                kind="key",
+                credential_id=key.id,
+                epoch=user.epoch,
+                expires_at=key.expires_at,
+                profile=key.profile,
+                sources=key.sources,
+            )
         elif credential.startswith(ACCESS_TOKEN):
             token = await self._find_oauth_token(digest) if is_credential(credential, ACCESS_TOKEN) else None
             if token is None:
                 raise Unauthenticated("token not accepted", presented=True)
             if now >= token.expires_at:
                 raise Unauthenticated("token expired", presented=True)
-            principal, user = _oauth_principal(token), token.grant.user
+            user = token.grant.user
+            principal = Principal(
+                user_id=user.id,
+                user_name=user.name,
+                client_id=ClientId(token.grant.client_id),
+                scopes=token.scopes & _KNOWN_SCOPES,
+                kind="oauth",
+                credential_id=token.id,  # the hash of the token, from which the token cannot be computed
+                epoch=user.epoch,
+                expires_at=token.expires_at,
+                profile=token.grant.profile,
+                sources=token.grant.sources,
+            )
         else:
             principal, user = await self._principal_of_token(credential, now)
         cached_until = self._monotonic() + self._settings.fixed.token_cache_ttl_s
@@ -222,17 +247,26 @@ class RegistryAuthenticator:
                 self._grants.clear()
                 self._failures.clear()
         issuer, subject = claims.issuer, claims.subject
-        user = await self._registry.user_of_new_token(issuer, subject, self._settings.issuer, claims.identity)
-        if user is None or user.is_disabled:
-            # Creates the user of a token if that is allowed, or raises what is wrong.
-            user = await self._user_of(claims)
-            _require_issued_after(user.tokens_valid_after, claims)
-            principal = _token_principal(user, claims)
-            return principal, await self._require_access(principal)
+        # One query checks the user and the revocation. If it finds none, the next ones say what is wrong.
+        found = await self._registry.user_of_new_token(issuer, subject, self._settings.issuer, claims.identity)
+        permitted = found if found is not None and not found.is_disabled else None
+        user = permitted or await self._user_of(claims)
         _require_issued_after(user.tokens_valid_after, claims)
-        return _token_principal(user, claims), user
+        principal = Principal(
+            user_id=user.id,
+            user_name=user.name,
+            client_id=claims.client_id,
+            scopes=claims.scopes & _KNOWN_SCOPES,
+            kind="jwt",
+            credential_id=claims.identity,
+            epoch=user.epoch,
+            expires_at=claims.expires_at,
+            signed_in_at=claims.issued_at,
+        )
+        return principal, permitted or await self._require_access(principal)
 
     async def _user_of(self, claims: Claims) -> UserRecord:
+        """Creates the user of a token if that is allowed, or raises what is wrong."""
         user = await self._registry.user_of_claims(claims.issuer, claims.subject, self._settings.issuer)
         if user is not None:
             return user
@@ -311,49 +345,3 @@ def _require_issued_after(not_before: float, claims: Claims) -> None:
     """Rejects tokens issued before access was withdrawn, and tokens without `iat`, which cannot prove otherwise."""
     if not_before and (claims.issued_at is None or claims.issued_at < not_before):
         raise Unauthenticated("token not accepted", presented=True)
-
-
-def _key_principal(key: KeyRecord) -> Principal:
-    return Principal(
-        user_id=key.user.id,
-        user_name=key.user.name,
-        client_id=ClientId(key.id),
-        scopes=key.scopes & _KNOWN_SCOPES,
-        kind="key",
-        credential_id=key.id,
-        epoch=key.user.epoch,
-        expires_at=key.expires_at,
-        profile=key.profile,
-        sources=key.sources,
-    )
-
-
-def _oauth_principal(token: AccessToken) -> Principal:
-    """The id of the credential is the hash of the token, from which the token cannot be computed."""
-    grant = token.grant
-    return Principal(
-        user_id=grant.user.id,
-        user_name=grant.user.name,
-        client_id=ClientId(grant.client_id),
-        scopes=token.scopes & _KNOWN_SCOPES,
-        kind="oauth",
-        credential_id=token.id,
-        epoch=grant.user.epoch,
-        expires_at=token.expires_at,
-        profile=grant.profile,
-        sources=grant.sources,
-    )
-
-
-def _token_principal(user: UserRecord, claims: Claims) -> Principal:
-    return Principal(
-        user_id=user.id,
-        user_name=user.name,
-        client_id=claims.client_id,
-        scopes=claims.scopes & _KNOWN_SCOPES,
-        kind="jwt",
-        credential_id=claims.identity,
-        epoch=user.epoch,
-        expires_at=claims.expires_at,
-        signed_in_at=claims.issued_at,
-    )

@@ -76,7 +76,7 @@ class BrowserSessions:
         """Starts a session and returns its secret. Sessions that have ended are deleted. At the limit, the sessions of
         the user that were used least recently end. The user's other browsers show a notice of a new one."""
         secret, now = secrets.token_urlsafe(32), self._clock()
-        row = (_hash(secret), user.id, user.epoch, now, now, _short(address), _short(agent))
+        row = (hashlib.sha256(secret.encode()).digest(), user.id, user.epoch, now, now, _short(address), _short(agent))
 
         flags = (int(is_new_browser), int(needs_passkey))
 
@@ -101,7 +101,7 @@ class BrowserSessions:
 
     async def find(self, secret: str) -> BrowserSession | None:
         """Returns the session of a secret, or None if it ended, was never created, or its user lost access."""
-        digest, now = _hash(secret), self._clock()
+        digest, now = hashlib.sha256(secret.encode()).digest(), self._clock()
         found = await self._database.read(lambda db: _select(db, digest))
         if found is None or not self._is_valid(*found, now):
             return None
@@ -187,10 +187,6 @@ def _select(db: ControlConnection, digest: bytes) -> tuple[UserRecord, _Row] | N
     ).fetchone()
     user = select_user(db, row[0]) if row else None
     return (user, row[1:]) if user is not None else None
-
-
-def _hash(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
 
 
 def _digest(session_id: str) -> bytes:

@@ -93,12 +93,18 @@ def reserve_space(control_path: Path, connection: sqlite3.Connection) -> None:
         _add_spare_pages(connection)
     with suppress(OSError):
         # Creates the file, or replaces it if the database has outgrown it.
-        path, size = _reserved_file(control_path), _journal_max_bytes(control_path)
+        path = _reserved_file(control_path)
+        # Rounded up, so that the file is not replaced whenever the database grows by a page.
+        size = (int(control_path.stat().st_size * _JOURNAL_OVERHEAD) // _STEP_BYTES + 1) * _STEP_BYTES
         if not (path.exists() and path.stat().st_size >= size):
             path.unlink(missing_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
-                _allocate(descriptor, size)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(descriptor, 0, size)
+                else:
+                    for _ in range(size // _STEP_BYTES):
+                        os.write(descriptor, bytes(_STEP_BYTES))
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
@@ -115,20 +121,6 @@ def use_as_journal(control_path: Path) -> None:
 
 def _reserved_file(control_path: Path) -> Path:
     return control_path.with_name(f"{control_path.name}-reserved")
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-        return
-    zeros = bytes(_STEP_BYTES)
-    for _ in range(size // _STEP_BYTES):
-        os.write(descriptor, zeros)
-
-
-def _journal_max_bytes(control_path: Path) -> int:
-    """Rounds up, so that the file is not replaced whenever the database grows by a page."""
-    return (int(control_path.stat().st_size * _JOURNAL_OVERHEAD) // _STEP_BYTES + 1) * _STEP_BYTES
 
 
 def _add_spare_pages(connection: sqlite3.Connection) -> None:

@@ -7,7 +7,7 @@ so that a server finds them without opening the libraries of all users.
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -16,6 +16,9 @@ from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import require_printable
 from config.errors import Conflict, InvalidParams, NotFound
 from config.paths import UserId
+
+T = TypeVar("T", bound=Struct)
+_FLAGS = frozenset(("keeps_deleted", "writes_back", "is_confined", "needs_admin", "creates_users"))
 
 
 class FollowRecord(Struct, frozen=True, kw_only=True):
@@ -43,11 +46,6 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     @property
     def is_url(self) -> bool:
         return self.location.startswith(("http://", "https://"))
-
-
-_NAMES = FollowRecord.__struct_fields__
-_SELECT = f"SELECT {', '.join(_NAMES)} FROM follows"
-_FLAGS = ("keeps_deleted", "writes_back", "is_confined", "needs_admin")
 
 
 class Follows:
@@ -95,19 +93,15 @@ class Follows:
             [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (user_id,)).fetchone()
             if per_user_max is not None and count >= per_user_max:
                 raise Conflict(f"{count} sources are followed; follow_max_per_user permits {per_user_max}")
-            values = ", ".join("?" * len(_NAMES))
-            sql = f"INSERT INTO follows ({', '.join(_NAMES)}) VALUES ({values}) ON CONFLICT DO NOTHING"
-            if not db.execute(sql, astuple(record)).rowcount:
-                raise Conflict(f"{location} is already followed")
+            _insert(db, "follows", record)
 
         await self._database.write(operation)
         return record
 
     async def list(self, user_id: UserId | None = None) -> Sequence[FollowRecord]:
         """Returns the followed sources of a user, or of all users, oldest first."""
-        condition, parameters = ("", ()) if user_id is None else (" WHERE user_id = ?", (user_id,))
-        sql = f"{_SELECT}{condition} ORDER BY created_at, id"
-        return await self._database.read(lambda db: [_record(row) for row in db.execute(sql, parameters)])
+        condition, parameters = ("TRUE", ()) if user_id is None else ("user_id = ?", (user_id,))
+        return await self._database.read(lambda db: _select(db, "follows", FollowRecord, condition, parameters))
 
     async def get(self, user_id: UserId, follow_id: str) -> FollowRecord:
         records = [record for record in await self.list(user_id) if record.id == follow_id]
@@ -146,10 +140,22 @@ class Follows:
         return await self.get(user_id, follow_id)
 
 
-def _record(row: Sequence[Any]) -> FollowRecord:
-    values: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
-    values |= {name: bool(values[name]) for name in _FLAGS}
-    return FollowRecord(**values)
+def _insert(db: ControlConnection, table: str, record: "FollowRecord | Deployment") -> None:
+    """The location is unique: of two that are added at the same time, one is a conflict."""
+    names = record.__struct_fields__
+    sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT DO NOTHING"
+    if not db.execute(sql, astuple(record)).rowcount:
+        raise Conflict(f"{record.location} is already followed")
+
+
+def _select(
+    db: ControlConnection, table: str, record: type[T], condition: str = "TRUE", parameters: Sequence[str] = ()
+) -> Sequence[T]:
+    names = record.__struct_fields__
+    sql = f"SELECT {', '.join(names)} FROM {table} WHERE {condition} ORDER BY created_at, id"
+    rows = [dict(zip(names, row, strict=True)) for row in db.execute(sql, parameters)]
+    # The engines store flags as numbers.
+    return [record(**{name: bool(row[name]) if name in _FLAGS else row[name] for name in names}) for row in rows]
 
 
 # -- deployments -------------------------------------------------------------------------------------------------------
@@ -179,11 +185,6 @@ class Deployment(Struct, frozen=True, kw_only=True):
 
     def name_of(self, folder: str) -> str:
         return self.user_name.replace(_PLACEHOLDER, folder)
-
-
-_DEPLOYMENT_NAMES = Deployment.__struct_fields__
-_SELECT_DEPLOYMENTS = f"SELECT {', '.join(_DEPLOYMENT_NAMES)} FROM followed_deployments"
-_DEPLOYMENT_FLAGS = ("creates_users", "keeps_deleted")
 
 
 def is_deployment_id(text: str) -> bool:
@@ -220,23 +221,12 @@ class Deployments:
             created_at=self._clock(),
             created_with=created_with,
         )
-
-        def operation(db: ControlConnection) -> None:
-            if db.execute(f"{_SELECT_DEPLOYMENTS} WHERE location = ?", (location,)).fetchone():
-                raise Conflict(f"{location} is already followed")
-            marks = ", ".join("?" * len(_DEPLOYMENT_NAMES))
-            db.execute(
-                f"INSERT INTO followed_deployments ({', '.join(_DEPLOYMENT_NAMES)}) VALUES ({marks})",
-                astuple(deployment),
-            )
-
-        await self._database.write(operation)
+        await self._database.write(lambda db: _insert(db, "followed_deployments", deployment))
         return deployment
 
     async def list(self) -> Sequence[Deployment]:
         """Returns the oldest first."""
-        sql = f"{_SELECT_DEPLOYMENTS} ORDER BY created_at, id"
-        return await self._database.read(lambda db: [_deployment(row) for row in db.execute(sql)])
+        return await self._database.read(lambda db: _select(db, "followed_deployments", Deployment))
 
     async def get(self, deployment_id: str) -> Deployment:
         for deployment in await self.list():
@@ -283,9 +273,3 @@ class Deployments:
 
         await self._database.write(operation)
         return await self.get(deployment_id)
-
-
-def _deployment(row: Sequence[Any]) -> Deployment:
-    values: dict[str, Any] = dict(zip(_DEPLOYMENT_NAMES, row, strict=True))
-    values |= {name: bool(values[name]) for name in _DEPLOYMENT_FLAGS}
-    return Deployment(**values)

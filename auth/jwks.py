@@ -7,7 +7,7 @@ fetch. If fetching fails, the last set stays in use for a limited time. Redirect
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 from cachetools import LRUCache
@@ -83,20 +83,16 @@ class RemoteKeys:
                 raise Unavailable("response is not a JWK set") from jwks_error
             if not isinstance(entries, list):
                 raise Unavailable("response is not a JWK set")
-            self._accept(body, keys_from_jwks(entries))
+            keys, digest = keys_from_jwks(entries), hashlib.sha256(body).digest()
+            self._fetched_at = self._clock()
+            if digest != self._digest:
+                self._digest, self._index = digest, KeyIndex(keys)
+                self.generation += 1
+                logger.info("JWK set changed: {} usable keys", len(keys))
         except Unavailable as error:
             logger.warning("JWK set not refreshed: {}", error.message)
         finally:
             self._pending_fetch = None
-
-    def _accept(self, body: bytes, keys: Sequence[SigningKey]) -> None:
-        self._fetched_at = self._clock()
-        digest = hashlib.sha256(body).digest()
-        if digest != self._digest:
-            self._digest = digest
-            self._index = KeyIndex(keys)
-            self.generation += 1
-            logger.info("JWK set changed: {} usable keys", len(keys))
 
     def _is_younger_than(self, age_s: float) -> bool:
         return self._fetched_at is not None and self._clock() - self._fetched_at < age_s

@@ -40,6 +40,7 @@ class _Record(Struct, eq=False):
 
 # What threads of this process have to record, by control database.
 _waiting: dict[Path, list[_Record]] = {}
+# The first protects the lists; the second lets one thread write, for all that wait.
 _guard, _writing = Lock(), Lock()
 
 

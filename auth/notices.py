@@ -5,7 +5,7 @@ later, and still gives access. Revoking it ends the notice, too.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -43,15 +43,14 @@ _QUERY = """
 
 
 class Notices:
-    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: ControlDatabase, settings: Settings) -> None:
         self._database = database
         self._settings = settings
-        self._clock = clock
 
     async def list(self, session: BrowserSession) -> list[Notice]:
         """Returns what the person who is signed in has not dismissed, the oldest first. A browser is not told about
         itself."""
-        now = self._clock()
+        now = time.time()
         values = {
             "now": now,
             "user": session.user.id,
@@ -65,7 +64,7 @@ class Notices:
 
     async def dismiss(self, user_id: UserId, until: float) -> None:
         """Dismisses the notices of what was created until then: those that were shown, and none that came meanwhile."""
-        until = min(until, self._clock())
+        until = min(until, time.time())
 
         def operation(db: ControlConnection) -> None:
             db.execute(
@@ -95,20 +94,19 @@ class KeyCreation(Struct, frozen=True):
 
 
 class KeyCreations:
-    def __init__(self, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: ControlDatabase) -> None:
         self._database = database
-        self._clock = clock
 
     async def list(self, key_id: str) -> Sequence[KeyCreation]:
         """Returns what was created with the key, and with keys that were created with it, the oldest first."""
-        return await self._database.read(lambda db: _select(db, key_id, self._clock()))
+        return await self._database.read(lambda db: _select(db, key_id, time.time()))
 
     async def revoke(self, key_id: str) -> Sequence[KeyCreation]:
         """Revokes, removes or deletes all of it, and returns what it was. Items that were read from followed sources
         stay in their libraries."""
 
         def operation(db: ControlConnection) -> Sequence[KeyCreation]:
-            now = self._clock()
+            now = time.time()
             creations = _select(db, key_id, now)
             for one in creations:
                 match one.kind:

@@ -26,6 +26,7 @@ from config.postgres.errors import driver_errors, is_lock_timeout, postgres_erro
 
 T = TypeVar("T")
 
+# With two connections, a write that waits for its turn does not hold up the reads of calls.
 _THREADS = 2
 _POLL_S = 0.5
 # Without a successful read of the number for this long, every comparison sees a change.
@@ -77,7 +78,14 @@ class PostgresControlDatabase:
         try:
             await migrate_control(threads)
             await database._check_revision()
-            polling = asyncio.create_task(database._poll())
+
+            async def poll() -> None:
+                while True:
+                    await asyncio.sleep(_POLL_S)
+                    with suppress(StorageError):
+                        await database._check_revision()
+
+            polling = asyncio.create_task(poll())
             try:
                 yield database
             finally:
@@ -122,12 +130,6 @@ class PostgresControlDatabase:
     def advance(self, revision: int) -> None:
         """Applies the number of a write that another process has announced."""
         self._revision = max(self._revision, revision)
-
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(_POLL_S)
-            with suppress(StorageError):
-                await self._check_revision()
 
     async def _check_revision(self) -> None:
         started_at = time.monotonic()

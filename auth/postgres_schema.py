@@ -11,16 +11,9 @@ from auth.control_schema import CONTROL_SCHEMA
 
 CONTROL_SCHEMA_NAME = "florilegium"
 
-_TYPES = {
-    "TEXT": 'TEXT COLLATE "C"',
-    "REAL": "DOUBLE PRECISION",
-    "INTEGER": "BIGINT",
-    "BLOB": "BYTEA",
-}
-_OWN_STATEMENTS = (
-    # People sign in with their name in any case.
-    "CREATE INDEX users_by_name ON users (lower(name))",
-    # The audit log, which is a file of its own in SQLite.
+_TYPES = {"TEXT": 'TEXT COLLATE "C"', "REAL": "DOUBLE PRECISION", "INTEGER": "BIGINT", "BLOB": "BYTEA"}
+# The audit log, which is a file of its own in SQLite.
+EVENT_STATEMENTS = (
     """CREATE TABLE events (
         id INTEGER PRIMARY KEY,
         time REAL NOT NULL,
@@ -34,6 +27,11 @@ _OWN_STATEMENTS = (
     )""",
     "CREATE INDEX events_of_user ON events (user_id, id)",
     "CREATE INDEX events_by_time ON events (time)",
+)
+_OWN_STATEMENTS = (
+    # People sign in with their name in any case.
+    "CREATE INDEX users_by_name ON users (lower(name))",
+    *EVENT_STATEMENTS,
     # The schema of each user's library. A row is kept until the schema is dropped, also after its user is deleted.
     """CREATE TABLE libraries (
         user_id TEXT PRIMARY KEY,
@@ -55,13 +53,12 @@ _OWN_STATEMENTS = (
         until REAL NOT NULL
     )""",
 )
-
-
-def _for_postgres(statement: str) -> str:
-    with_types = re.sub(r"\b(TEXT|REAL|INTEGER|BLOB)\b", lambda match: _TYPES[match[1]], statement)
-    return with_types.removesuffix(" WITHOUT ROWID")
-
-
 POSTGRES_CONTROL_SCHEMA = ControlSchema(
-    first_version=8, statements=tuple(map(_for_postgres, (*CONTROL_SCHEMA.statements, *_OWN_STATEMENTS)))
+    first_version=8,
+    statements=tuple(
+        re.sub(r"\b(TEXT|REAL|INTEGER|BLOB)\b", lambda match: _TYPES[match[1]], statement).removesuffix(
+            " WITHOUT ROWID"
+        )
+        for statement in (*CONTROL_SCHEMA.statements, *_OWN_STATEMENTS)
+    ),
 )

@@ -40,7 +40,7 @@ _COLUMNS = ", ".join(QuotaOverrides.__struct_fields__)
 _VALUES = ", ".join("?" for _ in QuotaOverrides.__struct_fields__)
 _ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in QuotaOverrides.__struct_fields__)
 _CACHED_USERS_MAX = 10_000
-# Most users have no quota of their own. Up to so many are read together.
+# Most users have no quota of their own. Up to this many are read together.
 _OWN_QUOTAS_MAX = 1_000
 
 
@@ -62,6 +62,7 @@ class Quotas:
     async def limits(self, user_id: UserId) -> UserLimits:
         revision = self._database.revision()
         if revision != self._revision:
+            # One query for all users, and not one for each of them after every change of the database.
             self._own = await self._database.read(_select_all)
             self._revision = revision
             self._limits.clear()
@@ -74,7 +75,9 @@ class Quotas:
         return limits
 
     async def overrides(self, user_id: UserId) -> QuotaOverrides:
-        return await self._database.read(lambda db: _select(db, user_id))
+        sql = f"SELECT {_COLUMNS} FROM quotas WHERE user_id = ?"  # noqa: S608 - constants
+        row = await self._database.read(lambda db: db.execute(sql, (user_id,)).fetchone())
+        return _overrides(row) if row else _NO_OVERRIDES
 
     async def set(self, user_id: UserId, overrides: QuotaOverrides) -> None:
         def operation(db: ControlConnection) -> None:
@@ -99,11 +102,6 @@ def apply_overrides(settings: Settings, overrides: QuotaOverrides) -> UserLimits
         # The setting also protects the disk, so that a quota can only be lower.
         import_max_bytes=min(own_import_max or settings.import_max_bytes, settings.import_max_bytes),
     )
-
-
-def _select(db: ControlConnection, user_id: UserId) -> QuotaOverrides:
-    row = db.execute(f"SELECT {_COLUMNS} FROM quotas WHERE user_id = ?", (user_id,)).fetchone()  # noqa: S608 - constants
-    return _overrides(row) if row else _NO_OVERRIDES
 
 
 def _select_all(db: ControlConnection) -> dict[UserId, QuotaOverrides] | None:

@@ -148,11 +148,7 @@ def challenge(settings: Settings, error: Unauthenticated | Forbidden, profile: s
         case Forbidden():
             parameters = {"error": "insufficient_scope", "scope": error.scope}
         case Unauthenticated(presented=True):
-            parameters = {
-                "error": "invalid_token",
-                "error_description": error.message,
-                "scope": _USUAL_SCOPES,
-            }
+            parameters = {"error": "invalid_token", "error_description": error.message, "scope": _USUAL_SCOPES}
         case _:
             parameters = {"scope": _USUAL_SCOPES}
     path = METADATA_PATH + _profile_suffix(settings, profile)

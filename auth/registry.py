@@ -226,8 +226,17 @@ class Registry:
         waits_for_servers: bool = False,
     ) -> AsyncIterator[Self]:
         """With `waits_for_servers`, access that is withdrawn has ended in all processes when the operation returns."""
-        async with _open_database(location, busy_timeout_s, waits_for_servers) as database:
-            yield cls(database, clock)
+        if isinstance(location, ConnectionOptions):
+            postgres = PostgresControlDatabase.open(location, busy_timeout_s, waits_for_servers=waits_for_servers)
+            async with postgres as database:
+                yield cls(database, clock)
+            return
+        # A file of SQLite tells every process at its next call that it was changed, so there is nothing to wait for.
+        data_root = DataRoot(location.parent)
+        data_root.require_control()
+        async with SqliteControlDatabase.open(location, CONTROL_SCHEMA, busy_timeout_s) as file:
+            await file.read(partial(record_existing_files, data_root))
+            yield cls(file, clock)
 
     @property
     def database(self) -> ControlDatabase:
@@ -263,7 +272,10 @@ class Registry:
             existing = _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer)
             if existing:
                 return existing
-            new_name = _unused_name(db, name or subject)
+            # A name derived from the text, with a random suffix if it is taken.
+            new_name = _NOT_IN_A_NAME.sub("-", name or subject).strip("-")[:100] or "user"
+            if _user(db, _SAME_NAME, new_name):
+                new_name = f"{new_name}-{secrets.token_hex(8)}"
             return _insert_user(db, new_name, issuer, subject, self._clock(), role, named_by)
 
         return await self._database.write(operation)
@@ -454,24 +466,6 @@ class Registry:
         return await self._database.read(lambda db: _user(db, f"{_IS_NOT_REVOKED} AND u.id = ?", identity, user_id))
 
 
-@asynccontextmanager
-async def _open_database(
-    location: ControlLocation, busy_timeout_s: float, waits_for_servers: bool
-) -> AsyncIterator[ControlDatabase]:
-    """A file of SQLite tells every process at its next call that it was changed, so there is nothing to wait for."""
-    if isinstance(location, ConnectionOptions):
-        async with PostgresControlDatabase.open(
-            location, busy_timeout_s, waits_for_servers=waits_for_servers
-        ) as database:
-            yield database
-        return
-    data_root = DataRoot(location.parent)
-    data_root.require_control()
-    async with SqliteControlDatabase.open(location, CONTROL_SCHEMA, busy_timeout_s) as file:
-        await file.read(partial(record_existing_files, data_root))
-        yield file
-
-
 def select_user(db: ControlConnection, user_id: str) -> UserRecord | None:
     """Returns a user within an operation on the database."""
     return _user(db, "u.id = ?", user_id)
@@ -535,12 +529,6 @@ def _deleted_at(db: ControlConnection, issuer: str, subject: str) -> float:
         (subject, issuer),
     ).fetchone()
     return float(row[0])
-
-
-def _unused_name(db: ControlConnection, text: str) -> str:
-    """Derives a user name from a text, with a random suffix if the name is taken."""
-    name = _NOT_IN_A_NAME.sub("-", text).strip("-")[:100] or "user"
-    return f"{name}-{secrets.token_hex(8)}" if _user(db, _SAME_NAME, name) else name
 
 
 def _key(db: ControlConnection, condition: str, value: object) -> KeyRecord | None:

@@ -21,6 +21,7 @@ from config.errors import ConfigurationError
 # RFC 7518 section 3.3 requires 2048 bits; the upper bound keeps one verification within a few milliseconds.
 _RSA_BITS = range(2048, 8193)
 
+# A key is used with one of them only (RFC 8725 section 3.1): a public key must never become a shared secret.
 _ALGORITHMS = {name: jwt.get_algorithm_by_name(name) for name in ("HS256", "RS256", "ES256", "EdDSA")}
 
 # For each key type, its algorithm and the JWK members of its public key (RFC 7518 section 6, RFC 8037 section 2).
@@ -55,8 +56,12 @@ def key_from_secret(secret: str, previous_secrets: Iterable[str] = ()) -> Signin
 def keys_from_file(content: bytes) -> Sequence[SigningKey]:
     """Returns the usable keys of a PEM, JWK or JWK set file."""
     if content.lstrip().startswith(b"-----BEGIN"):
-        key = _key_from_pem(content)
-        return [key] if key else []
+        try:
+            pem_key = load_pem_public_key(content)
+        except (ValueError, UnsupportedAlgorithm):
+            return []
+        algorithm = _algorithm_of(pem_key)
+        return [SigningKey(algorithm, None, pem_key)] if algorithm else []
     try:
         document = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -96,15 +101,6 @@ def _is_for_verifying(jwk: Mapping[str, Any], algorithm: str) -> bool:
         and isinstance(jwk.get("kid", ""), str)
         and "d" not in jwk
     )
-
-
-def _key_from_pem(content: bytes) -> SigningKey | None:
-    try:
-        key = load_pem_public_key(content)
-    except (ValueError, UnsupportedAlgorithm):
-        return None
-    algorithm = _algorithm_of(key)
-    return SigningKey(algorithm, None, key) if algorithm else None
 
 
 def _algorithm_of(key: object) -> str:

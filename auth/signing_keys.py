@@ -5,7 +5,7 @@ A token's `kid` is untrusted: it is only used as a dictionary key.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -45,10 +45,8 @@ class SigningKeys(Protocol):
     async def find(self, algorithm: str, kid: str | None) -> SigningKey | None: ...
 
 
-class JwksFetch(Protocol):
-    """Fetches a JWK set. Raises only `config.errors.Unavailable`."""
-
-    async def __call__(self, url: str, /) -> bytes: ...
+# Fetches a JWK set. Raises only `config.errors.Unavailable`.
+JwksFetch = Callable[[str], Awaitable[bytes]]
 
 
 class KeyIndex:
@@ -102,7 +100,9 @@ def load_signing_keys(
 ) -> SigningKeys | None:
     """Returns the configured keys, or None if JWTs are not accepted. A file is read now, a URL at the first token."""
     if settings.jwt_secret:
-        return StaticKeys([_secret_key(settings.jwt_secret, settings.jwt_previous_secrets)])
+        from auth.signatures import key_from_secret  # noqa: PLC0415 - PyJWT takes 0.2 s to import; stdio needs none
+
+        return StaticKeys([key_from_secret(settings.jwt_secret, settings.jwt_previous_secrets)])
     if settings.jwt_key_file:
         return StaticKeys(_read_key_file(settings))
     if settings.jwt_jwks_url:
@@ -110,12 +110,6 @@ def load_signing_keys(
 
         return RemoteKeys(settings, fetch or UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES), clock)
     return None
-
-
-def _secret_key(secret: str, previous_secrets: Iterable[str]) -> SigningKey:
-    from auth.signatures import key_from_secret  # noqa: PLC0415 - PyJWT takes 0.2 s to import; stdio does not need it
-
-    return key_from_secret(secret, previous_secrets)
 
 
 def _read_key_file(settings: Settings) -> Sequence[SigningKey]:

@@ -178,16 +178,6 @@ class SqliteControlDatabase:
         """
         if self._turn_revision is not None:
             return self._turn_revision
-        revision = self._read_revision()
-        if revision >= 0:
-            self._turn_revision = revision
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        return revision
-
-    def _end_turn(self) -> None:
-        self._turn_revision = None
-
-    def _read_revision(self) -> int:
         try:
             version: int = self._execute_probe("PRAGMA data_version").fetchone()[0]
         except DATABASE_ERRORS as error:
@@ -195,7 +185,12 @@ class SqliteControlDatabase:
                 raise _storage_error(error, _CONTROL_DATABASE) from error
             self._unknown_revision -= 1
             return self._unknown_revision
+        self._turn_revision = version
+        asyncio.get_running_loop().call_soon(self._end_turn)
         return version
+
+    def _end_turn(self) -> None:
+        self._turn_revision = None
 
 
 def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
@@ -238,28 +233,26 @@ def _in_transaction(operation: Operation[T], connection: sqlite3.Connection) -> 
 
 
 def _migrate(path: Path, schema: ControlSchema, connection: sqlite3.Connection) -> None:
+    def apply(connection: sqlite3.Connection) -> None:
+        version = _schema_version(connection)  # read again: another process may have migrated meanwhile
+        if version > schema.newest_version:
+            raise StorageError(
+                f"the control database has schema version {version}, written by a newer Florilegium; "
+                f"this one supports up to version {schema.newest_version}: upgrade Florilegium"
+            )
+        if 0 < version < schema.first_version:
+            convert_control(schema.statements, connection, version)
+            version = schema.first_version
+        for statements in schema.migrations_after(version) if version else (schema.statements, *schema.migrations):
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {schema.newest_version}")
+
     version = _schema_version(connection)
     if 0 < version < schema.newest_version:
         save_copy_before_migration(connection, path, version, _COPIES_MAX)
     if version != schema.newest_version:
-        _in_transaction(partial(_apply, schema), connection)
-
-
-def _apply(schema: ControlSchema, connection: sqlite3.Connection) -> None:
-    version = _schema_version(connection)  # read again: another process may have migrated meanwhile
-    if version > schema.newest_version:
-        raise StorageError(
-            f"the control database has schema version {version}, written by a newer Florilegium; "
-            f"this one supports up to version {schema.newest_version}: upgrade Florilegium"
-        )
-    if 0 < version < schema.first_version:
-        convert_control(schema.statements, connection, version)
-        version = schema.first_version
-    pending = schema.migrations_after(version) if version else (schema.statements, *schema.migrations)
-    for statements in pending:
-        for statement in statements:
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {schema.newest_version}")
+        _in_transaction(apply, connection)
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -43,9 +43,11 @@ class ClaimRules:
         self._scope_claim = settings.jwt_scope_claim
         self._role_claims = settings.jwt_role_claims if settings.jwt_scope_map else ()
         self._default_scopes = frozenset(settings.jwt_default_scopes)
-        self._scope_map = {value: frozenset(scopes.split()) for value, scopes in _split_entries(settings.jwt_scope_map)}
+        self._scope_map = {
+            value: frozenset(scopes.split()) for value, scopes in map(split_entry, settings.jwt_scope_map)
+        }
         self._required: dict[str, set[str]] = {}
-        for name, value in _split_entries(settings.jwt_required_claims):
+        for name, value in map(split_entry, settings.jwt_required_claims):
             self._required.setdefault(name, set()).add(value)
 
     @property
@@ -57,7 +59,9 @@ class ClaimRules:
         """Returns the name of a required claim that is absent or has another value."""
         for name, accepted in self._required.items():
             value = _find(payload, name)
-            values = [_scalar(value)] if isinstance(value, bool | int | float) else _texts(value)
+            if isinstance(value, bool):
+                value = "true" if value else "false"
+            values = [str(value)] if isinstance(value, int | float) else _texts(value)
             if values is None or accepted.isdisjoint(values):
                 return name
         return None
@@ -92,10 +96,6 @@ def split_entry(entry: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _split_entries(entries: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    return (split_entry(entry) for entry in entries)
-
-
 def _find(payload: Mapping[str, Any], name: str) -> Any:
     """Returns a claim by its name, or else by a path such as `realm_access.roles`."""
     if name in payload:
@@ -111,10 +111,6 @@ def _texts(value: Any) -> list[str] | None:
     if isinstance(value, str):
         return [value]
     return value if isinstance(value, list) and all(isinstance(one, str) for one in value) else None
-
-
-def _scalar(value: float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\Z")
@@ -180,50 +176,48 @@ class JwtVerifier:
         key = await _find_key(jws.header, self._keys, self._algorithms, self._types)
         _require_signature(jws, key)
         payload = _decode_object(jws.payload)
-        # Checks iss and aud, and returns the issuer. Only the insecure settings let them be absent.
+        # Only the insecure settings let iss and aud be absent.
         settings = self._settings
         needs_issuer = "iss" in payload or not settings.jwt_insecure_no_issuer
         if needs_issuer and _require_text(payload.get("iss"), "iss") != settings.issuer:
             raise _rejection("iss does not match the configured issuer")
-        needs_audience = "aud" in payload or not settings.jwt_insecure_no_audience
-        if needs_audience and settings.audience not in _audiences(payload.get("aud")):
-            raise _rejection("aud does not name this server")
-        issuer = settings.issuer
+        if "aud" in payload or not settings.jwt_insecure_no_audience:
+            audiences = _texts(payload.get("aud"))
+            if audiences is None:
+                raise _rejection("aud is neither a string nor a list of strings")
+            if settings.audience not in audiences:
+                raise _rejection("aud does not name this server")
         for claim in _PURPOSE_CLAIMS:
             purpose = payload.get(claim)
             if isinstance(purpose, str) and _OTHER_PURPOSES.search(purpose):
                 raise _rejection(f"{claim} says that this is not an access token")
         if missing := self._rules.missing_claim(payload):
             raise _rejection(f"{missing} does not have a value of jwt_required_claims")
-        expires_at, issued_at = check_times(payload, now, self._settings.fixed.jwt_leeway_s)
-        subject = _require_text(payload.get(self._settings.jwt_user_claim), self._settings.jwt_user_claim)
-        return Claims(
-            issuer=issuer,
-            subject=subject,
-            client_id=self._client_of(payload, subject),
-            scopes=self._scopes_of(payload),
-            expires_at=expires_at,
-            issued_at=issued_at,
-            identity=_identity(payload, jws),
-            name=self._name_of(payload),
-        )
-
-    def _client_of(self, payload: Mapping[str, Any], subject: str) -> ClientId:
-        for claim in _CLIENT_CLAIMS:
-            if claim in payload:
-                return ClientId(_require_text(payload[claim], claim))
-        return ClientId(subject)
-
-    def _scopes_of(self, payload: Mapping[str, Any]) -> frozenset[str]:
+        expires_at, issued_at = check_times(payload, now, settings.fixed.jwt_leeway_s)
+        subject = _require_text(payload.get(settings.jwt_user_claim), settings.jwt_user_claim)
         scopes = self._rules.scopes(payload)
         if scopes is None:
             raise _rejection("a claim of scopes or roles is neither a string nor a list of strings")
-        return scopes
-
-    def _name_of(self, payload: Mapping[str, Any]) -> str:
-        """Returns a name only if it is printable: a token is not rejected for a name that is not needed."""
-        value = payload.get(self._settings.jwt_name_claim) if self._settings.jwt_name_claim else None
-        return value if isinstance(value, str) and is_printable_text(value) else ""
+        client_claim = next((claim for claim in _CLIENT_CLAIMS if claim in payload), None)
+        client = subject if client_claim is None else _require_text(payload[client_claim], client_claim)
+        if "jti" in payload:
+            identity = _require_text(payload["jti"], "jti")
+        else:
+            # Without the signature: anyone can turn an ECDSA signature into a second valid one, which would escape a
+            # revocation.
+            identity = hashlib.sha256(jws.signing_input).hexdigest()
+        # A token is not rejected for a name that cannot be printed, because it is not needed.
+        name = payload.get(settings.jwt_name_claim) if settings.jwt_name_claim else None
+        return Claims(
+            issuer=settings.issuer,
+            subject=subject,
+            client_id=ClientId(client),
+            scopes=scopes,
+            expires_at=expires_at,
+            issued_at=issued_at,
+            identity=identity,
+            name=name if isinstance(name, str) and is_printable_text(name) else "",
+        )
 
 
 async def verify_signature(
@@ -359,17 +353,6 @@ def _require_signature(jws: _Jws, key: SigningKey) -> None:
         raise _rejection("the signature does not match")
 
 
-def _identity(payload: Mapping[str, Any], jws: _Jws) -> str:
-    """Returns `jti`, or else the hash of the signing input.
-
-    The hash does not cover the signature: anyone can turn an ECDSA signature into a second valid one, which would
-    escape a revocation.
-    """
-    if "jti" in payload:
-        return _require_text(payload["jti"], "jti")
-    return hashlib.sha256(jws.signing_input).hexdigest()
-
-
 def _require_text(value: object, name: str) -> str:
     if not isinstance(value, str) or not is_printable_text(value):
         raise _rejection(f"{name} is not text of 1 to {TEXT_MAX_CHARS} printable characters")
@@ -380,14 +363,6 @@ def _require_time(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _YEAR_10000:
         raise _rejection(f"{name} is not a valid time")
     return float(value)
-
-
-def _audiences(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list) and all(isinstance(audience, str) for audience in value):
-        return value
-    raise _rejection("aud is neither a string nor a list of strings")
 
 
 def _media_type(name: str) -> str:
@@ -408,12 +383,11 @@ class UsedTokens(Protocol):
 
 
 class InProcessUsedTokens:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._expires_at: dict[bytes, float] = {}
 
     async def use(self, token: bytes, ttl_s: float) -> bool:
-        now = self._clock()
+        now = time.monotonic()
         if self._expires_at.get(token, now) > now:
             return False
         if len(self._expires_at) >= _TOKENS_MAX:

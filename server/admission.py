@@ -6,7 +6,7 @@ request options. The credential alone decides whose data a request can reach.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +26,10 @@ from server.transports.headers import Headers, query_values, request_config
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 
-# The config in a header or URL of a request, which has a few short options.
+if TYPE_CHECKING:
+    from server.rest.operation import Operation
+
+# The config in a header or URL of a request: all options together have a few hundred bytes.
 _CONFIG_MAX_BYTES = 2 * 1024
 
 # An attack from many addresses must not fill the audit log.
@@ -92,29 +95,6 @@ def with_config_defaults(request: AdmittedRequest, defaults: Mapping[str, Any]) 
     return replace(request, config={**defaults, **request.config}) if defaults else request
 
 
-class Restricted(Protocol):
-    """An operation with a scope, or one of `other_scopes` instead. It is open to credentials whose profile permits one
-    of `tools`, and which may use `source` or all sources."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def scope(self) -> str: ...
-
-    @property
-    def other_scopes(self) -> tuple[str, ...]: ...
-
-    @property
-    def tools(self) -> tuple[str, ...]: ...
-
-    @property
-    def source(self) -> str | None: ...
-
-    @property
-    def needs_all_sources(self) -> bool: ...
-
-
 class OutsideProfile(FlorilegiumError):
     """The credential is restricted to a profile that does not permit the operation."""
 
@@ -131,7 +111,7 @@ class OutsideSources(FlorilegiumError):
     status = 403
     code = 403
 
-    def __init__(self, operation: Restricted, sources: frozenset[str]) -> None:
+    def __init__(self, operation: "Operation", sources: frozenset[str]) -> None:
         needed = "all sources" if operation.source is None else f"the source {operation.source}"
         permitted = ", ".join(sorted(sources))
         super().__init__(f"{operation.id} needs {needed}; this credential is restricted to {permitted}")
@@ -153,7 +133,6 @@ class Admission:
         # Requests without a valid credential by kind, since the start of the process.
         self.failures: Counter[AuthFailure] = Counter()
         self._rejections = RejectedCredentials(audit, _AUDIT_REJECTIONS_PER_HOUR)
-        self._config_max_bytes = _CONFIG_MAX_BYTES
         self._data_root = data_root
         self._authenticator = authenticator
         self._limits = limits
@@ -191,14 +170,14 @@ class Admission:
         return self._admitted(request, principal, profile)
 
     async def admit_operation(
-        self, request: IncomingRequest, authorization: str | None, operation: Restricted
+        self, request: IncomingRequest, authorization: str | None, operation: "Operation"
     ) -> AdmittedRequest:
         """Admits a request for a REST operation or a page."""
         self.check_origin(request.headers)
         return await self._admit_principal(request, await self.authenticate(request, authorization), operation)
 
     async def admit_browser(
-        self, request: IncomingRequest, principal: Principal, operation: Restricted
+        self, request: IncomingRequest, principal: Principal, operation: "Operation"
     ) -> AdmittedRequest:
         """Admits a request of a browser session, whose principal is known."""
         self.check_origin(request.headers)
@@ -206,7 +185,7 @@ class Admission:
         return await self._admit_principal(request, principal, operation)
 
     async def _admit_principal(
-        self, request: IncomingRequest, principal: Principal, operation: Restricted
+        self, request: IncomingRequest, principal: Principal, operation: "Operation"
     ) -> AdmittedRequest:
         request_fields().tool = operation.id
         if not any(map(principal.has_scope, operation.other_scopes)):
@@ -229,15 +208,14 @@ class Admission:
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
-            ticket = tickets[0]
             try:
-                redeemed = await self._tickets.redeem(ticket)
-                await self._authenticator.recheck(redeemed)
+                principal = await self._tickets.redeem(tickets[0])
+                # The credential may have been revoked since the ticket was issued.
+                await self._authenticator.recheck(principal)
             except Unauthenticated as error:
                 self._record_rejection(request, error)
                 raise
-            _identify(request, redeemed)
-            principal = redeemed
+            _identify(request, principal)
         else:
             principal = await self.authenticate(request, request.connection_authorization)
         _require_any_scope(principal)
@@ -292,7 +270,7 @@ class Admission:
             self.failures["missing"] += 1
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
-        config = request_config(request.headers, request.query, self._config_max_bytes)
+        config = request_config(request.headers, request.query, _CONFIG_MAX_BYTES)
         return AdmittedRequest(request.headers, principal, current_request_id(), profile, config, request.connection)
 
 

@@ -32,6 +32,11 @@ from server.transports.sse import SseTransport, is_sse_path
 from sources.installed import COMPATIBILITY, load_points
 
 TICKET_PATH = "/mcp/ticket"
+# The response headers that scripts of other origins may read.
+_EXPOSED_HEADERS = (
+    *("Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id", "Retry-After"),
+    *("ETag", "X-Conversation-Id", "X-Has-More", "Link"),
+)
 
 
 def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
@@ -64,7 +69,16 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
     starlette = Starlette(routes=routes, exception_handlers=errors.by_type())
     app: ASGIApp = McpRouter(HttpTransport(runtime, metrics), SseTransport(runtime), starlette)
     if runtime.settings.allowed_origins:
-        app = PublicPaths(app, _with_cors(app, runtime.settings.allowed_origins))
+        # Allows browser clients of these origins. Credentials are sent in the Authorization header, not in cookies.
+        with_cors = CORSMiddleware(
+            app,
+            allow_origins=list(runtime.settings.allowed_origins),
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=_EXPOSED_HEADERS,
+            max_age=600,
+        )
+        app = PublicPaths(app, with_cors)
     return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)
 
 
@@ -115,33 +129,13 @@ class McpRouter:
         self._other = other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._find(scope["path"]) if scope["type"] == "http" else self._other
+        path = scope["path"]
+        if scope["type"] != "http":
+            app = self._other
+        elif path == MCP_PATH:
+            app = self._mcp
+        elif not path.startswith(f"{MCP_PATH}/") or path == TICKET_PATH:
+            app = self._other
+        else:
+            app = self._sse if is_sse_path(path) else self._mcp
         await app(scope, receive, send)
-
-    def _find(self, path: str) -> ASGIApp:
-        if path == MCP_PATH:
-            return self._mcp
-        if not path.startswith(f"{MCP_PATH}/") or path == TICKET_PATH:
-            return self._other
-        return self._sse if is_sse_path(path) else self._mcp
-
-
-def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    """Allows browser clients of these origins. Credentials are sent in the Authorization header, not in cookies."""
-    return CORSMiddleware(
-        app,
-        allow_origins=list(origins),
-        allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=["*"],
-        expose_headers=[
-            "Mcp-Session-Id",
-            "WWW-Authenticate",
-            "X-Request-Id",
-            "Retry-After",
-            "ETag",
-            "X-Conversation-Id",
-            "X-Has-More",
-            "Link",
-        ],
-        max_age=600,
-    )

@@ -65,7 +65,7 @@ def claude_code(target: ConnectionTarget) -> ClientGuide:
         "Claude Code",
         (
             ConfigSnippet("in a shell", "sh", command + _header_option(target)),
-            ConfigSnippet("or in the file .mcp.json of a project", "json", _json({"mcpServers": {NAME: server}})),
+            ConfigSnippet("or in the file .mcp.json of a project", "json", _mcp_servers(server)),
         ),
     )
 
@@ -81,8 +81,8 @@ def claude_desktop(target: ConnectionTarget) -> ClientGuide:
     return ClientGuide(
         "Claude Desktop",
         (
-            ConfigSnippet("in the file claude_desktop_config.json", "json", _json({"mcpServers": {NAME: remote}})),
-            ConfigSnippet("or there, for a library on this machine", "json", _json({"mcpServers": {NAME: local}})),
+            ConfigSnippet("in the file claude_desktop_config.json", "json", _mcp_servers(remote)),
+            ConfigSnippet("or there, for a library on this machine", "json", _mcp_servers(local)),
         ),
         (
             "Settings > Developer > Edit Config opens the file.",
@@ -93,30 +93,21 @@ def claude_desktop(target: ConnectionTarget) -> ClientGuide:
 
 
 def claude_ai(target: ConnectionTarget) -> ClientGuide:
+    form = _form({"Name": "Florilegium", "Remote MCP server URL": target.url})
     return ClientGuide(
         "claude.ai",
-        (
-            ConfigSnippet(
-                "under Customize > Connectors > Add custom connector",
-                "text",
-                _form({"Name": "Florilegium", "Remote MCP server URL": target.url}),
-            ),
-        ),
+        (ConfigSnippet("under Customize > Connectors > Add custom connector", "text", form),),
         (_SIGNS_IN, _HOSTED, "The connector then also works in Claude Desktop and the mobile apps."),
         "https://claude.ai/settings/connectors",
     )
 
 
 def chatgpt(target: ConnectionTarget) -> ClientGuide:
+    form = _form({"Name": "Florilegium", "MCP server URL": target.url, "Authentication": "OAuth"})
+    where = "under Settings > Apps, with developer mode switched on under Advanced settings, > Create"
     return ClientGuide(
         "ChatGPT",
-        (
-            ConfigSnippet(
-                "under Settings > Apps, with developer mode switched on under Advanced settings, > Create",
-                "text",
-                _form({"Name": "Florilegium", "MCP server URL": target.url, "Authentication": "OAuth"}),
-            ),
-        ),
+        (ConfigSnippet(where, "text", form),),
         (_SIGNS_IN, _HOSTED, "Deep research uses the tools search and fetch, which /mcp and /mcp/research list."),
         "https://chatgpt.com/#settings/Connectors",
     )
@@ -130,29 +121,20 @@ def codex(target: ConnectionTarget) -> ClientGuide:
     elif target.token_env:
         lines.append(f"bearer_token_env_var = {json.dumps(target.token_env)}")
         command += f" --bearer-token-env-var {target.token_env}"
-    text = "\n".join(lines)
+    text, where = "\n".join(lines), "in the file ~/.codex/config.toml"
     if target.key:  # the command has no option for a literal key
-        return ClientGuide("Codex", (ConfigSnippet("in the file ~/.codex/config.toml", "toml", text),))
+        return ClientGuide("Codex", (ConfigSnippet(where, "toml", text),))
     return ClientGuide(
-        "Codex",
-        (
-            ConfigSnippet("in a shell", "sh", command),
-            ConfigSnippet("or in the file ~/.codex/config.toml", "toml", text),
-        ),
+        "Codex", (ConfigSnippet("in a shell", "sh", command), ConfigSnippet(f"or {where}", "toml", text))
     )
 
 
 def cursor(target: ConnectionTarget) -> ClientGuide:
     server = {"url": target.url, **_headers(target, f"${{env:{target.token_env}}}")}
+    where = "in the file ~/.cursor/mcp.json, or .cursor/mcp.json of a project"
     return ClientGuide(
         "Cursor",
-        (
-            ConfigSnippet(
-                "in the file ~/.cursor/mcp.json, or .cursor/mcp.json of a project",
-                "json",
-                _json({"mcpServers": {NAME: server}}),
-            ),
-        ),
+        (ConfigSnippet(where, "json", _mcp_servers(server)),),
         link=f"cursor://anysphere.cursor-deeplink/mcp/install?{urlencode({'name': NAME, 'config': _base64(server)})}",
     )
 
@@ -173,22 +155,15 @@ def vscode(target: ConnectionTarget) -> ClientGuide:
 
 def windsurf(target: ConnectionTarget) -> ClientGuide:
     server = {"serverUrl": target.url, **_headers(target, f"${{env:{target.token_env}}}")}
-    return ClientGuide(
-        "Windsurf",
-        (
-            ConfigSnippet(
-                "in the file ~/.codeium/windsurf/mcp_config.json", "json", _json({"mcpServers": {NAME: server}})
-            ),
-        ),
-    )
+    where = "in the file ~/.codeium/windsurf/mcp_config.json"
+    return ClientGuide("Windsurf", (ConfigSnippet(where, "json", _mcp_servers(server)),))
 
 
 def zed(target: ConnectionTarget) -> ClientGuide:
     """Zed has no variables in headers, so the key is pasted."""
     server = {"url": target.url, **_headers(target, PASTE_HERE)}
-    return ClientGuide(
-        "Zed", (ConfigSnippet("in Zed's settings.json", "json", _json({"context_servers": {NAME: server}})),)
-    )
+    text = _json({"context_servers": {NAME: server}})
+    return ClientGuide("Zed", (ConfigSnippet("in Zed's settings.json", "json", text),))
 
 
 def lm_studio(target: ConnectionTarget) -> ClientGuide:
@@ -196,11 +171,7 @@ def lm_studio(target: ConnectionTarget) -> ClientGuide:
     server = {"url": target.url, **_headers(target, PASTE_HERE)}
     return ClientGuide(
         "LM Studio",
-        (
-            ConfigSnippet(
-                "in the file mcp.json, under Program > Install", "json", _json({"mcpServers": {NAME: server}})
-            ),
-        ),
+        (ConfigSnippet("in the file mcp.json, under Program > Install", "json", _mcp_servers(server)),),
         link=f"lmstudio://add_mcp?{urlencode({'name': NAME, 'config': _base64(server)})}",
     )
 
@@ -213,7 +184,7 @@ def gemini_cli(target: ConnectionTarget) -> ClientGuide:
         "Gemini CLI",
         (
             ConfigSnippet("in a shell", "sh", command),
-            ConfigSnippet("or in the file ~/.gemini/settings.json", "json", _json({"mcpServers": {NAME: server}})),
+            ConfigSnippet("or in the file ~/.gemini/settings.json", "json", _mcp_servers(server)),
         ),
     )
 
@@ -239,13 +210,7 @@ def open_webui(target: ConnectionTarget) -> ClientGuide:
     fields |= {"Auth": "Bearer", "Key": target.key or PASTE_HERE} if target.needs_credential else {"Auth": "None"}
     return ClientGuide(
         "Open WebUI",
-        (
-            ConfigSnippet(
-                "under Admin Settings > External Tools > + (Add Server)",
-                "text",
-                _form(fields),
-            ),
-        ),
+        (ConfigSnippet("under Admin Settings > External Tools > + (Add Server)", "text", _form(fields)),),
         ("Everyone who uses this connection acts as the owner of its key.",) if target.needs_credential else (),
     )
 
@@ -319,6 +284,11 @@ def _base64(value: Any) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2)
+
+
+def _mcp_servers(server: Mapping[str, Any]) -> str:
+    """Returns the JSON that most clients read."""
+    return _json({"mcpServers": {NAME: server}})
 
 
 def _yaml(value: Mapping[str, Any], depth: int = 0) -> str:

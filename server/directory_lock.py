@@ -89,6 +89,7 @@ def locked_directory(root: Path, command: str, use: Use) -> Iterator[DirectoryLo
 
 
 def _acquire(root: Path, command: str, use: Use) -> DirectoryLock | None:
+    # The file is truncated later, so a link that someone put there is not followed.
     try:
         descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
     except OSError as error:

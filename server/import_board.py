@@ -63,9 +63,11 @@ class ImportHistory:
 
     async def add(self, context: RequestContext, job: ImportJob) -> None:
         """Keeps an import that has ended. It counts as imported even if this fails."""
+        if job.summary is not None:
+            job = replace(job, summary=replace(job.summary, problems=job.summary.problems[:_PROBLEMS_MAX]))
         try:
             async with self._lock, self._libraries.library(context) as library:
-                jobs = [_shortened(job), *await _load(library)][: self._jobs_max]
+                jobs = [job, *await _load(library)][: self._jobs_max]
                 await library.bookmarks.set(_NAME, msgspec.json.encode(jobs).decode())
         except FlorilegiumError as error:
             logger.warning("cannot keep the result of an import: {}", error.message)
@@ -77,13 +79,6 @@ async def _load(library: Library) -> Sequence[ImportJob]:
         return _DECODER.decode(text) if text is not None else ()
     except msgspec.DecodeError:  # written by a version that describes imports differently
         return ()
-
-
-def _shortened(job: ImportJob) -> ImportJob:
-    summary = job.summary
-    if summary is None or len(summary.problems) <= _PROBLEMS_MAX:
-        return job
-    return replace(job, summary=replace(summary, problems=summary.problems[:_PROBLEMS_MAX]))
 
 
 # How long an import counts as running after its process last posted it.
@@ -109,63 +104,42 @@ class PostedImport(Struct, frozen=True):
 
 
 class ImportBoard(Protocol):
+    """What an import needs from the other processes. The bodies are what a single process does: nothing is posted."""
+
     is_shared: bool
 
     async def post(self, posted: PostedImport) -> bool:
         """Shows the state of an import that this process runs. It must be repeated while the import runs. Returns false
         if another process has claimed the import, and perhaps ended it, because it was not posted in time."""
-        ...
-
-    async def remove(self, posted: PostedImport) -> None:
-        """Removes an import that has ended and is in the history of its owner."""
-        ...
-
-    async def release(self, posted: PostedImport) -> None:
-        """Lets another process continue the import at once, unless one does already."""
-        ...
-
-    async def list(self, owner: UserId) -> Sequence[PostedImport]:
-        """Raises SharedStateUnavailable."""
-        ...
-
-    async def count_running(self, owner: UserId) -> int:
-        """Returns how many imports of the user a process runs."""
-        ...
-
-    async def claim_abandoned(self) -> Sequence[PostedImport]:
-        """Returns imports whose process has ended, and whose file this process can read. They now belong to it."""
-        ...
-
-    def request_cancel(self, job_id: str) -> None:
-        """Asks the process that runs an import to stop it."""
-        ...
-
-    def on_cancel(self, handler: Callable[[str], None]) -> None: ...
-
-
-class NoImportBoard:
-    is_shared = False
-
-    async def post(self, posted: PostedImport) -> bool:
         return True
 
     async def remove(self, posted: PostedImport) -> None:
-        pass
+        """Removes an import that has ended and is in the history of its owner."""
+        return
 
     async def release(self, posted: PostedImport) -> None:
-        pass
+        """Lets another process continue the import at once, unless one does already."""
+        return
 
     async def list(self, owner: UserId) -> Sequence[PostedImport]:
+        """Raises SharedStateUnavailable."""
         return ()
 
     async def count_running(self, owner: UserId) -> int:
+        """Returns how many imports of the user a process runs."""
         return 0
 
     async def claim_abandoned(self) -> Sequence[PostedImport]:
+        """Returns imports whose process has ended, and whose file this process can read. They now belong to it."""
         return ()
 
     def request_cancel(self, job_id: str) -> None:
-        pass
+        """Asks the process that runs an import to stop it."""
+        return
 
     def on_cancel(self, handler: Callable[[str], None]) -> None:
-        pass
+        return
+
+
+class NoImportBoard(ImportBoard):
+    is_shared = False

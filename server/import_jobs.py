@@ -255,7 +255,10 @@ class ImportJobs:
         turn = self._slots.turn(context.user_id)
         job = _RunningJob(context.user_id, safe_name(name), turn, is_dry_run=is_dry_run)
         self._jobs[job.id] = job
-        self._drop_old_jobs(job.owner)
+        # Forgets the oldest jobs of the user that have ended; the history of the library keeps them.
+        ended = [old.id for old in self._jobs.values() if old.has_ended and old.owner == job.owner]
+        for job_id in ended[: max(0, len(ended) - self._limits.history_max)]:
+            del self._jobs[job_id]
         try:
             folder = await asyncio.to_thread(self._store_upload, file, job.name)
         except BaseException:
@@ -311,15 +314,18 @@ class ImportJobs:
     async def watch(self, context: RequestContext, job_id: str, interval_s: float) -> AsyncIterator[ImportJob]:
         """Yields the current state, then every change, until the job has ended."""
         job = self._owned_job(context, job_id)
-        if job is None:
-            async for snapshot in self._watch_elsewhere(context, job_id, interval_s):
-                yield snapshot
-            return
-        last = job.snapshot()
+        last = job.snapshot() if job is not None else await self._earlier_job(context, job_id)
         yield last
-        while job.task is not None and last.state in ("waiting", "running"):
-            await asyncio.wait([job.task], timeout=interval_s)
-            if (current := job.snapshot()) != last:
+        while last.state in ("waiting", "running"):
+            if job is None:  # another process runs it
+                await asyncio.sleep(interval_s)
+                current = await self._earlier_job(context, job_id)
+            elif job.task is not None:
+                await asyncio.wait([job.task], timeout=interval_s)
+                current = job.snapshot()
+            else:  # its file is still being stored
+                return
+            if current != last:
                 last = current
                 yield last
 
@@ -400,17 +406,6 @@ class ImportJobs:
         if job is not None and job.task is not None and not job.has_ended:
             job.task.cancel()
 
-    async def _watch_elsewhere(
-        self, context: RequestContext, job_id: str, interval_s: float
-    ) -> AsyncIterator[ImportJob]:
-        last = await self._earlier_job(context, job_id)
-        yield last
-        while last.state in ("waiting", "running"):
-            await asyncio.sleep(interval_s)
-            if (current := await self._earlier_job(context, job_id)) != last:
-                last = current
-                yield last
-
     # -- running a job -------------------------------------------------------------------------------------------------
 
     async def _run(self, job: _RunningJob, context: RequestContext, folder: Path, format_name: str | None) -> None:
@@ -418,7 +413,11 @@ class ImportJobs:
             async with job.turn:
                 job.summary = await self._import(job, context, folder / job.name, format_name)
             if job.summary.is_failed:
-                job.outcome, job.problem = "failed", _first_problem(job.summary)
+                # The first problem is the reason why nothing was imported.
+                first = next(iter(job.summary.problems), None)
+                nothing = "the file contains nothing that can be imported"
+                reason = ": ".join(filter(None, (first.location, first.problem))) if first is not None else nothing
+                job.outcome, job.problem = "failed", reason
             else:
                 job.outcome = "done"
         except FlorilegiumError as error:
@@ -467,7 +466,11 @@ class ImportJobs:
         needs."""
         try:
             self._uploads.mkdir(0o700, exist_ok=True)
-            self._remove_abandoned_uploads()
+            # A killed process leaves its folders behind. A job that ends at this moment removes its own.
+            for left in self._uploads.iterdir():
+                with suppress(FileNotFoundError):
+                    if left.stat().st_mtime < time.time() - _ABANDONED_AFTER_S:
+                        shutil.rmtree(left, ignore_errors=True)
             folder = Path(tempfile.mkdtemp(dir=self._uploads))
             with (folder / name).open("wb") as copy:
                 shutil.copyfileobj(file, copy, 1 << 20)
@@ -477,14 +480,6 @@ class ImportJobs:
             raise StorageError("the upload could not be stored") from error
         return folder
 
-    def _remove_abandoned_uploads(self) -> None:
-        """Removes what a killed process left behind."""
-        for folder in self._uploads.iterdir():
-            # A job that ends at this moment removes its own folder.
-            with suppress(FileNotFoundError):
-                if folder.stat().st_mtime < time.time() - _ABANDONED_AFTER_S:
-                    shutil.rmtree(folder, ignore_errors=True)
-
     def _require_capacity(self, owner: UserId) -> None:
         active = [job.owner for job in self._jobs.values() if not job.has_ended]
         retry = f"try again in {_RETRY_AFTER_S:.0f} s"
@@ -492,11 +487,6 @@ class ImportJobs:
             raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
         if len(active) >= self._settings.import_jobs_max + self._limits.queue_max:
             raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
-
-    def _drop_old_jobs(self, owner: UserId) -> None:
-        ended = [job.id for job in self._jobs.values() if job.has_ended and job.owner == owner]
-        for job_id in ended[: max(0, len(ended) - self._limits.history_max)]:
-            del self._jobs[job_id]
 
     def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob | None:
         job = self._jobs.get(job_id)
@@ -524,7 +514,13 @@ async def open_import_jobs(
     limits: ImportJobLimits = IMPORT_JOB_LIMITS,
 ) -> AsyncIterator[ImportJobs]:
     jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits)
-    taking_over = asyncio.create_task(_take_over_periodically(jobs)) if board is not None and board.is_shared else None
+
+    async def take_over_periodically() -> None:
+        while True:
+            await asyncio.sleep(POST_INTERVAL_S)
+            await jobs.take_over()
+
+    taking_over = asyncio.create_task(take_over_periodically()) if board is not None and board.is_shared else None
     try:
         yield jobs
     finally:
@@ -534,26 +530,12 @@ async def open_import_jobs(
         await jobs.close()
 
 
-async def _take_over_periodically(jobs: ImportJobs) -> None:
-    while True:
-        await asyncio.sleep(POST_INTERVAL_S)
-        await jobs.take_over()
-
-
 def safe_name(name: str) -> str:
     """Returns the file name without folders and unusual characters. Letters of all scripts are kept, because the title
     of a note can come from its file name, and so is the suffix: it tells some formats apart."""
     base_name = name.replace("\\", "/").rpartition("/")[2]
     short_name = _UNSAFE_IN_NAMES.sub("_", base_name)[-_NAME_MAX_CHARS:].encode()[-_NAME_MAX_BYTES:]
     return short_name.decode(errors="ignore").lstrip(".").strip() or "upload"
-
-
-def _first_problem(summary: ImportSummary) -> str:
-    """Returns the first problem, as the reason why nothing was imported."""
-    problem = next(iter(summary.problems), None)
-    if problem is None:
-        return "the file contains nothing that can be imported"
-    return ": ".join(filter(None, (problem.location, problem.problem)))
 
 
 async def _stop(job: _RunningJob) -> None:

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from loguru import logger
-from msgspec import Struct
 
 from aggregator.fanout import SearchQueue
 from aggregator.retrieval import Retriever
@@ -35,8 +35,8 @@ from server.compat.agentchatbus.service import MessageBus, build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
-from server.following.service import FollowService, open_follow_service
-from server.import_jobs import ImportJobs, open_import_jobs
+from server.following.service import open_follow_service
+from server.import_jobs import open_import_jobs
 from server.profiles import profiles_of
 from server.protocol.call import DispatcherOptions, RequestStateSigner
 from server.protocol.catalog import Catalog
@@ -45,7 +45,6 @@ from server.protocol.legacy_sessions import LegacySessions
 from server.runtime import Knowledge, Runtime
 from server.server_info import ServerInfoTool
 from server.stores import (
-    StateStores,
     control_location,
     in_process_stores,
     open_audit_log,
@@ -115,11 +114,79 @@ async def open_runtime(
 
     Start-up is cheap: a user's databases are not opened before that user's first call.
     """
-    async with _open_resources(settings) as resources:
-        runtime = _build_runtime(settings, resources, catalog, authenticator, observer)
+    data_root = DataRoot(Path(settings.data_dir))
+    data_root.prepare()
+    # Closed in reverse order: what another service uses is closed after it.
+    async with (
+        tracing(settings, VERSION),
+        Registry.open(control_location(settings, data_root), busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
+        _closing(SemanticService(settings)) as semantic,
+        _closing(
+            open_libraries(settings, data_root, semantic, quotas := Quotas(registry.database, settings))
+        ) as libraries,
+        open_state_stores(settings) as stores,
+        open_import_jobs(settings, data_root, libraries, all_importers, stores.import_board) as imports,
+        open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
+        _closing(Audit(open_audit_log(settings, data_root), settings)) as audit,
+    ):
+        profiles, limits = profiles_of(settings), RateLimits.from_settings(settings, stores.make_limit)
+        call_limits = CallLimits(libraries, limits)
+        browser_sessions = BrowserSessions(registry.database, settings)
+        if authenticator is None:
+            keys = load_signing_keys(settings)
+            authenticator = RegistryAuthenticator(
+                settings,
+                registry,
+                limits.failures,
+                JwtVerifier(settings, keys) if keys is not None else None,
+                oauth_tokens=OAuthTokens(registry.database, settings) if settings.has_oauth_server else None,
+                browser_sessions=browser_sessions,
+            )
+        streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.fixed.access_recheck_s)
+        knowledge = build_knowledge(settings, libraries, stores.session_states)
+        bus = build_message_bus(libraries, settings, reply_token_store=stores.reply_tokens)
+        catalog = catalog or build_catalog(settings, libraries, knowledge, bus, quotas)
+        options = DispatcherOptions(
+            name="florilegium",
+            title="Florilegium",
+            version=VERSION,
+            deadline_ms=settings.call_deadline_ms,
+            recheck_s=settings.fixed.access_recheck_s,
+            has_dotted_names=settings.tool_names == "dotted",
+        )
+        signer = RequestStateSigner(stores.state_keys)
+        runtime = Runtime(
+            settings=settings,
+            data_root=data_root,
+            registry=registry,
+            stores=stores,
+            browser_sessions=browser_sessions,
+            oauth_grants=OAuthGrants(registry.database, settings),
+            libraries=libraries,
+            knowledge=knowledge,
+            authenticator=authenticator,
+            limits=limits,
+            call_limits=call_limits,
+            tickets=stores.tickets,
+            admission=Admission(
+                settings, data_root, authenticator, call_limits, stores.tickets, profiles, streams, audit
+            ),
+            audit=audit,
+            quotas=quotas,
+            open_streams=streams,
+            sessions=LegacySessions(stores.sessions, stores.session_states, profiles),
+            dispatcher=Dispatcher(
+                catalog, options, signer, call_limits, streams, observer, profiles, stores.recent_calls
+            ),
+            recent_calls=stores.recent_calls,
+            imports=imports,
+            following=following,
+            bus=bus,
+        )
+        # Other processes of the deployment have open streams and cached credentials of their own.
         if settings.session_url:
-            share_changes(runtime.dispatcher.catalog.changes, runtime.stores.peers)
-            share_revision(runtime.registry.database, runtime.stores.peers)
+            share_changes(runtime.dispatcher.catalog.changes, stores.peers)
+            share_revision(registry.database, stores.peers)
         async with _flushing(runtime):
             try:
                 yield runtime
@@ -127,176 +194,44 @@ async def open_runtime(
                 runtime.open_streams.stop()
 
 
-class _Resources(Struct, frozen=True, kw_only=True):
-    """The services that hold files, connections or tasks, and are therefore closed when the server stops."""
+class _Closable(Protocol):
+    async def close(self) -> None: ...
 
-    data_root: DataRoot
-    registry: Registry
-    quotas: Quotas
-    libraries: Libraries
-    imports: ImportJobs
-    following: FollowService
-    audit: Audit
-    stores: StateStores
+
+_ClosableT = TypeVar("_ClosableT", bound=_Closable)
 
 
 @asynccontextmanager
-async def _open_resources(settings: Settings) -> AsyncIterator[_Resources]:
-    data_root = DataRoot(Path(settings.data_dir))
-    data_root.prepare()
-    async with (
-        tracing(settings, VERSION),
-        Registry.open(control_location(settings, data_root), busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
-        _semantic(settings) as semantic,
-        _libraries(data_root, settings, semantic, quotas := Quotas(registry.database, settings)) as libraries,
-        open_state_stores(settings) as stores,
-        open_import_jobs(settings, data_root, libraries, all_importers, stores.import_board) as imports,
-        open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
-        _audit(data_root, settings) as audit,
-    ):
-        yield _Resources(
-            data_root=data_root,
-            registry=registry,
-            quotas=quotas,
-            libraries=libraries,
-            imports=imports,
-            following=following,
-            audit=audit,
-            stores=stores,
-        )
-
-
-def _build_runtime(
-    settings: Settings,
-    resources: _Resources,
-    catalog: Catalog | None,
-    authenticator: Authenticator | None,
-    observer: CallObserver | None,
-) -> Runtime:
-    data_root, registry, libraries = resources.data_root, resources.registry, resources.libraries
-    stores, profiles = resources.stores, profiles_of(settings)
-    limits, tickets, recent_calls = (
-        RateLimits.from_settings(settings, stores.make_limit),
-        stores.tickets,
-        stores.recent_calls,
-    )
-    call_limits = CallLimits(libraries, limits)
-    browser_sessions = BrowserSessions(registry.database, settings)
-    authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
-    streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.fixed.access_recheck_s)
-    knowledge = build_knowledge(settings, libraries, stores.session_states)
-    bus = build_message_bus(libraries, settings, reply_token_store=stores.reply_tokens)
-    catalog = catalog or build_catalog(settings, libraries, knowledge, bus, resources.quotas)
-    options, signer = _dispatcher_options(settings), RequestStateSigner(stores.state_keys)
-    return Runtime(
-        settings=settings,
-        data_root=data_root,
-        registry=registry,
-        stores=stores,
-        browser_sessions=browser_sessions,
-        oauth_grants=OAuthGrants(registry.database, settings),
-        libraries=libraries,
-        knowledge=knowledge,
-        authenticator=authenticator,
-        limits=limits,
-        call_limits=call_limits,
-        tickets=tickets,
-        admission=Admission(
-            settings, data_root, authenticator, call_limits, tickets, profiles, streams, resources.audit
-        ),
-        audit=resources.audit,
-        quotas=resources.quotas,
-        open_streams=streams,
-        sessions=LegacySessions(stores.sessions, stores.session_states, profiles),
-        dispatcher=Dispatcher(catalog, options, signer, call_limits, streams, observer, profiles, recent_calls),
-        recent_calls=recent_calls,
-        imports=resources.imports,
-        following=resources.following,
-        bus=bus,
-    )
-
-
-@asynccontextmanager
-async def _libraries(
-    data_root: DataRoot, settings: Settings, semantic: SemanticService, quotas: Quotas
-) -> AsyncIterator[Libraries]:
-    libraries = open_libraries(settings, data_root, semantic, quotas)
+async def _closing(service: _ClosableT) -> AsyncIterator[_ClosableT]:
     try:
-        yield libraries
+        yield service
     finally:
-        await libraries.close()
-
-
-@asynccontextmanager
-async def _audit(data_root: DataRoot, settings: Settings) -> AsyncIterator[Audit]:
-    audit = Audit(open_audit_log(settings, data_root), settings)
-    try:
-        yield audit
-    finally:
-        await audit.close()
-
-
-@asynccontextmanager
-async def _semantic(settings: Settings) -> AsyncIterator[SemanticService]:
-    semantic = SemanticService(settings)
-    try:
-        yield semantic
-    finally:
-        await semantic.close()
-
-
-def _authenticator(
-    settings: Settings, registry: Registry, limits: RateLimits, browser_sessions: BrowserSessions
-) -> RegistryAuthenticator:
-    keys = load_signing_keys(settings)
-    verifier = JwtVerifier(settings, keys) if keys is not None else None
-    oauth_tokens = OAuthTokens(registry.database, settings) if settings.has_oauth_server else None
-    return RegistryAuthenticator(
-        settings,
-        registry,
-        limits.failures,
-        verifier,
-        oauth_tokens=oauth_tokens,
-        browser_sessions=browser_sessions,
-    )
-
-
-def _dispatcher_options(settings: Settings) -> DispatcherOptions:
-    return DispatcherOptions(
-        name="florilegium",
-        title="Florilegium",
-        version=VERSION,
-        deadline_ms=settings.call_deadline_ms,
-        recheck_s=settings.fixed.access_recheck_s,
-        has_dotted_names=settings.tool_names == "dotted",
-    )
+        await service.close()
 
 
 @asynccontextmanager
 async def _flushing(runtime: Runtime) -> AsyncIterator[None]:
-    """Flushes periodically, and once more at the end."""
-    flushing = asyncio.create_task(_flush_periodically(runtime))
+    """Stores when API keys were last used and records rejected credentials: periodically, and once more at the end."""
+
+    async def flush() -> None:
+        # Serving does not depend on it: times that cannot be stored now are kept for the next attempt.
+        try:
+            await runtime.authenticator.flush()
+        except StorageError as error:
+            logger.warning("cannot store when API keys were last used: {}", error.message)
+
+    async def flush_periodically() -> None:
+        while True:
+            await asyncio.sleep(_KEY_LAST_USED_FLUSH_S)
+            await flush()
+            runtime.admission.record_rejections()
+
+    flushing = asyncio.create_task(flush_periodically())
     try:
         yield
     finally:
         flushing.cancel()
         with suppress(asyncio.CancelledError):
             await flushing
-        await _flush(runtime)
+        await flush()
         runtime.admission.record_rejections(is_last=True)
-
-
-async def _flush_periodically(runtime: Runtime) -> None:
-    """Stores the times at which API keys were last used, and records rejected credentials."""
-    while True:
-        await asyncio.sleep(_KEY_LAST_USED_FLUSH_S)
-        await _flush(runtime)
-        runtime.admission.record_rejections()
-
-
-async def _flush(runtime: Runtime) -> None:
-    """Serving does not depend on it: times that cannot be stored now are kept for the next attempt."""
-    try:
-        await runtime.authenticator.flush()
-    except StorageError as error:
-        logger.warning("cannot store when API keys were last used: {}", error.message)

@@ -8,7 +8,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -35,14 +35,11 @@ def watch_event_loop(limit_ms: int) -> Iterator[None]:
 
 
 class _LoopWatchdog:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, limit_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit_s: float) -> None:
         self._loop = loop
         self._limit_s = limit_s
-        self._clock = clock
         self._loop_thread = threading.get_ident()
-        self._beat_at = clock()
+        self._beat_at = time.monotonic()
         self._beat_cpu_s = time.thread_time()
         self._stack = ""
         self._is_reported = False
@@ -61,7 +58,7 @@ class _LoopWatchdog:
         self._thread.join()
 
     def _beat(self) -> None:
-        now, cpu_s = self._clock(), time.thread_time()
+        now, cpu_s = time.monotonic(), time.thread_time()
         if now - self._beat_at - self._limit_s / _BEATS > self._limit_s:
             logger.warning(
                 "The event loop was blocked for {:.0f} ms ({:.0f} ms of CPU time): {}",
@@ -74,7 +71,7 @@ class _LoopWatchdog:
 
     def _watch(self) -> None:
         while not self._stopping.wait(self._limit_s / _BEATS):
-            late_s = self._clock() - self._beat_at
+            late_s = time.monotonic() - self._beat_at
             if late_s > self._limit_s and not self._stack:
                 # In no variable: the frames of all threads hold their results, such as large texts, and those of this
                 # function would hold themselves.

@@ -31,6 +31,9 @@ from sources.storage.contract import QueueState
 # breakers, disk space.
 
 
+_gauge, _counter = GaugeMetricFamily, CounterMetricFamily
+
+
 class RuntimeCollector(Collector):
     """Reads the figures of one runtime. Label values are names of sources and outcomes, never of users."""
 
@@ -49,95 +52,67 @@ class RuntimeCollector(Collector):
         yield _gauge("florilegium_libraries_open_max", "Libraries that may be open.", libraries.open_max)
         yield _gauge("florilegium_libraries_closing", "Libraries that are being closed.", libraries.closing)
         yield from _job_metrics(libraries.queue)
-        if libraries.embedding.is_enabled:
-            yield _gauge(
-                "florilegium_embedding_users_waiting", "Users with text to embed.", libraries.embedding.users_waiting
-            )
-            yield _gauge(
-                "florilegium_embedding_rows_missing", "Their rows without embeddings.", libraries.embedding.rows_missing
-            )
-            yield _gauge(
-                "florilegium_embedding_coverage", "Share of their rows with embeddings.", libraries.embedding.coverage
-            )
-            yield _gauge(
-                "florilegium_embedding_failing",
-                "1 if no text can be embedded now.",
-                libraries.embedding.problem is not None,
-            )
-            yield _counter(
-                "florilegium_embedding_passages", "Passages that were embedded.", libraries.embedding.passages_total
-            )
+        embedding = libraries.embedding
+        if embedding.is_enabled:
+            yield _gauge("florilegium_embedding_users_waiting", "Users with text to embed.", embedding.users_waiting)
+            yield _gauge("florilegium_embedding_rows_missing", "Their rows without embeddings.", embedding.rows_missing)
+            yield _gauge("florilegium_embedding_coverage", "Share of their rows with embeddings.", embedding.coverage)
+            is_failing = embedding.problem is not None
+            yield _gauge("florilegium_embedding_failing", "1 if no text can be embedded now.", is_failing)
+            yield _counter("florilegium_embedding_passages", "Passages that were embedded.", embedding.passages_total)
         failures = {kind: runtime.admission.failures[kind] for kind in get_args(AuthFailure)}
         yield _counters("florilegium_auth_failures", "Requests without a valid credential.", "kind", failures)
-        limits = {
-            "user": runtime.limits.user,
-            "tool": runtime.limits.tool,
-            "failures": runtime.limits.failures,
-        }
+        limits = {"user": runtime.limits.user, "tool": runtime.limits.tool, "failures": runtime.limits.failures}
         refusals = {name: buckets.refusals for name, buckets in limits.items()}
         yield _counters("florilegium_rate_limited", "Calls refused by a rate limit.", "limit", refusals)
         events = dict(runtime.audit.events)
         yield _counters("florilegium_security_events", "Events of the audit log except reads.", "action", events)
-        imports = self._runtime.imports
-        waiting = imports.waiting
-        yield _gauge("florilegium_imports_running", "Imports that are running.", imports.running - waiting)
-        yield _gauge("florilegium_imports_waiting", "Imports that wait for a slot.", waiting)
+        imports = runtime.imports
+        yield _gauge("florilegium_imports_running", "Imports that are running.", imports.running - imports.waiting)
+        yield _gauge("florilegium_imports_waiting", "Imports that wait for a slot.", imports.waiting)
         outcomes = {str(outcome): imports.outcomes[outcome] for outcome in ENDED_STATES}
         yield _counters("florilegium_imports", "Imports by outcome.", "outcome", outcomes)
         yield _counter("florilegium_import_items", "Items that imports read.", imports.items_total)
-        following = self._runtime.following
+        following = runtime.following
         yield _gauge("florilegium_followed_sources", "Followed sources.", following.sources)
         yield _gauge("florilegium_followed_sources_paused", "Followed sources that are paused.", following.paused)
         yield _gauge("florilegium_followed_sources_running", "Followed sources that are being read.", following.running)
         yield _counter("florilegium_follow_runs", "Times that a followed source was read.", following.runs)
         yield _counter("florilegium_follow_failures", "Runs that failed as a whole.", following.failures)
-        queue = self._runtime.knowledge.aggregator.queue
+        aggregator = runtime.knowledge.aggregator
+        queue = aggregator.queue
         yield _gauge("florilegium_searches_waiting", "Searches of all sources that wait for their turn.", queue.waiting)
         yield _gauge("florilegium_searches_running", "Searches of all sources that are running.", queue.running)
         yield _gauge("florilegium_search_oldest_wait_seconds", "How long the oldest search waits.", queue.oldest_wait_s)
         yield _counter("florilegium_search_wait_seconds", "Time that searches waited.", queue.wait_total_s)
-        searches = self._runtime.knowledge.aggregator.outcomes
-        search_outcomes = {outcome: searches[outcome] for outcome in get_args(SearchOutcome)}
-        yield _counters("florilegium_searches", "Searches of all sources by outcome.", "outcome", search_outcomes)
-        yield self._breakers()
+        searches = {outcome: aggregator.outcomes[outcome] for outcome in get_args(SearchOutcome)}
+        yield _counters("florilegium_searches", "Searches of all sources by outcome.", "outcome", searches)
+        breakers = GaugeMetricFamily(
+            "florilegium_breakers_open", "Users for whom a failing source is skipped.", labels=["source"]
+        )
+        open_circuits = aggregator.open_circuits
+        for source in runtime.knowledge.sources:
+            breakers.add_metric([source.name], open_circuits.get(source.name, 0))
+        yield breakers
         with suppress(OSError):
-            usage = shutil.disk_usage(self._runtime.data_root.root)
+            usage = shutil.disk_usage(runtime.data_root.root)
             yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
             yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
 
-    def _breakers(self) -> Metric:
-        family = GaugeMetricFamily(
-            "florilegium_breakers_open", "Users for whom a failing source is skipped.", labels=["source"]
-        )
-        open_circuits = self._runtime.knowledge.aggregator.open_circuits
-        for source in self._runtime.knowledge.sources:
-            family.add_metric([source.name], open_circuits.get(source.name, 0))
-        return family
-
 
 def _job_metrics(queue: QueueState) -> Iterator[Metric]:
-    waiting = GaugeMetricFamily(
-        "florilegium_jobs_waiting", "Library reads and writes that wait for their turn.", labels=["priority"]
-    )
+    about = "Library reads and writes that wait for their turn."
+    waiting = GaugeMetricFamily("florilegium_jobs_waiting", about, labels=["priority"])
     waiting.add_metric(["interactive"], queue.waiting)
     waiting.add_metric(["background"], queue.waiting_background)
     yield waiting
     yield _gauge("florilegium_jobs_running", "Library reads and writes that are running.", queue.running)
     yield _gauge("florilegium_job_oldest_wait_seconds", "How long the oldest waiting job waits.", queue.oldest_wait_s)
-    yield _gauge(
-        "florilegium_job_interval_seconds", "Mean time between two job starts under load.", queue.job_interval_s
-    )
+    about = "Mean time between two job starts under load."
+    yield _gauge("florilegium_job_interval_seconds", about, queue.job_interval_s)
     yield _counter("florilegium_jobs", "Library reads and writes that were started.", queue.jobs_total)
     yield _counter("florilegium_job_wait_seconds", "Time that jobs waited.", queue.wait_total_s)
     yield _counter("florilegium_job_run_seconds", "Time that jobs ran.", queue.run_total_s)
-
-
-def _gauge(name: str, description: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, description, value)
-
-
-def _counter(name: str, description: str, value: float) -> Metric:
-    return CounterMetricFamily(name, description, value)
 
 
 def _counters(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
@@ -158,20 +133,44 @@ class Durations(Struct):
     counts: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
 
 
-class CallCollector(Collector):
-    """The calls and responses of an application, as the library describes them."""
+class ToolCalls(Struct):
+    """The calls of one tool. `failed` counts all outcomes except success."""
 
-    def __init__(
-        self,
-        calls: Mapping[tuple[str, str, str], int],
-        durations: Mapping[tuple[str, str], Durations],
-        responses: Mapping[int, int],
-    ) -> None:
-        self._calls = calls
-        self._durations = durations
-        self._responses = responses
+    total: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
+class Metrics(Collector):
+    """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
+
+    def __init__(self) -> None:
+        self.started_at = time.time()
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
+        # Plain numbers, which are converted when they are read: a counter of the library costs a dozen calls for each
+        # MCP call. By method, tool and outcome, and by method and tool.
+        self._calls: Totals[tuple[str, str, str]] = Totals()
+        self._durations: dict[tuple[str, str], Durations] = {}
+        self._responses: Totals[int] = Totals()
+        self._registry.register(self)
+        # The credential for reading them. Empty: only administrators may.
+        self.token = ""
+        self._workers: WorkerReports | None = None
+        self._runtime: Runtime | None = None
+
+    def watch(self, runtime: Runtime) -> None:
+        """Adds figures that are read from the services when the metrics are read."""
+        self._runtime = runtime
+        self.use_settings(runtime.settings)
+        self._registry.register(RuntimeCollector(runtime))
+
+    def use_settings(self, settings: Settings) -> None:
+        self.token = settings.metrics_token
 
     def collect(self) -> Iterator[Metric]:
+        """Returns the calls and responses, as the library describes them."""
         labels = ("method", "tool", "outcome")
         calls = CounterMetricFamily("florilegium_mcp_calls", "MCP calls by outcome.", labels=labels)
         for values, count in self._calls.items():
@@ -187,43 +186,6 @@ class CallCollector(Collector):
         for status, count in self._responses.items():
             responses.add_metric([str(status)], count)
         yield responses
-
-
-class ToolCalls(Struct):
-    """The calls of one tool. `failed` counts all outcomes except success."""
-
-    total: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-
-
-class Metrics:
-    """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
-
-    def __init__(self) -> None:
-        self.started_at = time.time()
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
-        # Plain numbers, which are converted when they are read: a counter of the library costs a dozen calls for each
-        # MCP call. By method, tool and outcome, and by method and tool.
-        self._calls: Totals[tuple[str, str, str]] = Totals()
-        self._durations: dict[tuple[str, str], Durations] = {}
-        self._responses: Totals[int] = Totals()
-        self._registry.register(CallCollector(self._calls, self._durations, self._responses))
-        # The credential for reading them. Empty: only administrators may.
-        self.token = ""
-        self._workers: WorkerReports | None = None
-        self._runtime: Runtime | None = None
-
-    def watch(self, runtime: Runtime) -> None:
-        """Adds figures that are read from the services when the metrics are read."""
-        self._runtime = runtime
-        self.use_settings(runtime.settings)
-        self._registry.register(RuntimeCollector(runtime))
-
-    def use_settings(self, settings: Settings) -> None:
-        self.token = settings.metrics_token
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         self._calls[method, tool, outcome] += 1

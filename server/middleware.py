@@ -1,8 +1,8 @@
 """Request ids, security headers, one log line and one count for every HTTP request and WebSocket.
 
 The log line contains method, path and status, and the fields of the request: who made it, the tool, the outcome and the
-duration. It contains no query string, header, body or secret of
-a link. With tracing, every HTTP request is a span with the same fields.
+duration. It contains no query string, header, body or secret of a link. With tracing, every HTTP request is a span with
+the same fields.
 """
 
 import re
@@ -15,13 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from auth.rate_limits import challenge
-from config.errors import (
-    FlorilegiumError,
-    Forbidden,
-    Unauthenticated,
-    retry_after_seconds,
-    wait_before_retry,
-)
+from config.errors import FlorilegiumError, Forbidden, Unauthenticated, retry_after_seconds, wait_before_retry
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from config.settings import Settings
 from config.tracing import is_tracing, span
@@ -71,7 +65,10 @@ class RequestLogMiddleware:
                 # A WebSocket has no span of its own, because it can be open for days. Its calls have.
                 method, path = scope["method"], _path(scope)
                 attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": request_id}
-                with span(method, attributes, kind="server", parent=_trace_headers(scope)) as request_span:
+                # The headers of W3C Trace Context, by which a caller makes a request part of its own trace.
+                headers = scope["headers"]
+                parent = {name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE_HEADERS}
+                with span(method, attributes, kind="server", parent=parent) as request_span:
                     fields.trace_id = request_span.trace_id
                     status = await self._serve(scope, receive, send, request_id, fields)
                     known: dict[str, str | int] = {
@@ -117,19 +114,11 @@ class RequestLogMiddleware:
             if scope["type"] == "http":
                 self._metrics.record_response(status)
             if self._log_requests and IS_REPEATED not in scope:
-                _log(scope, status, fields, time.perf_counter() - started_at)
+                fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
+                is_http = scope["type"] == "http"
+                method, result = (scope["method"], status or "-") if is_http else ("WS", status or "closed")
+                log_request(f"{method} {_path(scope)} {result}", fields, (time.perf_counter() - started_at) * 1000)
         return status
-
-
-def _log(scope: Scope, status: int, fields: RequestFields, seconds: float) -> None:
-    fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
-    method, result = (scope["method"], status or "-") if scope["type"] == "http" else ("WS", status or "closed")
-    log_request(f"{method} {_path(scope)} {result}", fields, seconds * 1000)
-
-
-def _trace_headers(scope: Scope) -> dict[str, str]:
-    """Returns the headers of W3C Trace Context, by which a caller makes a request part of its own trace."""
-    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE_HEADERS}
 
 
 def _path(scope: Scope) -> str:

@@ -37,6 +37,7 @@ _BUS = ("bus_connect", "msg_post", "msg_list", "msg_search")
 BUS_WRITE = "bus_write"
 _SESSION_TOOLS = ("session_configure", "session_reset", "server_info")
 
+# The instructions of the profiles, which models read before their first call.
 _ABOUT = (
     "Florilegium holds the user's own library: notes, media, chats, characters and prompts. It contains no data of "
     "other users. "

@@ -55,17 +55,16 @@ def recent_call(call: Call, method: str, tool: str, outcome: str, seconds: float
 
 class InProcessRecentCalls:
     def __init__(self) -> None:
-        self._per_user = RECENT_CALLS_MAX
         self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(_RECENT_CALLS_USERS_MAX)
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
         record, user_id = recent_call(call, method, tool, outcome, seconds), call.context.user_id
-        if record is None or not self._per_user:
+        if record is None:
             return
         try:
             calls = self._calls[user_id]
         except KeyError:
-            calls = self._calls[user_id] = deque(maxlen=self._per_user)
+            calls = self._calls[user_id] = deque(maxlen=RECENT_CALLS_MAX)
         calls.append(record)
 
     async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:

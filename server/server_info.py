@@ -5,7 +5,6 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from auth.context import RequestContext
 from auth.quotas import QuotaOverrides, Quotas, apply_overrides
 from config.settings import Settings
 from server.import_jobs import IMPORT_JOBS_MAX_PER_USER
@@ -81,6 +80,7 @@ class ServerInfoTool:
         self._limits = ServerLimits(
             request_bytes=settings.body_max_bytes,
             call_ms=settings.call_deadline_ms,
+            # Only users are limited; see `auth.rate_limits`.
             calls_per_minute=settings.rate_user_per_minute if settings.is_auth_configured else 0,
             tool_calls_per_minute=settings.rate_tool_per_minute if settings.is_auth_configured else 0,
             calls_in_flight=settings.fixed.connection_in_flight_max,
@@ -114,27 +114,28 @@ class ServerInfoTool:
         )
 
     async def server_info(self, call: Call, args: ServerInfoInput) -> ServerInfo:
+        principal = call.context.principal
+        usage: ServerUsage | UnsetType = UNSET
+        if principal.sources is None:
+            if self._quotas is None:
+                limits = apply_overrides(self._settings, QuotaOverrides())
+            else:
+                limits = await self._quotas.limits(principal.user_id)
+            usage = ServerUsage(
+                bytes=(await self._libraries.stored_bytes([principal.user_id]))[principal.user_id],
+                max_bytes=limits.max_bytes,
+                max_items=limits.max_items,
+                max_passages=limits.max_passages,
+                max_imports=IMPORT_JOBS_MAX_PER_USER,
+            )
         return ServerInfo(
             name="florilegium",
             version=VERSION,
-            user=call.context.principal.user_name,
+            user=principal.user_name,
             scopes=sorted(call.context.scopes),
             protocol_version=call.version,
-            sources=[source for source in self._sources if call.context.principal.permits_source(source)],
+            sources=[source for source in self._sources if principal.permits_source(source)],
             semantic_model=self._model,
             limits=self._limits,
-            usage=await self._usage(call.context) if call.context.principal.sources is None else UNSET,
-        )
-
-    async def _usage(self, context: RequestContext) -> ServerUsage:
-        if self._quotas is None:
-            limits = apply_overrides(self._settings, QuotaOverrides())
-        else:
-            limits = await self._quotas.limits(context.user_id)
-        return ServerUsage(
-            bytes=(await self._libraries.stored_bytes([context.user_id]))[context.user_id],
-            max_bytes=limits.max_bytes,
-            max_items=limits.max_items,
-            max_passages=limits.max_passages,
-            max_imports=IMPORT_JOBS_MAX_PER_USER,
+            usage=usage,
         )

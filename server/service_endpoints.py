@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -29,19 +28,16 @@ _VALID_S = 1.0
 
 
 class Readiness:
-    def __init__(
-        self, data_root: DataRoot, registry: Registry, user_name: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, data_root: DataRoot, registry: Registry, user_name: str) -> None:
         self._data_root = data_root
         self._registry = registry
         self._user_name = user_name
-        self._clock = clock
         self._checked_at = float("-inf")
         self._checking: asyncio.Task[bool] | None = None
 
     async def is_ready(self) -> bool:
         """Returns the result of the last check if it is recent. Concurrent callers share one check."""
-        if self._checking is None or (self._checking.done() and self._clock() - self._checked_at >= _VALID_S):
+        if self._checking is None or (self._checking.done() and time.monotonic() - self._checked_at >= _VALID_S):
             self._checking = asyncio.create_task(self._check())
         try:
             async with asyncio.timeout(_CHECK_MAX_S):
@@ -56,7 +52,7 @@ class Readiness:
         except StorageError:
             return False
         finally:
-            self._checked_at = self._clock()
+            self._checked_at = time.monotonic()
         return True
 
 
@@ -82,7 +78,10 @@ class ServiceEndpoints:
     async def metrics(self, request: Request) -> Response:
         """Requires the metrics token, or a credential with the scope `admin`."""
         self._check_host(request)
-        if not self._has_metrics_token(request):
+        expected = self._metrics.token
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        is_bearer = bool(expected) and scheme.lower() == "bearer"
+        if not is_bearer or not hmac.compare_digest(token.strip().encode(), expected.encode()):
             incoming = IncomingRequest.from_scope(request.scope)
             principal = await self._runtime.admission.authenticate(incoming, incoming.authorization)
             principal.require_scope(ADMIN)
@@ -105,10 +104,3 @@ class ServiceEndpoints:
 
     def _check_host(self, request: Request) -> None:
         self._runtime.admission.check_probe(Headers(request.scope["headers"]))
-
-    def _has_metrics_token(self, request: Request) -> bool:
-        expected = self._metrics.token
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if not expected or scheme.lower() != "bearer":
-            return False
-        return hmac.compare_digest(token.strip().encode(), expected.encode())

@@ -74,18 +74,20 @@ class ServiceManager:
         if not self.watchdog_s:
             yield
             return
-        reporting = asyncio.create_task(self._report_alive())
+
+        async def report_alive() -> None:
+            while True:
+                self._send("WATCHDOG=1")
+                # Half of the limit, as sd_watchdog_enabled(3) recommends.
+                await asyncio.sleep(self.watchdog_s / 2)
+
+        reporting = asyncio.create_task(report_alive())
         try:
             yield
         finally:
             reporting.cancel()
             with suppress(asyncio.CancelledError):
                 await reporting
-
-    async def _report_alive(self) -> None:
-        while True:
-            self._send("WATCHDOG=1")
-            await asyncio.sleep(self.watchdog_s / 2)
 
     def _send(self, *lines: str) -> None:
         if not self._address:

@@ -1,7 +1,6 @@
 """Applies changed settings while the server runs. Settings declare whether they can be; the others need a restart."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from loguru import logger
 from msgspec import Struct
@@ -56,12 +55,14 @@ class SettingsReload:
     def reload(self) -> None:
         """Loads the settings and applies those that can change. Invalid settings change nothing."""
         try:
-            loaded = self._load()
-            changed = {name for name in RELOADABLE if self._can_change(name, getattr(loaded, name))}
-            others = [
-                s.name for s in SETTINGS if _has_changed(s.name, self._settings, loaded) and s.name not in changed
-            ]
-            settings = replace(self._settings, **{name: getattr(loaded, name) for name in changed})
+            before, loaded = self._settings, self._load()
+            values = {s.name: (getattr(before, s.name), getattr(loaded, s.name)) for s in SETTINGS}
+            differing = [name for name, (old, new) in values.items() if old != new]
+            # Whether JWTs are accepted at all cannot change.
+            fixed = {name for name in ("jwt_secret", "jwt_key_file") if bool(values[name][0]) != bool(values[name][1])}
+            changed = RELOADABLE.intersection(differing) - fixed
+            others = [name for name in differing if name not in changed]
+            settings = replace(before, **{name: values[name][1] for name in changed})
             for target in self._targets:
                 if target.reads_files or target.names & changed:
                     target.apply(settings)
@@ -72,14 +73,3 @@ class SettingsReload:
         logger.info("settings reloaded; changed: {}", ", ".join(sorted(changed)) or "none")
         if others:
             logger.warning("these changed settings need a restart: {}", ", ".join(others))
-
-    def _can_change(self, name: str, value: Any) -> bool:
-        """Whether the value differs and can be used now. Whether JWTs are accepted at all cannot change."""
-        before = getattr(self._settings, name)
-        if name in ("jwt_secret", "jwt_key_file") and bool(before) != bool(value):
-            return False
-        return bool(before != value)
-
-
-def _has_changed(name: str, before: Settings, after: Settings) -> bool:
-    return bool(getattr(before, name) != getattr(after, name))

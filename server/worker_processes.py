@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -73,6 +74,7 @@ def worker_place(environ: MutableMapping[str, str]) -> WorkerPlace | None:
     place = msgspec.json.decode(text, type=WorkerPlace)
     for descriptor in (*place.sockets, place.ready, place.lifeline):
         os.set_inheritable(descriptor, False)
+    # A report must not hold up the event loop if the parent does not read it.
     os.set_blocking(place.ready, False)
     return place
 
@@ -91,12 +93,11 @@ def require_shared_state(settings: Settings) -> None:
         )
 
 
-class _Reports:
+class _Reports(Struct):
     """What a worker has reported."""
 
-    def __init__(self) -> None:
-        self.has_served = False
-        self.last_at = 0.0
+    has_served: bool = False
+    last_at: float = 0.0
 
 
 class WorkerProcesses:
@@ -125,9 +126,14 @@ class WorkerProcesses:
     async def run(self) -> None:
         """Returns when all workers have ended after SIGTERM or SIGINT. Raises ConfigurationError if they do not
         start; they have logged why."""
-        lifeline, held = os.pipe()
+        # Nothing is ever written to this pipe. If this process ends, however it ends, the system closes the end that it
+        # holds, and the workers notice.
+        loop, (lifeline, held) = asyncio.get_running_loop(), os.pipe()
+        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        for stopping in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(stopping, partial(self._pass_on, stopping, is_last=True))
         try:
-            with self._passing_on_signals(), TemporaryDirectory(prefix="florilegium-workers-") as self._directory:
+            with TemporaryDirectory(prefix="florilegium-workers-") as self._directory:
                 keepers = [asyncio.create_task(self._keep_running(number, lifeline)) for number in range(self._count)]
                 try:
                     await asyncio.gather(*keepers)
@@ -135,6 +141,8 @@ class WorkerProcesses:
                     self._pass_on(signal.SIGTERM, is_last=True)
                     await asyncio.gather(*keepers, return_exceptions=True)
         finally:
+            for handled in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(handled)
             os.close(lifeline)
             os.close(held)
 
@@ -149,6 +157,7 @@ class WorkerProcesses:
             if failures >= _STARTS_MAX and not any(reports.has_served for reports in self._reports.values()):
                 raise ConfigurationError(f"workers do not start; the last one ended with code {code}, see the log")
             logger.warning("worker {} ended with code {}; starting another", number, code)
+            # At once after a worker that has served; otherwise after 0.2 s, 0.6 s, 1.4 s and so on.
             await asyncio.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (2**failures - 1)))
 
     async def _run_once(self, number: int, lifeline: int, *, is_first: bool) -> tuple[bool, int]:
@@ -203,21 +212,6 @@ class WorkerProcesses:
         finally:
             loop.remove_reader(reading)
             os.close(reading)
-
-    @contextmanager
-    def _passing_on_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, number)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
-
-    def _stop(self, number: signal.Signals) -> None:
-        self._pass_on(number, is_last=True)
 
     def _pass_on(self, number: signal.Signals, *, is_last: bool = False) -> None:
         self._is_stopping = self._is_stopping or is_last

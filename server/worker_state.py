@@ -55,9 +55,34 @@ def read_worker_state(
 
 def add_worker_states(states: Sequence[WorkerState]) -> WorkerState:
     """Returns the sums of at least one process, since the start of the oldest."""
+    libraries = [state.libraries for state in states]
+    queues, embeddings = [state.queue for state in libraries], [state.embedding for state in libraries]
     return WorkerState(
         started_at=min(state.started_at for state in states),
-        libraries=_add_libraries([state.libraries for state in states]),
+        libraries=LibrariesState(
+            open=sum(state.open for state in libraries),
+            open_max=sum(state.open_max for state in libraries),
+            closing=sum(state.closing for state in libraries),
+            queue=QueueState(
+                waiting=sum(queue.waiting for queue in queues),
+                waiting_background=sum(queue.waiting_background for queue in queues),
+                running=sum(queue.running for queue in queues),
+                oldest_wait_s=max(queue.oldest_wait_s for queue in queues),
+                jobs_total=sum(queue.jobs_total for queue in queues),
+                wait_total_s=sum(queue.wait_total_s for queue in queues),
+                run_total_s=sum(queue.run_total_s for queue in queues),
+                job_interval_s=max(queue.job_interval_s for queue in queues),
+            ),
+            embedding=EmbeddingState(
+                is_enabled=any(state.is_enabled for state in embeddings),
+                users_waiting=sum(state.users_waiting for state in embeddings),
+                rows_missing=sum(state.rows_missing for state in embeddings),
+                # Processes can wait for the same library, so that the coverage cannot be added up: it is the lowest.
+                coverage=min(state.coverage for state in embeddings),
+                passages_total=sum(state.passages_total for state in embeddings),
+                problem=next((state.problem for state in embeddings if state.problem), None),
+            ),
+        ),
         searches_waiting=sum(state.searches_waiting for state in states),
         imports_running=sum(state.imports_running for state in states),
         sessions=sum(state.sessions for state in states),
@@ -74,41 +99,6 @@ def _add_counts(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
     for count in counts:
         total.update(count)
     return dict(total)
-
-
-def _add_libraries(states: Sequence[LibrariesState]) -> LibrariesState:
-    return LibrariesState(
-        open=sum(state.open for state in states),
-        open_max=sum(state.open_max for state in states),
-        closing=sum(state.closing for state in states),
-        queue=_add_queues([state.queue for state in states]),
-        embedding=_add_embedding([state.embedding for state in states]),
-    )
-
-
-def _add_queues(states: Sequence[QueueState]) -> QueueState:
-    return QueueState(
-        waiting=sum(state.waiting for state in states),
-        waiting_background=sum(state.waiting_background for state in states),
-        running=sum(state.running for state in states),
-        oldest_wait_s=max(state.oldest_wait_s for state in states),
-        jobs_total=sum(state.jobs_total for state in states),
-        wait_total_s=sum(state.wait_total_s for state in states),
-        run_total_s=sum(state.run_total_s for state in states),
-        job_interval_s=max(state.job_interval_s for state in states),
-    )
-
-
-def _add_embedding(states: Sequence[EmbeddingState]) -> EmbeddingState:
-    """Processes can wait for the same library, so that the coverage cannot be added up: the lowest is returned."""
-    return EmbeddingState(
-        is_enabled=any(state.is_enabled for state in states),
-        users_waiting=sum(state.users_waiting for state in states),
-        rows_missing=sum(state.rows_missing for state in states),
-        coverage=min(state.coverage for state in states),
-        passages_total=sum(state.passages_total for state in states),
-        problem=next((state.problem for state in states if state.problem), None),
-    )
 
 
 # -- worker reports ----------------------------------------------------------------------------------------------------
@@ -150,7 +140,12 @@ class WorkerReports:
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
         """Answers the other workers."""
-        async with await asyncio.start_unix_server(self._answer, self._path(self._place.number)):
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(msgspec.msgpack.encode(self._report()))
+            writer.close()
+
+        async with await asyncio.start_unix_server(answer, self._path(self._place.number)):
             yield
 
     async def merge_metrics(self) -> CollectorRegistry:
@@ -173,11 +168,16 @@ class WorkerReports:
         return {number: report for number, report in sorted(reports.items()) if report is not None}
 
     def _report(self) -> _WorkerReport:
-        return _WorkerReport(_read(self._registry), self._read_state())
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(msgspec.msgpack.encode(self._report()))
-        writer.close()
+        families = [
+            _MetricFamily(
+                metric.name,
+                metric.documentation,
+                metric.type,
+                [(sample.name, dict(sample.labels), float(sample.value)) for sample in metric.samples],
+            )
+            for metric in self._registry.collect()
+        ]
+        return _WorkerReport(families, self._read_state())
 
     async def _ask(self, number: int) -> _WorkerReport | None:
         try:
@@ -206,15 +206,3 @@ class _MergedCollector(Collector):
                 for name, labels, value in family.samples:
                     metric.add_sample(name, {**labels, "worker": str(number)}, value)
         yield from metrics.values()
-
-
-def _read(registry: CollectorRegistry) -> Sequence[_MetricFamily]:
-    return [
-        _MetricFamily(
-            metric.name,
-            metric.documentation,
-            metric.type,
-            [(sample.name, dict(sample.labels), float(sample.value)) for sample in metric.samples],
-        )
-        for metric in registry.collect()
-    ]

@@ -109,12 +109,7 @@ class SessionStates(Protocol):
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState: ...
 
     async def record(
-        self,
-        handle: SessionHandle,
-        owner: Owner,
-        query: str,
-        delivered: Mapping[str, int],
-        seen_max: int | None = None,
+        self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int], seen_max: int | None = None
     ) -> None:
         """Adds a query, unless it is empty, and the items delivered for it. Does nothing if the session has ended.
 
@@ -192,12 +187,7 @@ class InProcessSessionStates:
         return self._store(handle, self._require(handle, owner))
 
     async def record(
-        self,
-        handle: SessionHandle,
-        owner: Owner,
-        query: str,
-        delivered: Mapping[str, int],
-        seen_max: int | None = None,
+        self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int], seen_max: int | None = None
     ) -> None:
         entry = self._find(handle, owner)
         if entry is None:
@@ -221,6 +211,7 @@ class InProcessSessionStates:
     async def delete(self, handle: SessionHandle, owner: Owner) -> None:
         if self._find(handle, owner) is None:
             return
+        # Taken out and put back, because a cache measures what it contains only then.
         cache = self._users.pop(owner.user_id)
         del cache[handle]
         if cache:

@@ -33,6 +33,7 @@ class Session(Struct, eq=False, weakref=True):
     used_at: float = 0.0
     profile: str = "default"
     log_level: str | None = None
+    # Open streams listen to this very set, so it is changed and never replaced.
     subscriptions: set[str] = field(default_factory=set)
 
 
@@ -93,6 +94,7 @@ class InProcessSessionStore:
         owner = session.owner
         if session.id in self._sessions:
             self._drop(self._sessions[session.id])
+        # Before the total is compared: a user at the own limit makes room for the new session.
         if self._per_user[owner.user_id] >= self._max_per_user:
             self._drop(next(s for s in self._sessions.values() if s.owner.user_id == owner.user_id))
         if len(self._sessions) >= self._max_total:

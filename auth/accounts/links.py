@@ -18,20 +18,19 @@ from auth.registry import NamedBy, UserRecord, insert_user, require_user_name, s
 from config.errors import Conflict, FlorilegiumError
 from config.paths import UserId
 
-# People who are away for a few days can still accept an invitation.
-_INVITATION_LIFETIME_S = 7 * 86_400
-
-# Someone must send the link to the user, who may be asleep.
-_RESET_LINK_LIFETIME_S = 86_400
-
-# The link that creates the first administrator is made again at each start without one.
-_SETUP_LINK_LIFETIME_S = 86_400
-
 # The issuer of accounts that links create. No token has it: people choose their names, and a name that is the `sub` of
 # someone else at the identity provider must not lead to that person's library, or that person to theirs.
 ACCOUNT_ISSUER = "urn:florilegium:account"
 
 LinkKind = Literal["setup", "invitation", "reset"]
+_LIFETIMES_S: dict[LinkKind, float] = {
+    # The link that creates the first administrator is made again at each start without one.
+    "setup": 86_400,
+    # People who are away for a few days can still accept an invitation.
+    "invitation": 7 * 86_400,
+    # Someone must send the link to the user, who may be asleep.
+    "reset": 86_400,
+}
 
 
 class LinkNotValid(FlorilegiumError):
@@ -76,11 +75,6 @@ class AccountLinks:
     def __init__(self, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._lifetimes_s: dict[LinkKind, float] = {
-            "setup": _SETUP_LINK_LIFETIME_S,
-            "invitation": _INVITATION_LIFETIME_S,
-            "reset": _RESET_LINK_LIFETIME_S,
-        }
 
     async def create_setup(self) -> NewLink | None:
         """Creates the link for the first administrator, which replaces an earlier one. Returns None if an account has a
@@ -140,6 +134,7 @@ class AccountLinks:
         pending = {one.id: one for one in await self.pending_invitations()}.get(invitation_id)
         if pending is not None:
             statement, digest = "DELETE FROM account_links WHERE hash = ?", bytes.fromhex(pending.id)
+            # A link is a way in, so that this must also succeed on a full disk.
             await self._database.withdraw(lambda db: db.execute(statement, (digest,)))
         return pending
 
@@ -173,7 +168,8 @@ class AccountLinks:
         created_with: str | None = None,
     ) -> NewLink:
         secret, now = secrets.token_urlsafe(32), self._clock()
-        expires_at = now + self._lifetimes_s[kind]
+        expires_at = now + _LIFETIMES_S[kind]
+        # No task cleans up: whoever creates a link deletes those that have expired.
         db.execute("DELETE FROM account_links WHERE expires_at < ?", (now,))
         db.execute(
             "INSERT INTO account_links (hash, kind, user_id, created_by, name, role, created_at, expires_at, "

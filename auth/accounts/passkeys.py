@@ -10,8 +10,6 @@ import hmac
 import secrets
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Sequence
-from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,13 +20,13 @@ from msgspec import Struct
 from auth.accounts.passwords import SignInFailed
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import UserRecord, require_printable, select_user
-from auth.tokens import InProcessUsedTokens, UsedTokens
+from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.paths import UserId
 from config.settings import Settings
 
 # WebAuthn section 15.1 recommends 300 to 600 s for people to confirm a passkey.
-_PASSKEY_CHALLENGE_LIFETIME_S = 300.0
+_CHALLENGE_LIFETIME_S = 300.0
 
 _RANDOM_BYTES = 16
 _TIME_BYTES = 8
@@ -64,46 +62,77 @@ class _Credential(Struct, frozen=True, rename="camel"):
 
 
 class Passkeys:
-    def __init__(
-        self,
-        settings: Settings,
-        database: ControlDatabase,
-        used: UsedTokens | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: Settings, database: ControlDatabase, used: UsedTokens) -> None:
         self._database = database
-        self._clock = clock
         self._max_per_user = settings.fixed.passkey_max_per_user
-        self._lifetime_s = _PASSKEY_CHALLENGE_LIFETIME_S
-        self._used = used or InProcessUsedTokens()
+        self._used = used
         self._is_required = settings.password_requires_passkey
         self.rp_id = relying_party_id(settings)
 
     async def registration_options(self, user: UserRecord, browser_secret: str) -> str:
         """Returns the options for `navigator.credentials.create`, as JSON."""
         known = [bytes.fromhex(passkey.id) for passkey in await self.list(user.id)]
-        return await asyncio.to_thread(self._registration_options, user, known, self._challenge(browser_secret))
+
+        def build() -> str:
+            from webauthn import generate_registration_options, options_to_json  # noqa: PLC0415 - see above
+            from webauthn.helpers import structs  # noqa: PLC0415 - see above
+
+            options = generate_registration_options(
+                rp_id=self.rp_id,
+                rp_name="Florilegium",
+                user_name=user.name,
+                user_id=user.id.encode(),
+                challenge=self._challenge(browser_secret),
+                authenticator_selection=structs.AuthenticatorSelectionCriteria(
+                    # Stored on the device, so that people sign in without entering a name.
+                    resident_key=structs.ResidentKeyRequirement.REQUIRED,
+                    user_verification=structs.UserVerificationRequirement.REQUIRED,
+                ),
+                exclude_credentials=[structs.PublicKeyCredentialDescriptor(id=identity) for identity in known],
+            )
+            return options_to_json(options)
+
+        return await asyncio.to_thread(build)
 
     async def sign_in_options(self, browser_secret: str) -> str:
         """Returns the options for `navigator.credentials.get`, as JSON. They name no account: the device offers the
         passkeys that it has for this server."""
-        return await asyncio.to_thread(self._sign_in_options, self._challenge(browser_secret))
+
+        def build() -> str:
+            from webauthn import generate_authentication_options, options_to_json  # noqa: PLC0415 - see above
+            from webauthn.helpers.structs import UserVerificationRequirement  # noqa: PLC0415 - see above
+
+            challenge, required = self._challenge(browser_secret), UserVerificationRequirement.REQUIRED
+            return options_to_json(
+                generate_authentication_options(rp_id=self.rp_id, challenge=challenge, user_verification=required)
+            )
+
+        return await asyncio.to_thread(build)
 
     async def register(
-        self,
-        user: UserRecord,
-        browser_secret: str,
-        origin: str,
-        credential: str,
-        name: str,
-        *,
-        is_first: bool = False,
+        self, user: UserRecord, browser_secret: str, origin: str, credential: str, name: str, *, is_first: bool = False
     ) -> None:
         """Adds the passkey that the device has created. With `is_first`, only to a user who has none."""
         require_printable("name", name[:_NAME_MAX_CHARS])
         parsed = _parse(credential)
         challenge = await self._use_challenge(parsed, browser_secret)
-        verified = await asyncio.to_thread(self._verify_registration, credential, challenge, origin)
+
+        def verify() -> Any:
+            from webauthn import verify_registration_response  # noqa: PLC0415 - see above
+            from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
+
+            try:
+                return verify_registration_response(
+                    credential=credential,
+                    expected_challenge=challenge,
+                    expected_rp_id=self.rp_id,
+                    expected_origin=origin,
+                    require_user_verification=True,
+                )
+            except (WebAuthnException, ValueError, TypeError, LookupError) as error:
+                raise InvalidParams(_NOT_ACCEPTED) from error
+
+        verified = await asyncio.to_thread(verify)
         row = (
             verified.credential_id,
             user.id,
@@ -111,7 +140,7 @@ class Passkeys:
             verified.credential_public_key,
             verified.sign_count,
             " ".join(parsed.response.transports)[:200],
-            self._clock(),
+            time.time(),
         )
 
         def operation(db: ControlConnection) -> None:
@@ -138,14 +167,40 @@ class Passkeys:
         except InvalidParams as error:
             raise SignInFailed(_NOT_ACCEPTED) from error
         passkey_id = _decode(parsed.raw_id)
-        user, public_key, sign_count = await self._database.read(lambda db: _select(db, passkey_id))
+
+        def select(db: ControlConnection) -> tuple[UserRecord | None, bytes, int]:
+            query = "SELECT user_id, public_key, sign_count FROM passkeys WHERE id = ?"
+            row = db.execute(query, (passkey_id,)).fetchone()
+            return (select_user(db, row[0]), row[1], row[2]) if row else (None, b"", 0)
+
+        user, public_key, sign_count = await self._database.read(select)
         handle = parsed.response.user_handle
         if user is None or user.is_disabled or (handle and _decode(handle) != user.id.encode()):
             raise SignInFailed(_NOT_ACCEPTED, user.id if user else "")
-        verify = partial(self._verify_sign_in, credential, challenge, origin, public_key, sign_count)
-        new_count = await asyncio.to_thread(verify, user.id)
+        user_id = user.id
+
+        def verify() -> int:
+            """Returns the new counter. A counter that does not increase is a copy of the key, and refused."""
+            from webauthn import verify_authentication_response  # noqa: PLC0415 - see above
+            from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
+
+            try:
+                verified = verify_authentication_response(
+                    credential=credential,
+                    expected_challenge=challenge,
+                    expected_rp_id=self.rp_id,
+                    expected_origin=origin,
+                    credential_public_key=public_key,
+                    credential_current_sign_count=sign_count,
+                    require_user_verification=True,
+                )
+            except (WebAuthnException, ValueError, TypeError, LookupError) as error:
+                raise SignInFailed(_NOT_ACCEPTED, user_id) from error
+            return verified.new_sign_count
+
+        new_count = await asyncio.to_thread(verify)
         statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ?"
-        values = (new_count, self._clock(), passkey_id)
+        values = (new_count, time.time(), passkey_id)
         await self._database.write(lambda db: db.execute(statement, values))
         return user
 
@@ -173,7 +228,7 @@ class Passkeys:
         await self._database.withdraw(operation)
 
     def _challenge(self, browser_secret: str) -> bytes:
-        head = secrets.token_bytes(_RANDOM_BYTES) + int(self._clock()).to_bytes(_TIME_BYTES, "big")
+        head = secrets.token_bytes(_RANDOM_BYTES) + int(time.time()).to_bytes(_TIME_BYTES, "big")
         return head + _signature(browser_secret, head)
 
     async def _use_challenge(self, credential: _Credential, browser_secret: str) -> bytes:
@@ -184,75 +239,12 @@ class Passkeys:
             raise InvalidParams(_NOT_ACCEPTED) from error
         challenge = _decode(client_data.challenge)
         head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
-        age_s = self._clock() - int.from_bytes(head[_RANDOM_BYTES:], "big")
+        age_s = time.time() - int.from_bytes(head[_RANDOM_BYTES:], "big")
         is_own = hmac.compare_digest(signature, _signature(browser_secret, head))
-        is_recent = is_own and -1 <= age_s <= self._lifetime_s
-        if not is_recent or not await self._used.use(challenge, self._lifetime_s + 1):
+        is_recent = is_own and -1 <= age_s <= _CHALLENGE_LIFETIME_S
+        if not is_recent or not await self._used.use(challenge, _CHALLENGE_LIFETIME_S + 1):
             raise InvalidParams("the passkey took too long; try again")
         return challenge
-
-    def _registration_options(self, user: UserRecord, known: Sequence[bytes], challenge: bytes) -> str:
-        from webauthn import generate_registration_options, options_to_json  # noqa: PLC0415 - see above
-        from webauthn.helpers import structs  # noqa: PLC0415 - see above
-
-        options = generate_registration_options(
-            rp_id=self.rp_id,
-            rp_name="Florilegium",
-            user_name=user.name,
-            user_id=user.id.encode(),
-            challenge=challenge,
-            authenticator_selection=structs.AuthenticatorSelectionCriteria(
-                resident_key=structs.ResidentKeyRequirement.REQUIRED,
-                user_verification=structs.UserVerificationRequirement.REQUIRED,
-            ),
-            exclude_credentials=[structs.PublicKeyCredentialDescriptor(id=identity) for identity in known],
-        )
-        return options_to_json(options)
-
-    def _sign_in_options(self, challenge: bytes) -> str:
-        from webauthn import generate_authentication_options, options_to_json  # noqa: PLC0415 - see above
-        from webauthn.helpers.structs import UserVerificationRequirement  # noqa: PLC0415 - see above
-
-        required = UserVerificationRequirement.REQUIRED
-        return options_to_json(
-            generate_authentication_options(rp_id=self.rp_id, challenge=challenge, user_verification=required)
-        )
-
-    def _verify_registration(self, credential: str, challenge: bytes, origin: str) -> Any:
-        from webauthn import verify_registration_response  # noqa: PLC0415 - see above
-        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
-
-        try:
-            return verify_registration_response(
-                credential=credential,
-                expected_challenge=challenge,
-                expected_rp_id=self.rp_id,
-                expected_origin=origin,
-                require_user_verification=True,
-            )
-        except (WebAuthnException, ValueError, TypeError, LookupError) as error:
-            raise InvalidParams(_NOT_ACCEPTED) from error
-
-    def _verify_sign_in(
-        self, credential: str, challenge: bytes, origin: str, public_key: bytes, sign_count: int, user_id: UserId
-    ) -> int:
-        """Returns the new counter. A counter that does not increase is a copy of the key, and refused."""
-        from webauthn import verify_authentication_response  # noqa: PLC0415 - see above
-        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
-
-        try:
-            verified = verify_authentication_response(
-                credential=credential,
-                expected_challenge=challenge,
-                expected_rp_id=self.rp_id,
-                expected_origin=origin,
-                credential_public_key=public_key,
-                credential_current_sign_count=sign_count,
-                require_user_verification=True,
-            )
-        except (WebAuthnException, ValueError, TypeError, LookupError) as error:
-            raise SignInFailed(_NOT_ACCEPTED, user_id) from error
-        return verified.new_sign_count
 
 
 async def remove_all_passkeys(database: ControlDatabase, user_id: UserId) -> int:
@@ -287,8 +279,3 @@ def _decode(text: str) -> bytes:
         return urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         return b""
-
-
-def _select(db: ControlConnection, passkey_id: bytes) -> tuple[UserRecord | None, bytes, int]:
-    row = db.execute("SELECT user_id, public_key, sign_count FROM passkeys WHERE id = ?", (passkey_id,)).fetchone()
-    return (select_user(db, row[0]), row[1], row[2]) if row else (None, b"", 0)

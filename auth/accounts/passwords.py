@@ -47,19 +47,17 @@ def require_new_password(settings: Settings, password: str, user_name: str) -> N
     length = len(password) if len(password) > longest else len(normalize_password(password))
     if not shortest <= length <= longest:
         raise InvalidParams(f"password: expected {shortest} to {longest} characters, got {length}")
-    if problem := _weakness(normalize_password(password).casefold(), user_name.casefold()):
-        raise InvalidParams(f"password: expected one that is hard to guess, got {problem}")
-
-
-def _weakness(password: str, user_name: str) -> str:
-    if password in _common_passwords():
-        return "one of the most common passwords"
-    if len(set(password)) < 3:
-        return "the same characters again and again"
-    remainder = password.replace(user_name, "").replace(_SERVICE, "")
-    if len(remainder) < 4 and remainder != password:
-        return "little more than your name or the name of this service"
-    return ""
+    candidate = normalize_password(password).casefold()
+    remainder = candidate.replace(user_name.casefold(), "").replace(_SERVICE, "")
+    if candidate in _common_passwords():
+        problem = "one of the most common passwords"
+    elif len(set(candidate)) < 3:
+        problem = "the same characters again and again"
+    elif len(remainder) < 4 and remainder != candidate:
+        problem = "little more than your name or the name of this service"
+    else:
+        return
+    raise InvalidParams(f"password: expected one that is hard to guess, got {problem}")
 
 
 @cache
@@ -85,7 +83,6 @@ class PasswordHashes:
     def __init__(self, settings: Settings) -> None:
         self._memory_kib = settings.password_hash_memory_kib
         self._passes = settings.fixed.password_hash_passes
-        self._max_chars = PASSWORD_MAX_CHARS
         self._turns = asyncio.Semaphore(settings.fixed.password_hash_jobs_max)
         self._jobs_max = settings.fixed.password_hash_jobs_max + settings.fixed.password_hash_queue_max
         self._jobs = 0
@@ -96,22 +93,23 @@ class PasswordHashes:
     async def verify(self, stored: str | None, password: str) -> PasswordCheck:
         """Compares a password with a stored hash. Without one, it is compared with the hash of a random password, so
         that the response takes as long."""
-        if len(password) > self._max_chars:
-            password = password[: self._max_chars + 1]  # cannot be correct
-        return await self._run(lambda: self._verify(stored, normalize_password(password)))
+        # A longer one cannot be correct; one character more keeps it wrong and bounds the work.
+        candidate = normalize_password(password[: PASSWORD_MAX_CHARS + 1])
 
-    def _verify(self, stored: str | None, password: str) -> PasswordCheck:
-        from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - see `_hasher`
+        def compare() -> PasswordCheck:
+            from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - see `_hasher`
 
-        unknown_hash = self._unknown_hash  # made by the first sign-in, whether its account exists or not
-        try:
-            self._hasher.verify(stored or unknown_hash, password)
-        except (VerificationError, InvalidHashError):
-            return _WRONG
-        if stored is None:
-            return _WRONG
-        is_outdated = self._hasher.check_needs_rehash(stored)
-        return PasswordCheck(is_correct=True, new_hash=self._hasher.hash(password) if is_outdated else None)
+            unknown_hash = self._unknown_hash  # made by the first sign-in, whether its account exists or not
+            try:
+                self._hasher.verify(stored or unknown_hash, candidate)
+            except (VerificationError, InvalidHashError):
+                return _WRONG
+            if stored is None:
+                return _WRONG
+            is_outdated = self._hasher.check_needs_rehash(stored)
+            return PasswordCheck(is_correct=True, new_hash=self._hasher.hash(candidate) if is_outdated else None)
+
+        return await self._run(compare)
 
     @cached_property
     def _hasher(self) -> "PasswordHasher":
@@ -127,15 +125,16 @@ class PasswordHashes:
         if self._jobs >= self._jobs_max:
             raise Overloaded("too many people are signing in; try again in a moment", _RETRY_AFTER_S)
         self._jobs += 1
-        # Shielded: the thread goes on when the caller is cancelled, and its turn must not end before.
-        return await asyncio.shield(asyncio.ensure_future(self._run_in_turn(function)))
 
-    async def _run_in_turn(self, function: Callable[[], T]) -> T:
-        try:
-            async with self._turns:
-                return await asyncio.to_thread(function)
-        finally:
-            self._jobs -= 1
+        async def run_in_turn() -> T:
+            try:
+                async with self._turns:
+                    return await asyncio.to_thread(function)
+            finally:
+                self._jobs -= 1
+
+        # Shielded: the thread goes on when the caller is cancelled, and its turn must not end before.
+        return await asyncio.shield(asyncio.ensure_future(run_in_turn()))
 
 
 # -- throttle ----------------------------------------------------------------------------------------------------------

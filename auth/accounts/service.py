@@ -55,6 +55,7 @@ class Accounts:
         name = name.strip()
         user, stored = await self._database.read(lambda db: _select_password(db, name))
         known_browser = await self._find_browser(browser, user)
+        # Without an account a hash is compared, too, so that the time does not tell whether there is one.
         async with self._throttle.attempt(name, address, known_browser):
             check = await self._hashes.verify(stored, password)
             if not check.is_correct or user is None or user.is_disabled:

@@ -7,7 +7,6 @@ fetched under the same rules as the document. Nothing is fetched for a client wi
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,11 +18,11 @@ from msgspec.structs import replace
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.jwks import RemoteKeys
-from auth.oauth.clients import OAUTH_REDIRECT_URIS_MAX, OAuthClient, read_metadata
-from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected
+from auth.oauth.clients import OAuthClient, read_metadata
+from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected, invalid_metadata
 from auth.oauth.grants import PRIVATE_KEY, hash_credential
 from auth.oauth.metadata import TOKEN_PATH
-from auth.signing_keys import KeyIndex, SigningKey, SigningKeys
+from auth.signing_keys import SigningKeys, StaticKeys
 from auth.tokens import check_times, unverified_claims, verify_signature
 from config.errors import Unauthenticated, Unavailable
 from config.public_http import OutgoingRequestError, PublicFetch
@@ -73,16 +72,8 @@ class _CachedDocument(Struct, frozen=True):
 
 
 class MetadataDocuments:
-    def __init__(
-        self,
-        settings: Settings,
-        fetch: PublicFetch | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._uris_max = OAUTH_REDIRECT_URIS_MAX
-        self._ttl_s = _OAUTH_CLIENT_METADATA_TTL_S
-        self._fetch = fetch or document_fetch(settings)
-        self._clock = clock
+    def __init__(self, fetch: PublicFetch) -> None:
+        self._fetch = fetch
         self._cache: LRUCache[str, _CachedDocument] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
         self._pending: dict[str, asyncio.Task[_CachedDocument]] = {}
 
@@ -97,7 +88,7 @@ class MetadataDocuments:
 
     async def _find(self, url: str) -> tuple[OAuthClient, ClientKeys | None]:
         document = self._cache.get(url)
-        if document is None or self._clock() >= document.cached_until:
+        if document is None or time.monotonic() >= document.cached_until:
             # Joins a fetch of the same document, or starts one.
             task = self._pending.get(url)
             if task is None:
@@ -113,12 +104,12 @@ class MetadataDocuments:
     async def _load(self, url: str) -> _CachedDocument:
         try:
             client, keys = self._read(url, await self._fetch.get_json(url))
-            problem, ttl_s = "", self._ttl_s
+            problem, ttl_s = "", _OAUTH_CLIENT_METADATA_TTL_S
         except (OutgoingRequestError, OAuthError) as error:
             problem = error.reason if isinstance(error, OutgoingRequestError) else error.message
-            client, keys, ttl_s = None, None, min(_FAILURE_TTL_S, self._ttl_s)
+            client, keys, ttl_s = None, None, _FAILURE_TTL_S
             logger.info("client metadata document {} not accepted: {}", url, error)
-        document = _CachedDocument(client, keys, problem, self._clock() + ttl_s)
+        document = _CachedDocument(client, keys, problem, time.monotonic() + ttl_s)
         self._cache[url] = document
         return document
 
@@ -127,17 +118,17 @@ class MetadataDocuments:
         try:
             document = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _invalid("expected a JSON object") from error
+            raise invalid_metadata("expected a JSON object") from error
         if not isinstance(document, dict):
-            raise _invalid("expected a JSON object")
+            raise invalid_metadata("expected a JSON object")
         if document.get("client_id") != url:
-            raise _invalid("client_id: expected the URL of the document")
+            raise invalid_metadata("client_id: expected the URL of the document")
         method = document.get("token_endpoint_auth_method") or "none"
         if "client_secret" in document or method not in ("none", PRIVATE_KEY):
-            raise _invalid(
+            raise invalid_metadata(
                 f"token_endpoint_auth_method: expected none or {PRIVATE_KEY}, because the document is public"
             )
-        metadata = read_metadata(document, self._uris_max)
+        metadata = read_metadata(document)
         metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
         keys = _read_keys(document) if method == PRIVATE_KEY else None
         return OAuthClient(url, "document", metadata, None, 0.0, None), keys
@@ -163,22 +154,18 @@ def _read_keys(document: dict[str, Any]) -> ClientKeys:
     """RFC 7591 section 2: either the keys or their address."""
     algorithm = document.get("token_endpoint_auth_signing_alg") or ""
     if algorithm not in ("", *ASYMMETRIC_ALGORITHMS):
-        raise _invalid(f"token_endpoint_auth_signing_alg: expected {', '.join(ASYMMETRIC_ALGORITHMS)}")
+        raise invalid_metadata(f"token_endpoint_auth_signing_alg: expected {', '.join(ASYMMETRIC_ALGORITHMS)}")
     jwks, address = document.get("jwks"), document.get("jwks_uri") or ""
     if (jwks is None) == (not address):
-        raise _invalid(f"expected jwks or jwks_uri with {PRIVATE_KEY}")
+        raise invalid_metadata(f"expected jwks or jwks_uri with {PRIVATE_KEY}")
     if jwks is None:
         if not isinstance(address, str) or len(address) > _URL_MAX_CHARS or not address.startswith("https://"):
-            raise _invalid("jwks_uri: expected an https URL")
+            raise invalid_metadata("jwks_uri: expected an https URL")
         return ClientKeys(address=address, algorithm=algorithm)
     entries = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(entries, list) or not 0 < len(entries) <= _KEYS_MAX:
-        raise _invalid(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
+        raise invalid_metadata(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
     return ClientKeys(entries=tuple(entries), algorithm=algorithm)
-
-
-def _invalid(description: str) -> OAuthError:
-    return OAuthError("invalid_client_metadata", description)
 
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -188,18 +175,12 @@ _TOKEN_TYPES = frozenset(("", "jwt", "client-authentication+jwt"))
 
 class ClientAssertions:
     def __init__(
-        self,
-        database: ControlDatabase,
-        settings: Settings,
-        documents: MetadataDocuments,
-        fetch: PublicFetch,
-        clock: Callable[[], float] = time.time,
+        self, database: ControlDatabase, settings: Settings, documents: MetadataDocuments, fetch: PublicFetch
     ) -> None:
         self._database = database
         self._settings = settings
         self._documents = documents
         self._fetch = fetch
-        self._clock = clock
         self._audiences = frozenset((settings.base_url, settings.base_url + TOKEN_PATH))
         # By the address of the keys.
         self._remote_keys: LRUCache[str, RemoteKeys] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
@@ -233,7 +214,7 @@ class ClientAssertions:
                 _TOKEN_TYPES,
                 self._settings.fixed.token_max_bytes,
             )
-            expires_at, _ = check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
+            expires_at, _ = check_times(claims, time.time(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
         if (claims.get("iss"), claims.get("sub")) != (client_id, client_id):
@@ -242,14 +223,13 @@ class ClientAssertions:
         audiences = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(one, str) and one in self._audiences for one in audiences):
             raise InvalidClient(f"client_assertion: expected aud {self._settings.base_url}")
-        lifetime_max_s = _OAUTH_ASSERTION_LIFETIME_MAX_S
-        if expires_at - self._clock() > lifetime_max_s + self._settings.fixed.jwt_leeway_s:
-            raise InvalidClient(f"client_assertion: expected exp within {lifetime_max_s:g} s")
+        if expires_at - time.time() > _OAUTH_ASSERTION_LIFETIME_MAX_S + self._settings.fixed.jwt_leeway_s:
+            raise InvalidClient(f"client_assertion: expected exp within {_OAUTH_ASSERTION_LIFETIME_MAX_S:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")
         # Stores the id until the assertion expires, so that a copy is not accepted by any process.
         jti = str(claims["jti"])
-        digest, now = hash_credential(f"{client_id} {jti}"), self._clock()
+        digest, now = hash_credential(f"{client_id} {jti}"), time.time()
 
         def operation(db: ControlConnection) -> bool:
             db.execute("DELETE FROM oauth_assertions WHERE expires_at < ?", (now,))
@@ -261,35 +241,18 @@ class ClientAssertions:
 
     def _signing_keys(self, keys: ClientKeys) -> SigningKeys:
         if not keys.address:
-            return _DocumentKeys(keys.entries)
+            from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
+
+            return StaticKeys(keys_from_jwks(keys.entries))
         remote = self._remote_keys.get(keys.address)
         if remote is None:
+
+            async def fetch(url: str, /) -> bytes:
+                try:
+                    return await self._fetch.get_json(url)
+                except OutgoingRequestError as error:
+                    raise Unavailable(f"fetch failed: {url} {error.reason}") from error
+
             settings = replace(self._settings, jwt_jwks_url=keys.address)
-            remote = self._remote_keys[keys.address] = RemoteKeys(settings, _KeyFetch(self._fetch))
+            remote = self._remote_keys[keys.address] = RemoteKeys(settings, fetch)
         return remote
-
-
-class _DocumentKeys:
-    """The keys that a document contains."""
-
-    generation = 0
-
-    def __init__(self, entries: tuple[Any, ...]) -> None:
-        from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
-
-        self._index = KeyIndex(keys_from_jwks(entries))
-
-    async def find(self, algorithm: str, kid: str | None) -> SigningKey | None:
-        return self._index.find(algorithm, kid)
-
-
-class _KeyFetch(Struct, frozen=True):
-    """Fetches a JWK set from an address that a stranger chose."""
-
-    fetch: PublicFetch
-
-    async def __call__(self, url: str, /) -> bytes:
-        try:
-            return await self.fetch.get_json(url)
-        except OutgoingRequestError as error:
-            raise Unavailable(f"fetch failed: {url} {error.reason}") from error

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.oauth.errors import OAuthError
+from auth.oauth.errors import invalid_metadata
 from auth.oauth.grants import CLIENT_SECRET, generate_credential, generate_id, hash_credential
 from auth.oauth.redirects import is_loopback_uri, is_private_use, require_redirect_uris
 from config.errors import NotFound, Unavailable
@@ -77,26 +77,29 @@ class OAuthClient(Struct, frozen=True):
         return self.secret_hash is not None and hmac.compare_digest(hash_credential(secret), self.secret_hash)
 
 
-def read_metadata(document: Mapping[str, Any], uris_max: int) -> ClientMetadata:
+def read_metadata(document: Mapping[str, Any]) -> ClientMetadata:
     """Returns valid metadata from a JSON object. Raises `invalid_client_metadata` or `invalid_redirect_uri`."""
     members = {name: value for name, value in document.items() if value not in (None, "")}
     try:
         metadata = msgspec.convert(members, ClientMetadata)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
+        raise invalid_metadata(str(error)) from error
     grant_types = tuple(name for name in GRANT_TYPES if name in metadata.grant_types)
     if not grant_types or grant_types == (REFRESH,):
-        raise _invalid(f"grant_types: expected {AUTHORIZATION_CODE} or {DEVICE}")
+        raise invalid_metadata(f"grant_types: expected {AUTHORIZATION_CODE} or {DEVICE}")
     if AUTHORIZATION_CODE in grant_types and "code" not in metadata.response_types:
-        raise _invalid("response_types: expected code")
+        raise invalid_metadata("response_types: expected code")
     if metadata.application_type not in ("", "web", "native"):
-        raise _invalid("application_type: expected web or native")
+        raise invalid_metadata("application_type: expected web or native")
     if AUTHORIZATION_CODE in grant_types or metadata.redirect_uris:
-        require_redirect_uris(metadata.redirect_uris, is_native=metadata.is_native, uris_max=uris_max)
+        require_redirect_uris(metadata.redirect_uris, is_native=metadata.is_native, uris_max=OAUTH_REDIRECT_URIS_MAX)
+    # The page is shown as a link to the person who is asked for access. Anything but a web page is left out.
+    page = metadata.client_uri
+    is_web_page = page.startswith("https://") and len(page) <= 500 and page.isascii() and page.isprintable()
     return msgspec.structs.replace(
         metadata,
         client_name=_printable(metadata.client_name),
-        client_uri=metadata.client_uri if _is_web_page(metadata.client_uri) else "",
+        client_uri=page if is_web_page else "",
         grant_types=grant_types,
         response_types=("code",) if AUTHORIZATION_CODE in grant_types else (),
         scope=_printable(metadata.scope),
@@ -109,29 +112,32 @@ class OAuthClients:
     def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clients_max = settings.fixed.oauth_clients_max
-        self._uris_max = OAUTH_REDIRECT_URIS_MAX
         self._unused_ttl_s = settings.fixed.oauth_client_unused_ttl_s
         self._idle_ttl_s = settings.oauth_refresh_token_ttl_s
         self._clock = clock
 
     async def register(self, document: Mapping[str, Any]) -> tuple[OAuthClient, str]:
         """Registers a client (RFC 7591) and returns it with its secret, which is empty for a public client."""
-        metadata = read_metadata(document, self._uris_max)
+        metadata = read_metadata(document)
         method = metadata.token_endpoint_auth_method or "client_secret_basic"
         if method not in AUTH_METHODS:
-            raise _invalid(f"token_endpoint_auth_method: expected {', '.join(AUTH_METHODS)}, got {method[:40]!r}")
+            raise invalid_metadata(
+                f"token_endpoint_auth_method: expected {', '.join(AUTH_METHODS)}, got {method[:40]!r}"
+            )
         metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
         return await self._insert("dynamic", metadata, has_secret=method != "none")
 
     async def add(self, document: Mapping[str, Any], *, is_confidential: bool) -> tuple[OAuthClient, str]:
         """Adds a client of the operator."""
-        metadata = read_metadata(document, self._uris_max)
+        metadata = read_metadata(document)
         method = "client_secret_basic" if is_confidential else "none"
         metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
         return await self._insert("manual", metadata, has_secret=is_confidential)
 
     async def find(self, client_id: str) -> OAuthClient | None:
-        return await self._database.read(lambda db: _select(db, client_id))
+        query = f"{_QUERY} WHERE id = ?"
+        row = await self._database.read(lambda db: db.execute(query, (client_id,)).fetchone())
+        return _client(row) if row else None
 
     async def list(self) -> list[OAuthClient]:
         query = f"{_QUERY} ORDER BY kind DESC, created_at"
@@ -185,11 +191,6 @@ _QUERY = "SELECT id, kind, metadata, secret_hash, created_at, last_used_at FROM 
 _UNCONNECTED = "kind = 'dynamic' AND NOT EXISTS (SELECT 1 FROM oauth_grants WHERE client_id = oauth_clients.id)"
 
 
-def _select(db: ControlConnection, client_id: str) -> OAuthClient | None:
-    row = db.execute(f"{_QUERY} WHERE id = ?", (client_id,)).fetchone()
-    return _client(row) if row else None
-
-
 def _client(row: tuple[Any, ...]) -> OAuthClient:
     client_id, kind, metadata, *rest = row
     return OAuthClient(client_id, kind, msgspec.json.decode(metadata, type=ClientMetadata), *rest)
@@ -198,11 +199,3 @@ def _client(row: tuple[Any, ...]) -> OAuthClient:
 def _printable(text: str) -> str:
     """Removes line breaks and characters that change the direction of text, which could disguise a name."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_NAME_MAX_CHARS]
-
-
-def _is_web_page(url: str) -> bool:
-    return url.startswith("https://") and len(url) <= 500 and url.isascii() and url.isprintable()
-
-
-def _invalid(description: str) -> OAuthError:
-    return OAuthError("invalid_client_metadata", description)

@@ -138,6 +138,7 @@ class DeviceCodes:
         if self._find(db, user_code) is None:
             raise OAuthError("expired_token", "the code has expired or was used; start again on the device")
 
+    # Errors are returned and not raised: the time of the poll, and a code that was used up, must be committed.
     def _poll(self, db: ControlConnection, digest: bytes, request: TokenRequest) -> IssuedTokens | OAuthError:
         row = db.execute(
             "SELECT client_id, expires_at, polled_at, interval_s, state, grant_id FROM oauth_device_codes "

@@ -36,5 +36,9 @@ def invalid_grant(description: str) -> OAuthError:
     return OAuthError("invalid_grant", description)
 
 
+def invalid_metadata(description: str) -> OAuthError:
+    return OAuthError("invalid_client_metadata", description)
+
+
 def invalid_request(description: str) -> OAuthError:
     return OAuthError("invalid_request", description)

@@ -9,7 +9,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -72,6 +72,9 @@ class TokenResource(Struct, frozen=True):
 class Resources:
     def __init__(self, settings: Settings, profiles: Collection[str]) -> None:
         self._url = settings.resource_url
+        parts = urlsplit(self._url)
+        # As `_parse` spells what clients send.
+        self._lower_url = f"{parts.scheme}://{parts.netloc.lower()}{parts.path}"
         self._profiles = frozenset(profiles)
 
     def find(self, values: Collection[str]) -> TokenResource:
@@ -94,17 +97,12 @@ class Resources:
         if parts.query or parts.fragment or "?" in value or "#" in value:
             return None
         url = f"{parts.scheme}://{parts.netloc.lower()}{parts.path.removesuffix('/').removesuffix('/sse')}"
-        if url == _lower_host(self._url):
+        if url == self._lower_url:
             return TokenResource(self._url, None)
         prefix, _, profile = url.rpartition("/")
-        if prefix == _lower_host(self._url) and profile in self._profiles:
+        if prefix == self._lower_url and profile in self._profiles:
             return TokenResource(f"{self._url}/{profile}", profile)
         return None
-
-
-def _lower_host(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path}"
 
 
 # The client signs a token with a key of its own (RFC 7523).
@@ -263,13 +261,12 @@ _FIELDS = ("user_id", *(name for name in GrantRecord.__struct_fields__ if name !
 def _select(db: ControlConnection, condition: str, *values: object) -> list[GrantRecord]:
     """Returns the grants that meet a condition, the newest first."""
     query = f"SELECT {', '.join(_FIELDS)} FROM oauth_grants WHERE {condition} ORDER BY created_at DESC"  # noqa: S608 - as above
-    return list(_records(db, db.execute(query, values).fetchall()))
-
-
-def _records(db: ControlConnection, rows: Iterable[tuple[Any, ...]]) -> Iterable[GrantRecord]:
-    for row in rows:
-        values = dict(zip(_FIELDS, row, strict=True))
-        user = select_user(db, values.pop("user_id"))
+    grants = []
+    for row in db.execute(query, values).fetchall():
+        fields: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
+        user = select_user(db, fields.pop("user_id"))
         assert user is not None  # the row would have been deleted with its user
-        sources = None if values["sources"] is None else frozenset(values["sources"].split())
-        yield GrantRecord(**{**values, "user": user, "scopes": frozenset(values["scopes"].split()), "sources": sources})
+        fields["scopes"] = frozenset(fields["scopes"].split())
+        fields["sources"] = None if fields["sources"] is None else frozenset(fields["sources"].split())
+        grants.append(GrantRecord(user=user, **fields))
+    return grants

@@ -13,6 +13,7 @@ URI_MAX_CHARS = 2_000
 _LOOPBACK_HOSTS = frozenset(("127.0.0.1", "localhost", "::1"))
 _SCHEME = re.compile(r"[a-z][a-z0-9.+-]{1,63}\Z")
 _VISIBLE_ASCII = re.compile(r"[!-~]+\Z")
+# RFC 1123 section 2.1. Names in other scripts are registered in their ASCII form.
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z", re.IGNORECASE)
 _LOOPBACK_PORT = re.compile(r"(http://(?:127\.0\.0\.1|localhost|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|\Z)")
 # Schemes that browsers and operating systems handle themselves. Any other scheme belongs to an application.
@@ -29,10 +30,11 @@ _RESERVED_SCHEMES = frozenset(
 def require_redirect_uris(uris: tuple[str, ...], *, is_native: bool, uris_max: int) -> None:
     """Raises unless all URIs can be registered. Private-use schemes are for native clients only."""
     if not 0 < len(uris) <= uris_max:
-        raise _invalid(f"redirect_uris: expected 1 to {uris_max} URIs, got {len(uris)}")
+        raise OAuthError("invalid_redirect_uri", f"redirect_uris: expected 1 to {uris_max} URIs, got {len(uris)}")
     for uri in uris:
         if problem := _problem(uri, is_native=is_native):
-            raise _invalid(f"redirect_uris: expected {problem}, got {uri[:200]!r}")
+            message = f"redirect_uris: expected {problem}, got {uri[:200]!r}"
+            raise OAuthError("invalid_redirect_uri", message)
 
 
 def is_private_use(uri: str) -> bool:
@@ -93,6 +95,7 @@ def _problem(uri: str, *, is_native: bool) -> str | None:
             return "https, or http with 127.0.0.1, [::1] or localhost"
         if host not in _LOOPBACK_HOSTS and not _HOST.match(host):
             return "a host name in ASCII"
+        # Browsers resolve dot segments, encoded ones included, and would go to another path than the registered one.
         segments = parts.path.replace("%2e", ".").replace("%2E", ".").split("/")
         if "." in segments or ".." in segments:
             return "a path without dot segments"
@@ -103,7 +106,3 @@ def _problem(uri: str, *, is_native: bool) -> str | None:
         return "https for a web client; only native clients have schemes of their own"
     rest = uri.removeprefix(f"{parts.scheme}:")
     return None if rest.startswith("/") and len(rest.strip("/")) > 0 else "a path after the scheme"
-
-
-def _invalid(description: str) -> OAuthError:
-    return OAuthError("invalid_redirect_uri", description)

@@ -120,7 +120,15 @@ class OAuthTokens:
 
     async def find(self, digest: bytes) -> AccessToken | None:
         """Returns the access token with that hash, also if it has expired or its grant has ended."""
-        return await self._database.read(lambda db: _select_access(db, digest))
+
+        def operation(db: ControlConnection) -> AccessToken | None:
+            row = db.execute(
+                "SELECT grant_id, scopes, expires_at FROM oauth_tokens WHERE hash = ? AND kind = 'access'", (digest,)
+            ).fetchone()
+            grant = select_grant(db, row[0]) if row else None
+            return AccessToken(digest.hex(), grant, frozenset(row[1].split()), row[2]) if grant is not None else None
+
+        return await self._database.read(operation)
 
     async def revoke(self, token: str, client_id: str, *, is_client_verified: bool = False) -> GrantRecord | None:
         """Revokes a token of the client (RFC 7009). A refresh token ends the whole grant."""
@@ -166,10 +174,11 @@ class OAuthTokens:
         """Stores new tokens of a grant within an operation, and deletes those that expired."""
         now = self._clock()
         access, refresh = generate_credential(ACCESS_TOKEN), generate_credential(REFRESH_TOKEN)
-        rows = [(hash_credential(access), grant.id, "access", parent, _join(scopes), now, now + self._access_ttl_s)]
+        texts, expiry = " ".join(sorted(scopes)), now + self._access_ttl_s
+        rows = [(hash_credential(access), grant.id, "access", parent, texts, now, expiry)]
         if has_refresh_token:
-            expires_at = now + self._refresh_ttl_s
-            rows.append((hash_credential(refresh), grant.id, "refresh", parent, _join(grant.scopes), now, expires_at))
+            texts, expiry = " ".join(sorted(grant.scopes)), now + self._refresh_ttl_s
+            rows.append((hash_credential(refresh), grant.id, "refresh", parent, texts, now, expiry))
         db.execute("DELETE FROM oauth_tokens WHERE expires_at < ?", (now,))
         db.executemany(
             "INSERT INTO oauth_tokens (hash, grant_id, kind, parent, scopes, created_at, expires_at) "
@@ -233,32 +242,22 @@ class OAuthTokens:
             return problem
         # Clients repeat the scopes that they asked for. Those that the person did not grant stay out.
         scopes = grant.scopes if request.scopes is None else grant.scopes & request.scopes
-        if problem := _target_problem(grant, request) or _scope_problem(scopes):
+        if problem := _target_problem(grant, request):
             return problem
-        if used_at is not None and not self._is_retry(db, digest, used_at, now):
-            revoke_grant(db, grant.id, now)
-            return CredentialReused("refresh_token", grant)
+        if not scopes:
+            return OAuthError("invalid_scope", "scope: expected one that was granted")
         if used_at is None:
             db.execute("UPDATE oauth_tokens SET used_at = ? WHERE hash = ?", (now, digest))
         else:
+            # A retry, unless it comes late or the token that replaced this one was used.
+            query = "SELECT count(*) FROM oauth_tokens WHERE parent = ? AND kind = 'refresh' AND used_at > ?"
+            (used,) = db.execute(query, (digest, _NEVER)).fetchone()
+            if used or now - used_at > self._retry_s:
+                revoke_grant(db, grant.id, now)
+                return CredentialReused("refresh_token", grant)
             db.execute("DELETE FROM oauth_tokens WHERE parent = ? AND kind = 'access'", (digest,))
             db.execute("UPDATE oauth_tokens SET used_at = ? WHERE parent = ? AND kind = 'refresh'", (_NEVER, digest))
         return self.issue(db, grant, scopes, has_refresh_token=True, parent=digest)
-
-    def _is_retry(self, db: ControlConnection, digest: bytes, used_at: float, now: float) -> bool:
-        if now - used_at > self._retry_s:
-            return False
-        query = "SELECT count(*) FROM oauth_tokens WHERE parent = ? AND kind = 'refresh' AND used_at > ?"
-        (used,) = db.execute(query, (digest, _NEVER)).fetchone()
-        return not used
-
-
-def _select_access(db: ControlConnection, digest: bytes) -> AccessToken | None:
-    row = db.execute(
-        "SELECT grant_id, scopes, expires_at FROM oauth_tokens WHERE hash = ? AND kind = 'access'", (digest,)
-    ).fetchone()
-    grant = select_grant(db, row[0]) if row else None
-    return AccessToken(digest.hex(), grant, frozenset(row[1].split()), row[2]) if grant is not None else None
 
 
 def client_problem(grant: GrantRecord, *, is_verified: bool) -> OAuthError | None:
@@ -272,11 +271,3 @@ def _target_problem(grant: GrantRecord, request: TokenRequest) -> OAuthError | N
     if request.resource in (None, grant.resource):
         return None
     return OAuthError("invalid_target", f"resource: expected {grant.resource}, which was authorized")
-
-
-def _scope_problem(scopes: frozenset[str]) -> OAuthError | None:
-    return None if scopes else OAuthError("invalid_scope", "scope: expected one that was granted")
-
-
-def _join(scopes: frozenset[str]) -> str:
-    return " ".join(sorted(scopes))

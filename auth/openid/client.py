@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -113,12 +113,11 @@ def resume_flow(browser_secret: str, provider_id: str, state: str, now: float, l
 
 
 def _flow(browser_secret: str, text: str, target: str) -> SignInFlow:
-    state, nonce, verifier = (_derive(browser_secret, purpose, text) for purpose in ("state", "nonce", "verifier"))
+    state, nonce, verifier = (
+        _encode(hmac.digest(browser_secret.encode(), f"openid {purpose} {text}".encode(), "sha256"))
+        for purpose in ("state", "nonce", "verifier")
+    )
     return SignInFlow(f"{text}.{state}", nonce, verifier, target)
-
-
-def _derive(secret: str, purpose: str, text: str) -> str:
-    return _encode(hmac.new(secret.encode(), f"openid {purpose} {text}".encode(), hashlib.sha256).digest())
 
 
 def _encode(data: bytes) -> str:
@@ -148,17 +147,8 @@ class _TokenResponse(Struct, frozen=True):
 
 
 class OpenIdClient:
-    def __init__(
-        self,
-        settings: Settings,
-        provider: OpenIdProvider,
-        secret: str,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, settings: Settings, provider: OpenIdProvider, secret: str) -> None:
         self._settings = settings
-        self._clock = clock
-        self._monotonic = monotonic
         self._secret = secret
         self._metadata: ProviderMetadata | None = None
         self._fetched_at = 0.0
@@ -218,10 +208,16 @@ class OpenIdClient:
         claims = await self._verify(metadata, tokens.id_token, flow)
         if needed <= claims.keys() or not metadata.userinfo_endpoint or not tokens.access_token:
             return claims
-        return {**await self._userinfo(metadata, tokens.access_token, claims["sub"]), **claims}
+        authorization = {"Authorization": f"Bearer {tokens.access_token}"}
+        userinfo = await self._request("GET", metadata.userinfo_endpoint, authorization)
+        more = self._decode(userinfo, dict[str, Any], "userinfo response")
+        # They must be about the same person (OpenID Connect Core section 5.3.2).
+        if more.get("sub") != claims["sub"]:
+            raise self._refused("the userinfo response is about someone else")
+        return {**more, **claims}
 
     async def _discover(self) -> ProviderMetadata:
-        is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
+        is_fresh = time.monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
         if self._metadata is None or not is_fresh:
             url = f"{self.provider.issuer.removesuffix('/')}/.well-known/openid-configuration"
             metadata = self._decode(await self._request("GET", url, {}), ProviderMetadata, "discovery document")
@@ -232,8 +228,8 @@ class OpenIdClient:
                 raise self._unavailable("its document names an endpoint without TLS")
             if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
                 fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
-                self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
-            self._metadata, self._fetched_at = metadata, self._monotonic()
+                self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch)
+            self._metadata, self._fetched_at = metadata, time.monotonic()
         assert self._metadata is not None
         return self._metadata
 
@@ -244,7 +240,7 @@ class OpenIdClient:
             claims = await verify_signature(
                 token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.fixed.token_max_bytes
             )
-            check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
+            check_times(claims, time.time(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
         except Unavailable as error:
@@ -260,15 +256,6 @@ class OpenIdClient:
             raise self._refused("the nonce of the ID token is not that of this sign-in")
         if not isinstance(subject, str) or not subject:
             raise self._refused("the ID token has no sub")
-        return claims
-
-    async def _userinfo(self, metadata: ProviderMetadata, access_token: str, subject: str) -> Mapping[str, Any]:
-        """Reads more claims. They must be about the same person (OpenID Connect Core section 5.3.2)."""
-        headers = {"Authorization": f"Bearer {access_token}"}
-        body = await self._request("GET", metadata.userinfo_endpoint, headers)
-        claims = self._decode(body, dict[str, Any], "userinfo response")
-        if claims.get("sub") != subject:
-            raise self._refused("the userinfo response is about someone else")
         return claims
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:

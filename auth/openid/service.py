@@ -1,7 +1,7 @@
 """Signs people in with the configured providers."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,11 @@ _NAME_CLAIM = "preferred_username"
 
 
 class OpenIdSignIn:
-    def __init__(self, settings: Settings, registry: Registry, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: Settings, registry: Registry) -> None:
         self._settings = settings
         self._registry = registry
-        self._clock = clock
         self._clients = {
-            provider.id: OpenIdClient(settings, provider, _read_secret(provider), clock)
+            provider.id: OpenIdClient(settings, provider, _read_secret(provider))
             for provider in settings.openid_providers
         }
 
@@ -87,22 +86,21 @@ class OpenIdSignIn:
     async def start(self, provider_id: str, browser_secret: str, target: str) -> str:
         """Returns the address at the provider. `browser_secret` is in a cookie; `target` is where to go afterwards."""
         client = self._client(provider_id)
-        return await client.authorization_url(start_flow(browser_secret, provider_id, target, self._clock()))
+        return await client.authorization_url(start_flow(browser_secret, provider_id, target, time.time()))
 
     async def complete(
         self, provider_id: str, browser_secret: str, response: Mapping[str, str]
     ) -> tuple[UserRecord, str]:
         """Returns the user and where to go, from the parameters with which the provider sent the browser back."""
         client = self._client(provider_id)
-        flow = resume_flow(
-            browser_secret,
-            provider_id,
-            response.get("state", ""),
-            self._clock(),
-            _OPENID_FLOW_LIFETIME_S,
-        )
+        state, now = response.get("state", ""), time.time()
+        flow = resume_flow(browser_secret, provider_id, state, now, _OPENID_FLOW_LIFETIME_S)
         if "error" in response or not response.get("code"):
-            raise _provider_error(client.provider, response.get("error", ""))
+            # Only the code is shown, because anyone can make up the address that the browser was sent to.
+            error = response.get("error", "")
+            is_code = error.isascii() and error.replace("_", "").isalnum() and len(error) <= 40
+            code = error if is_code else "no code"
+            raise OpenIdFailed(f"{client.provider.title} did not sign you in ({code}); start again")
         name_claim = client.provider.name_claim or self._settings.jwt_name_claim or _NAME_CLAIM
         needed = needed_claims(client.provider, name_claim)
         claims = await client.redeem(flow, response["code"], response.get("iss"), needed)
@@ -132,12 +130,6 @@ class OpenIdSignIn:
         if client is None:
             raise NotFound("provider", provider_id[:40])
         return client
-
-
-def _provider_error(provider: OpenIdProvider, error: str) -> OpenIdFailed:
-    """Only the code of an error is shown, because anyone can make up the address that the browser was sent to."""
-    code = error if error.isascii() and error.replace("_", "").isalnum() and len(error) <= 40 else "no code"
-    return OpenIdFailed(f"{provider.title} did not sign you in ({code}); start again")
 
 
 def _read_secret(provider: OpenIdProvider) -> str:

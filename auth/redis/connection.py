@@ -82,7 +82,17 @@ class RedisProtocol(asyncio.Protocol):
         self._reader.feed(data)
         try:
             while (reply := self._reader.gets()) is not _INCOMPLETE:
-                self._deliver(reply)
+                if not self._waiting:
+                    if self._on_push is not None:
+                        self._on_push(reply)
+                    continue
+                future = self._waiting.popleft()
+                if future.done():  # its caller timed out
+                    continue
+                if isinstance(reply, RedisReplyError):
+                    _fail(future, reply)
+                else:
+                    future.set_result(reply)
         except (hiredis.HiredisError, MemoryError):  # not a reply of Redis
             self.close()
 
@@ -104,19 +114,6 @@ class RedisProtocol(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-    def _deliver(self, reply: Any) -> None:
-        if not self._waiting:
-            if self._on_push is not None:
-                self._on_push(reply)
-            return
-        future = self._waiting.popleft()
-        if future.done():  # its caller timed out
-            return
-        if isinstance(reply, RedisReplyError):
-            _fail(future, reply)
-        else:
-            future.set_result(reply)
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
@@ -165,13 +162,11 @@ _WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
 class RedisConnection:
     """One pipelined connection, opened on first use and again after it was lost."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._address = urlsplit(settings.session_url)
         # Braces make all keys one slot, as scripts with several keys need it in a cluster.
         self._prefix = f"{{{settings.redis_prefix}}}"
         self._timeout_s = settings.redis_timeout_ms / 1000
-        self._pause_s = _PAUSE_S
-        self._clock = clock
         self._protocol: RedisProtocol | None = None
         self._opening: asyncio.Task[RedisProtocol] | None = None
         self._paused_until = 0.0
@@ -212,17 +207,11 @@ class RedisConnection:
         """Runs a script without waiting for it. It is sent at once, so that it runs before what a client asks for after
         its answer, at whichever process. It is lost if the server does not answer. Returns whether there is a
         connection on which it can be sent."""
-        if not self._can_send:
+        if self._protocol is None or not self._protocol.is_open or time.monotonic() < self._paused_until:
             return False
-        assert self._protocol is not None
         run = ScriptRun(script, tuple(keys), arguments)
         self._protocol.send(*self._command(run)).add_done_callback(partial(self._check_posted, run))
         return True
-
-    @property
-    def _can_send(self) -> bool:
-        """Whether a command can be sent without waiting."""
-        return self._protocol is not None and self._protocol.is_open and self._clock() >= self._paused_until
 
     def _check_posted(self, run: ScriptRun, reply: asyncio.Future[Any]) -> None:
         """If the server refuses what was posted, the next calls say that it is not available."""
@@ -246,9 +235,14 @@ class RedisConnection:
     async def open(self, on_push: Callable[[Any], None] | None = None) -> RedisProtocol:
         """Opens another connection, for subscriptions. Raises OSError, TimeoutError or RedisReplyError."""
         async with asyncio.timeout(self._timeout_s):
-            protocol = await _connect(self._address, on_push)
+            address, loop = self._address, asyncio.get_running_loop()
+            if address.scheme == "unix":
+                _, protocol = await loop.create_unix_connection(lambda: RedisProtocol(on_push), unquote(address.path))
+            else:
+                context = ssl.create_default_context() if address.scheme == "rediss" else None
+                host, port = address.hostname or "127.0.0.1", address.port or _DEFAULT_PORT
+                _, protocol = await loop.create_connection(lambda: RedisProtocol(on_push), host, port, ssl=context)
             try:
-                address = self._address
                 if address.password:
                     user = (unquote(address.username),) if address.username else ()
                     await protocol.send("AUTH", *user, unquote(address.password))
@@ -287,14 +281,17 @@ class RedisConnection:
         return await self._checked(self._send(command))
 
     def _require_no_pause(self) -> None:
-        if self._clock() < self._paused_until:
-            raise SharedStateUnavailable(self._pause_s)
+        if time.monotonic() < self._paused_until:
+            raise SharedStateUnavailable(_PAUSE_S)
 
     async def _send(self, command: tuple[Argument, ...]) -> Any:
         """Returns the reply to a command, for which it opens a connection if there is none."""
         protocol = self._protocol
         if protocol is None or not protocol.is_open:
-            protocol = await self._open_once()
+            # All callers wait for the same attempt, and none can cancel it for the others.
+            if self._opening is None or self._opening.done():
+                self._opening = asyncio.create_task(self.open())
+            protocol = self._protocol = await asyncio.shield(self._opening)
         # A timer that ends the future, and not `asyncio.timeout`, which fails a call whose reply has arrived while the
         # event loop was busy: the loop reads sockets before it runs timers.
         reply = protocol.send(*command)
@@ -317,45 +314,26 @@ class RedisConnection:
             raise self._failed(str(error)) from error
         except (OSError, TimeoutError) as error:
             raise self._failed(str(error) or "timeout", is_lost=True) from error
-        if self._has_failed and self._clock() >= self._paused_until:
+        if self._has_failed and time.monotonic() >= self._paused_until:
             self._has_failed = False
             logger.info("the session server answers again")
         return reply
-
-    async def _open_once(self) -> RedisProtocol:
-        """All callers wait for the same attempt, and none can cancel it for the others."""
-        if self._opening is None or self._opening.done():
-            self._opening = asyncio.create_task(self.open())
-        protocol = await asyncio.shield(self._opening)
-        self._protocol = protocol
-        return protocol
 
     def _failed(self, reason: str, *, is_lost: bool = False) -> SharedStateUnavailable:
         """After a failure, calls fail at once until the pause is over, so that no call waits for the timeout twice."""
         if not self._has_failed:
             logger.warning("the session server does not answer; serving without it: {}", reason)
         self._has_failed = True
-        self._paused_until = self._clock() + self._pause_s
+        self._paused_until = time.monotonic() + _PAUSE_S
         if is_lost and self._protocol is not None:
             self._protocol.close()
             self._protocol = None
-        return SharedStateUnavailable(self._pause_s)
+        return SharedStateUnavailable(_PAUSE_S)
 
 
 def _time_out(reply: asyncio.Future[Any]) -> None:
     if not reply.done():
         reply.set_exception(TimeoutError())
-
-
-async def _connect(address: SplitResult, on_push: Callable[[Any], None] | None) -> RedisProtocol:
-    loop = asyncio.get_running_loop()
-    if address.scheme == "unix":
-        _, protocol = await loop.create_unix_connection(lambda: RedisProtocol(on_push), unquote(address.path))
-        return protocol
-    context = ssl.create_default_context() if address.scheme == "rediss" else None
-    host, port = address.hostname or "127.0.0.1", address.port or _DEFAULT_PORT
-    _, protocol = await loop.create_connection(lambda: RedisProtocol(on_push), host, port, ssl=context)
-    return protocol
 
 
 def database_of(address: SplitResult) -> int:

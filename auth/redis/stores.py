@@ -21,25 +21,24 @@ _INTERVAL_S = 1.0
 
 @asynccontextmanager
 async def open_state_keys(connection: RedisConnection) -> AsyncIterator[StateKeys]:
-    keys = StateKeys()
-    await _synchronize(connection, keys)
-    task = asyncio.create_task(_synchronize_periodically(connection, keys))
+    keys, key = StateKeys(), connection.key("state secret")
+
+    async def synchronize() -> None:
+        with suppress(SharedStateUnavailable):
+            keys.replace(await connection.run(_SYNCHRONIZE, [key], keys.secret))
+
+    async def synchronize_periodically() -> None:
+        while True:
+            await asyncio.sleep(_INTERVAL_S)
+            await synchronize()
+
+    await synchronize()
+    task = asyncio.create_task(synchronize_periodically())
     try:
         yield keys
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def _synchronize_periodically(connection: RedisConnection, keys: StateKeys) -> None:
-    while True:
-        await asyncio.sleep(_INTERVAL_S)
-        await _synchronize(connection, keys)
-
-
-async def _synchronize(connection: RedisConnection, keys: StateKeys) -> None:
-    with suppress(SharedStateUnavailable):
-        keys.replace(await connection.run(_SYNCHRONIZE, [connection.key("state secret")], keys.secret))
 
 
 # -- used tokens -------------------------------------------------------------------------------------------------------
@@ -95,12 +94,7 @@ class RedisTickets:
         ticket = new_ticket()
         keys = [self._key(ticket), self._user_key(principal), self._connection.key("tickets")]
         is_issued = await self._connection.run(
-            _ISSUE,
-            keys,
-            msgspec.msgpack.encode(principal),
-            round(self._ttl_s * 1000),
-            self._max_per_user,
-            self._max,
+            _ISSUE, keys, msgspec.msgpack.encode(principal), round(self._ttl_s * 1000), self._max_per_user, self._max
         )
         if not is_issued:
             raise too_many_tickets(self._ttl_s)

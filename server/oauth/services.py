@@ -78,7 +78,7 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
     resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
     # Documents and keys of clients are fetched under the same rules.
     fetch = document_fetch(settings)
-    documents = MetadataDocuments(settings, fetch)
+    documents = MetadataDocuments(fetch)
     make_limit, per_minute = runtime.stores.make_limit, settings.rate_oauth_per_minute
     registrations = (per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
     limits = OAuthLimits(

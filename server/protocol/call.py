@@ -186,20 +186,20 @@ class Call(Struct, eq=False):
             if missing:
                 raise InputRequired(missing, state)
             return {key: self.input_responses[key] for key in requests}
-        return {key: await self._request_now(request) for key, request in requests.items()}
+        answers: dict[str, Any] = {}
+        for key, request in requests.items():
+            if self.deadline is not None:
+                self.deadline.pause()
+            try:
+                answers[key] = await self.peer.request(request.method, request.params)
+            finally:
+                if self.deadline is not None:
+                    self.deadline.resume()
+        return answers
 
     def require_capability(self, capability: str) -> None:
         if self.client.capabilities.get(capability) is None:
             raise MissingCapability(capability)
-
-    async def _request_now(self, request: InputRequest) -> Mapping[str, Any]:
-        if self.deadline is None:
-            return await self.peer.request(request.method, request.params)
-        self.deadline.pause()
-        try:
-            return await self.peer.request(request.method, request.params)
-        finally:
-            self.deadline.resume()
 
 
 # -- handlers ----------------------------------------------------------------------------------------------------------

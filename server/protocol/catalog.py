@@ -109,10 +109,10 @@ class ChangeFeed:
 
 
 ListKind = Literal["tools", "resources", "prompts"]
-# The alphabet that every known client accepts: a dot makes some of them reject the whole list. Hosts allow 64
-# characters and put `mcp__florilegium__` in front, which leaves 46.
 # RFC 3986: a query or a fragment begins here.
 _ENDS_PATH = re.compile("[?#]")
+# The alphabet that every known client accepts: a dot makes some of them reject the whole list. Hosts allow 64
+# characters and put `mcp__florilegium__` in front, which leaves 46.
 _TOOL_NAME = re.compile(r"^[a-z][a-z0-9_]{0,45}\Z")
 DESCRIPTION_MAX_CHARS = 1000
 
@@ -173,41 +173,37 @@ ResourceReader = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[Map
 Completer = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[str]]]
 
 
-class Resource(Struct, frozen=True, kw_only=True):
+class _Readable(Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    reader: ResourceReader
+    title: str | None = None
+    mime_type: str = "text/plain"
+    scope: str = READ
+    source: str | None = None
+
+    def _listed_with(self, address: dict[str, Any]) -> dict[str, Any]:
+        title = {"title": self.title} if self.title else {}
+        return {**address, "name": self.name, **title, "description": self.description, "mimeType": self.mime_type}
+
+
+class Resource(_Readable, frozen=True, kw_only=True):
     """A resource with a fixed URI, of one source or of none."""
 
     uri: str
-    name: str
-    description: str
-    reader: ResourceReader
-    title: str | None = None
-    mime_type: str = "text/plain"
-    scope: str = READ
-    source: str | None = None
 
     def as_listed(self) -> dict[str, Any]:
-        title = {"title": self.title} if self.title else {}
-        about = {"description": self.description, "mimeType": self.mime_type}
-        return {"uri": self.uri, "name": self.name, **title, **about}
+        return self._listed_with({"uri": self.uri})
 
 
-class ResourceTemplate(Struct, frozen=True, kw_only=True):
+class ResourceTemplate(_Readable, frozen=True, kw_only=True):
     """A family of URIs, RFC 6570 level 1: `{name}` is one percent-encoded path segment."""
 
     uri_template: str
-    name: str
-    description: str
-    reader: ResourceReader
-    title: str | None = None
-    mime_type: str = "text/plain"
-    scope: str = READ
-    source: str | None = None
     completers: Mapping[str, Completer] = {}
 
     def as_listed(self) -> dict[str, Any]:
-        title = {"title": self.title} if self.title else {}
-        about = {"description": self.description, "mimeType": self.mime_type}
-        return {"uriTemplate": self.uri_template, "name": self.name, **title, **about}
+        return self._listed_with({"uriTemplate": self.uri_template})
 
     def match(self, uri: str) -> dict[str, str] | None:
         """Returns the decoded variables of a matching URI, or None."""
@@ -281,8 +277,8 @@ class UserPromptListing(UserListing, Protocol):
 class Catalog:
     """All registered tools, resources and prompts. `version` increases with each change and invalidates caches."""
 
-    def __init__(self, changes: ChangeFeed | None = None) -> None:
-        self.changes = changes or ChangeFeed()
+    def __init__(self) -> None:
+        self.changes = ChangeFeed()
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, ResourceTemplate] = {}
@@ -295,6 +291,7 @@ class Catalog:
     def add_tool(self, tool: Tool) -> None:
         """Registers a tool; one of the same name is replaced."""
         self.tools[tool.name] = tool
+        # Compared with the headers of every modern call, so found only once.
         self._mirrored[tool.name] = tuple(mirrored_parameters(tool.as_listed()["inputSchema"]))
         self._publish("tools")
 
@@ -388,6 +385,7 @@ class Profiles:
         self._profiles = {profile.name: profile for profile in profiles}
         self._clients = {name.casefold(): profile for name, profile in (clients or {}).items()}
         self._named_tools = frozenset(tool for profile in profiles for _, tool in profile.entries)
+        # An unknown profile fails here, at start-up, and not at the first request of that client.
         for profile_name in self._clients.values():
             self.get(profile_name)
 
@@ -489,19 +487,16 @@ class CatalogAccess:
         return template
 
     async def require_prompt(self, call: Call, name: str) -> McpPrompt:
-        prompt = await self._find_prompt(call, name) if self.permits_resources(call) else None
-        if prompt is None or not _is_visible(prompt, call.context.principal):
+        """Returns a registered prompt, or one of the user's own."""
+        principal, prompt = call.context.principal, None
+        if self.permits_resources(call):
+            prompt = self.catalog.prompts.get(name)
+            for listing in self.catalog.prompt_listings:
+                if prompt is None and is_listing_visible(listing, principal):
+                    prompt = await listing.find(call, name)
+        if prompt is None or not _is_visible(prompt, principal):
             raise InvalidParams(f"unknown prompt {name!r}")
         return prompt
-
-    async def _find_prompt(self, call: Call, name: str) -> McpPrompt | None:
-        """Finds a registered prompt, or one of the user's own."""
-        if prompt := self.catalog.prompts.get(name):
-            return prompt
-        for listing in self.catalog.prompt_listings:
-            if is_listing_visible(listing, call.context.principal) and (prompt := await listing.find(call, name)):
-                return prompt
-        return None
 
 
 def permits_source(principal: Principal, entry: CatalogEntry) -> bool:
@@ -521,11 +516,7 @@ def _is_visible(entry: CatalogEntry, principal: Principal) -> bool:
 # Subscriptions to changes: `resources/subscribe` of the legacy era and `subscriptions/listen` of the modern one.
 
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
-_LIST_KINDS = {
-    "toolsListChanged": "tools",
-    "resourcesListChanged": "resources",
-    "promptsListChanged": "prompts",
-}
+_LIST_KINDS = {"toolsListChanged": "tools", "resourcesListChanged": "resources", "promptsListChanged": "prompts"}
 
 
 class StreamRegistry(Protocol):
@@ -564,16 +555,19 @@ class SubscriptionMethods:
         """Sends changes until the client closes the stream, loses access, or the server stops."""
         requested = require_object(params, "notifications")
         kinds = frozenset(kind for key, kind in _LIST_KINDS.items() if requested.get(key) is True)
-        uris = self._resource_uris(call, requested)
+        uris = requested.get("resourceSubscriptions") or []
+        if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+            raise InvalidParams("resourceSubscriptions: expected a list of URIs")
+        for uri in uris:
+            self._check_length("resourceSubscriptions", uri)
+        # As many as are allowed; the acknowledgement names those that were accepted.
+        uris = [uri for uri in uris if self._is_permitted(call, uri)][: self._options.page_size]
         accepted: dict[str, Any] = {key: True for key, kind in _LIST_KINDS.items() if kind in kinds}
         if uris:
             accepted["resourceSubscriptions"] = uris
         meta = {SUBSCRIPTION_KEY: call.request_id}
         principal, changes = call.context.principal, self._access.catalog.changes
-        with (
-            self._streams.enter(principal),
-            changes.listen(principal, kinds, frozenset(uris)) as listener,
-        ):
+        with self._streams.enter(principal), changes.listen(principal, kinds, frozenset(uris)) as listener:
             acknowledgement = {"_meta": meta, "notifications": accepted}
             await call.peer.notify(notification_message("notifications/subscriptions/acknowledged", acknowledgement))
             while await self._streams.is_open(principal):
@@ -582,15 +576,6 @@ class SubscriptionMethods:
                     method, body = change.as_notification()
                     await call.peer.notify(notification_message(method, {**body, "_meta": meta}))
         return {"_meta": meta}
-
-    def _resource_uris(self, call: Call, requested: Mapping[str, Any]) -> list[str]:
-        """Returns the URIs to subscribe to, as many as are allowed."""
-        uris = requested.get("resourceSubscriptions") or []
-        if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
-            raise InvalidParams("resourceSubscriptions: expected a list of URIs")
-        for uri in uris:
-            self._check_length("resourceSubscriptions", uri)
-        return [uri for uri in uris if self._is_permitted(call, uri)][: self._options.page_size]
 
     def _is_permitted(self, call: Call, uri: str) -> bool:
         """Whether the caller may read the resource, if it exists. The scheme of a URI is the name of its source."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, SharedStateUnavailable, TooLarge, Unavailable
-from config.logging import RequestFields, RequestScope, log_request, new_request_id
+from config.logging import RequestScope, log_request, new_request_id
 from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.in_flight import InFlightRequests
@@ -149,6 +149,7 @@ class Connection:
     async def receive(self, text: str | bytes) -> None:
         """Processes one frame or line."""
         try:
+            # The text counts before it is decoded, and its objects before they are used.
             self._hold(TEXT_BYTES * len(text))
             await self.receive_value(decode_and_hold(text, self._hold))
         except ParseError as error:
@@ -273,43 +274,36 @@ class Connection:
                 fields.outcome = fields.outcome or ("error" if "error" in response else "ok")
                 return response
             finally:
-                self._log(fields, time.perf_counter() - started_at)
-
-    def _log(self, fields: RequestFields, seconds: float) -> None:
-        if self._log_label is not None:
-            log_request(self._log_label, fields, seconds * 1000)
+                if self._log_label is not None:
+                    log_request(self._log_label, fields, (time.perf_counter() - started_at) * 1000)
 
     async def _response(self, request: Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
         try:
             await self._admit()
-            return result_message(request.id, await self._result(request, request_id))
+            if has_modern_meta(request.params) or request.method == "server/discover":
+                meta = read_request_meta(request.params)
+                profile = self._dispatcher.profiles.choose(self._principal, self._profile)
+                # After a handshake it is the legacy session, so that both eras share one.
+                session_id = self._session.id if self._session_id and self._session else self._session_id
+                call = modern_call(meta, request, self._build_context(request_id, session_id), self, profile)
+            elif request.method == "initialize":
+                session = await self._open_session(request.params)
+                return result_message(request.id, self._dispatcher.initialize_result(session))
+            elif request.method == "ping":
+                return result_message(request.id, {})  # the only request that may come before the handshake
+            else:
+                if self._session is None and self._is_handshake_optional:
+                    await self._open_session({})
+                if self._session is None:
+                    raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
+                call = legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
+            return result_message(request.id, await self._dispatcher.dispatch(call, request))
         except FlorilegiumError as error:
             return error_message(request.id, error)
         except Exception as error:
             log_failure(request.method, error)
             return error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
-
-    async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:
-        if has_modern_meta(request.params) or request.method == "server/discover":
-            meta = read_request_meta(request.params)
-            profile = self._dispatcher.profiles.choose(self._principal, self._profile)
-            call = modern_call(meta, request, self._build_context(request_id, self._modern_session_id()), self, profile)
-        elif request.method == "initialize":
-            return self._dispatcher.initialize_result(await self._open_session(request.params))
-        elif request.method == "ping":
-            return {}  # the only request that may come before the handshake
-        else:
-            if self._session is None and self._is_handshake_optional:
-                await self._open_session({})
-            if self._session is None:
-                raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
-            call = legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
-        return await self._dispatcher.dispatch(call, request)
-
-    def _modern_session_id(self) -> SessionId | None:
-        """After a handshake it is the legacy session, so that both eras share one."""
-        return self._session.id if self._session_id and self._session else self._session_id
 
     async def _open_session(self, params: Mapping[str, Any]) -> Session:
         if self._is_handshake_optional:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from auth.context import Owner
 from config.errors import (
     FlorilegiumError,
     Forbidden,
@@ -55,6 +54,8 @@ from server.protocol.schema import read_arguments
 from sessions.store import Session
 
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+# The headers of W3C Trace Context, which MCP carries in `_meta`.
+_TRACE_HEADERS = ("traceparent", "tracestate")
 # Errors that end a tool call as a protocol error, because a model cannot correct them.
 _PROTOCOL_ERRORS = (Forbidden, Unauthenticated, MissingCapability)
 # Methods that read the user's library. They are refused at once if they would wait too long, as tools are.
@@ -128,10 +129,7 @@ class Dispatcher:
             "resources/subscribe": subscriptions.subscribe,
             "resources/unsubscribe": subscriptions.unsubscribe,
         }
-        modern: dict[str, Method] = {
-            "server/discover": self._discover,
-            "subscriptions/listen": subscriptions.listen,
-        }
+        modern: dict[str, Method] = {"server/discover": self._discover, "subscriptions/listen": subscriptions.listen}
         self._methods = {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
 
     def add_legacy_method(self, name: str, method: Method) -> None:
@@ -143,9 +141,12 @@ class Dispatcher:
         with `traceparent`)."""
         if not is_tracing():
             return await self._serve(call, request)
+        meta = request.params.get("_meta")
+        headers = meta if isinstance(meta, dict) else {}
+        parent = {name: value for name in _TRACE_HEADERS if isinstance(value := headers.get(name), str)}
         method, tool = self._metric_labels(call, request)
         attributes = {"mcp.method.name": method, "mcp.protocol.version": call.version, "gen_ai.tool.name": tool}
-        with span(f"{method} {tool}".rstrip(), attributes, parent=_trace_headers(request)) as call_span:
+        with span(f"{method} {tool}".rstrip(), attributes, parent=parent) as call_span:
             fields = request_fields()
             fields.trace_id = fields.trace_id or call_span.trace_id
             try:
@@ -169,7 +170,11 @@ class Dispatcher:
             result = await method(call, request.params)
             outcome = call.outcome or ("failed" if result.get("isError") else "ok")
         except InputRequired as required:
-            outcome, result = "input_required", self._input_required(call, request, required)
+            inputs = {key: {"method": one.method, "params": one.params} for key, one in required.requests.items()}
+            owner = call.context.principal.owner()
+            state = self._signer.sign(required.state, owner, request.method, request.params)
+            outcome, result = "input_required", {"resultType": "input_required", "inputRequests": inputs}
+            result["requestState"] = state
         except Unavailable as error:
             outcome = _outcome(error)
             raise
@@ -184,7 +189,9 @@ class Dispatcher:
                 self._observer.record_call(method_label, tool, outcome, seconds)
             if self._call_log is not None:
                 self._call_log.record(call, method_label, tool, outcome, seconds)
-        return self._with_server_meta(result) if call.era is Era.MODERN else result
+        if call.era is Era.LEGACY:
+            return result
+        return {"resultType": "complete", **result, "_meta": {**self._server_meta, **result.get("_meta", {})}}
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
         """Finds a tool by a name of the profile, or by its own name."""
@@ -209,6 +216,7 @@ class Dispatcher:
             "completions": {},
             "logging": {},
         }
+        # In the modern era a request sets its own log level, in `_meta`.
         if era is Era.MODERN:
             del capabilities["logging"]
         return capabilities
@@ -225,12 +233,6 @@ class Dispatcher:
         text = self.profiles.get(profile).instructions
         return {"instructions": text} if text else {}
 
-    def _with_server_meta(self, result: Result) -> Result:
-        meta = {**self._server_meta, **result.get("_meta", {})}
-        return {"resultType": "complete", **result, "_meta": meta}
-
-    # -- rounds of one modern call ------------------------------------------------------------------------------
-
     def _read_round(self, call: Call, request: Request) -> None:
         """Reads the client's answers and the signed state of an earlier round."""
         params = request.params
@@ -243,14 +245,7 @@ class Dispatcher:
         if signed is not None:
             if not isinstance(signed, str):
                 raise wrong_type("requestState", "a string", signed)
-            call.state = self._signer.verify(signed, _owner(call), request.method, params)
-
-    def _input_required(self, call: Call, request: Request, required: InputRequired) -> Result:
-        requests = {
-            key: {"method": input_.method, "params": input_.params} for key, input_ in required.requests.items()
-        }
-        state = self._signer.sign(required.state, _owner(call), request.method, request.params)
-        return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+            call.state = self._signer.verify(signed, call.context.principal.owner(), request.method, params)
 
     # -- methods ------------------------------------------------------------------------------------------------
 
@@ -279,7 +274,9 @@ class Dispatcher:
         arguments = params.get("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise wrong_type("arguments", "an object", arguments)
+        result: Result
         try:
+            # Before the arguments are read, so that wrong calls are charged, too.
             await self._limits.take((call.context.user_id, tool.name))
             args = read_arguments(arguments or {}, tool.input)
             output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
@@ -289,10 +286,14 @@ class Dispatcher:
             call.outcome = _outcome(error)
             if isinstance(error, Overloaded) and error.is_repeatable:
                 call.refused_for_s = error.retry_after_s
-            return _error_result(error)
+            # The message is for the model, which can correct its call. `_meta` says when to retry, if that may help.
+            result = {"content": [{"type": "text", "text": error.message}], "isError": True}
+            if (wait_s := wait_before_retry(error)) is not None:
+                result["_meta"] = {RETRY_AFTER_KEY: wait_s}
+            return result
         # A Struct becomes structured content and, for clients that read only text, the same JSON as text.
         if isinstance(output, ToolResult):
-            result: Result = {"content": list(output.content)}
+            result = {"content": list(output.content)}
             if output.structured is not None:
                 result["structuredContent"] = output.structured
             if output.is_error:
@@ -333,17 +334,6 @@ def _log_call(method: str, tool: str, client_name: str, outcome: str) -> None:
     fields.method, fields.tool, fields.client_name, fields.outcome = method, tool, client_name, outcome
 
 
-def _trace_headers(request: Request) -> dict[str, str]:
-    meta = request.params.get("_meta")
-    if not isinstance(meta, dict):
-        return {}
-    return {name: value for name in ("traceparent", "tracestate") if isinstance(value := meta.get(name), str)}
-
-
-def _owner(call: Call) -> Owner:
-    return call.context.principal.owner()
-
-
 def _outcome(error: FlorilegiumError) -> str:
     """Returns how metrics count an error: `refused` because of load, `unavailable` if the server could not do the work,
     and `failed` if the call was wrong."""
@@ -354,11 +344,3 @@ def _outcome(error: FlorilegiumError) -> str:
             return "unavailable"
         case _:
             return "failed"
-
-
-def _error_result(error: FlorilegiumError) -> Result:
-    """Returns the message, so that the model can correct its call, and when to retry, if that may help."""
-    result: Result = {"content": [{"type": "text", "text": error.message}], "isError": True}
-    if (wait_s := wait_before_retry(error)) is not None:
-        result["_meta"] = {RETRY_AFTER_KEY: wait_s}
-    return result

@@ -57,6 +57,7 @@ class InFlightRequests:
         try:
             yield running
         finally:
+            # A client may use an id again while its first call runs. The entry then belongs to the later one.
             if self._running.get(key) is running:
                 del self._running[key]
 
@@ -90,6 +91,7 @@ class InFlightRequests:
         if future is None or future.done():
             return False
         if response.error is not None:
+            # What the client says becomes part of a result, so it is shortened.
             message = f"the client returned an error: {response.error.get('message', '')!s:.200}"
             future.set_exception(FlorilegiumError(message))
         else:

@@ -41,7 +41,12 @@ class ListingErrors:
             raise
         except Exception as error:
             self._errors[listing.name] = error
-            self.messages[listing.name] = _describe(listing.name, error)
+            if isinstance(error, FlorilegiumError):
+                self.messages[listing.name] = error.message
+            else:
+                # The text of an unexpected error may quote content, so the caller does not get it.
+                logger.opt(exception=error).error("source {} failed in a list", listing.name)
+                self.messages[listing.name] = "failed unexpectedly"
             return (), False
         self._has_answer = True
         return entries
@@ -76,14 +81,6 @@ async def read_page(
             return page, _encode_cursor(number, offset + len(entries))
         offset = 0
     return page, None
-
-
-def _describe(name: str, error: Exception) -> str:
-    """Returns what a caller may know about an error."""
-    if isinstance(error, FlorilegiumError):
-        return error.message
-    logger.opt(exception=error).error("source {} failed in a list", name)
-    return "failed unexpectedly"
 
 
 def _encode_cursor(section: int, offset: int) -> str:
@@ -223,7 +220,15 @@ class CompletionMethod:
     async def complete(self, call: Call, params: Mapping[str, Any]) -> Result:
         argument = require_object(params, "argument")
         name, value = require_string(argument, "name"), require_string(argument, "value")
-        completer = await self._completer(call, params.get("ref"), name)
+        completer: Completer | None
+        match params.get("ref"):
+            case {"type": "ref/prompt", "name": str(prompt_name)}:
+                prompt = await self._access.require_prompt(call, prompt_name)
+                completer = next((a.completer for a in prompt.arguments if a.name == name), None)
+            case {"type": "ref/resource", "uri": str(uri)}:
+                completer = self._access.require_template(call, uri).completers.get(name)
+            case _:
+                raise InvalidParams("ref: expected a prompt (ref/prompt) or a resource template (ref/resource)")
         values: Sequence[str] = []
         if completer is not None:
             # The arguments that the client has already filled in.
@@ -233,12 +238,3 @@ class CompletionMethod:
             values = await run_handler(call, "completion", work, self._deadline_ms)
         first = list(values[:COMPLETIONS_MAX])
         return {"completion": {"values": first, "total": len(values), "hasMore": len(values) > len(first)}}
-
-    async def _completer(self, call: Call, ref: Any, argument: str) -> Completer | None:
-        match ref:
-            case {"type": "ref/prompt", "name": str(name)}:
-                prompt = await self._access.require_prompt(call, name)
-                return next((a.completer for a in prompt.arguments if a.name == argument), None)
-            case {"type": "ref/resource", "uri": str(uri)}:
-                return self._access.require_template(call, uri).completers.get(argument)
-        raise InvalidParams("ref: expected a prompt (ref/prompt) or a resource template (ref/resource)")

@@ -63,6 +63,7 @@ def read_implementation(value: Any) -> tuple[str, str]:
     """Returns a client's name and version. Malformed values become "": no decision depends on them."""
     if not isinstance(value, dict):
         return "", ""
+    # Sessions and log lines keep both.
     name, version = value.get("name"), value.get("version")
     return (name[:128] if isinstance(name, str) else ""), (version[:64] if isinstance(version, str) else "")
 

@@ -25,12 +25,6 @@ _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]+)`(?: - a
 _ANY_PATH = re.compile(r"`\$\.?([^`]*)`")
 
 
-class _TypeMismatch(Struct, frozen=True):
-    expected: str
-    got: str
-    path: str
-
-
 def input_schema(declared: type[Any]) -> dict[str, Any]:
     """Returns the schema of a tool's arguments, required ones first.
 
@@ -39,6 +33,7 @@ def input_schema(declared: type[Any]) -> dict[str, Any]:
     return msgspec.json.decode(_encoded_input_schema(declared), type=dict[str, Any])
 
 
+# Cached as bytes: decoding gives every caller a schema of its own, which it may change.
 @cached({})
 def _encoded_input_schema(declared: type[Any]) -> bytes:
     schema: dict[str, Any] = _tidy(_without_null(_inline(declared)))
@@ -130,17 +125,14 @@ def _tidy(node: Any) -> Any:
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):
         return node
-    enum_type = {"type": "string"} if _is_list_of_strings(node.get("enum")) else {}
-    return enum_type | {
+    values = node.get("enum")
+    is_text = isinstance(values, list) and all(isinstance(item, str) for item in values)
+    return ({"type": "string"} if is_text else {}) | {
         # The names of properties are not keywords: one may be called "default".
         key: {name: _tidy(item) for name, item in value.items()} if key == "properties" else _tidy(value)
         for key, value in node.items()
         if value or key not in ("default", "required")
     }
-
-
-def _is_list_of_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def read_arguments(arguments: Mapping[str, Any], declared: type[T]) -> T:
@@ -182,21 +174,15 @@ def _error_message(problem: str, values: Mapping[str, Any], schema: Mapping[str,
     if match := _WRONG_CHOICE.match(problem):
         choices = ", ".join(map(str, _schema_at(schema, match["path"]).get("enum", ())))
         return f"{match['path']}: expected one of {choices}, got {_shorten(match['got'])}"
-    if (mismatch := _type_mismatch(problem)) and mismatch.path:
-        value = values.get(mismatch.path.split(".")[0].split("[")[0])
-        got = mismatch.got or f"`{_shorten(value)}`"
-        return f"{mismatch.path}: expected {mismatch.expected}, got {got}"
-    path = _ANY_PATH.search(problem)
-    return f"{path[1]}: {problem}" if path and path[1] else problem
-
-
-def _type_mismatch(problem: str) -> _TypeMismatch | None:
-    """Reads "Expected `int`, got `str` - at `$.limit`". A constraint such as "Expected `int` >= 1" has no `got`."""
-    if not problem.startswith("Expected "):
-        return None
-    description, _, path = problem.removeprefix("Expected ").partition(" - at `$")
-    expected, _, got = description.partition(", got ")
-    return _TypeMismatch(expected, got, path.removeprefix(".").removesuffix("`"))
+    if problem.startswith("Expected "):
+        # "Expected `int`, got `str` - at `$.limit`". A constraint such as "Expected `int` >= 1" has no `got`.
+        description, _, at = problem.removeprefix("Expected ").partition(" - at `$")
+        expected, _, got = description.partition(", got ")
+        if path := at.removeprefix(".").removesuffix("`"):
+            value = values.get(path.split(".")[0].split("[")[0])
+            return f"{path}: expected {expected}, got {got or f'`{_shorten(value)}`'}"
+    match = _ANY_PATH.search(problem)
+    return f"{match[1]}: {problem}" if match and match[1] else problem
 
 
 def _schema_at(schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:

@@ -88,27 +88,21 @@ class RedisImportBoard:
             return 0
 
     async def claim_abandoned(self) -> Sequence[PostedImport]:
-        claimed = []
+        connection, claimed, lease_ms = self._connection, [], round(LEASE_S * 1000)
         with suppress(SharedStateUnavailable):
-            active = await self._connection.call("HGETALL", self._connection.key("active imports"))
+            active = await connection.call("HGETALL", connection.key("active imports"))
             for job_id, owner in zip(active[::2], active[1::2], strict=True):
-                posted = await self._claim(job_id.decode(), UserId(owner.decode()))
-                if posted is not None:
-                    claimed.append(posted)
+                content = await connection.call("HGET", connection.key("imports", owner.decode()), job_id)
+                if content is None:  # the user's imports have expired
+                    await connection.call("HDEL", connection.key("active imports"), job_id)
+                    continue
+                posted = _DECODER.decode(content)
+                if not await asyncio.to_thread(Path(posted.folder).is_dir):  # on another machine
+                    continue
+                content = await connection.run(_CLAIM, self._keys(posted), job_id, self._peers.id, lease_ms)
+                if content is not None:
+                    claimed.append(_DECODER.decode(content))
         return claimed
-
-    async def _claim(self, job_id: str, owner: UserId) -> PostedImport | None:
-        connection = self._connection
-        content = await connection.call("HGET", connection.key("imports", owner), job_id)
-        if content is None:
-            await connection.call("HDEL", connection.key("active imports"), job_id)
-            return None
-        posted = _DECODER.decode(content)
-        if not await asyncio.to_thread(Path(posted.folder).is_dir):  # on another machine
-            return None
-        lease_ms = round(LEASE_S * 1000)
-        content = await connection.run(_CLAIM, self._keys(posted), job_id, self._peers.id, lease_ms)
-        return None if content is None else _DECODER.decode(content)
 
     def request_cancel(self, job_id: str) -> None:
         self._peers.publish(_CANCEL, job_id)

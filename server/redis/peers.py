@@ -14,7 +14,7 @@ import msgspec
 from loguru import logger
 from msgspec import Struct
 
-from auth.redis.connection import RedisConnection, RedisProtocol, RedisReplyError, RedisScript
+from auth.redis.connection import RedisConnection, RedisReplyError, RedisScript
 from config.errors import SharedStateUnavailable
 from server.stores import RECONNECTED, PeerHandler
 
@@ -87,7 +87,11 @@ class RedisPeers:
                 protocol = await self._connection.open(self._receive)
                 try:
                     protocol.push("SUBSCRIBE", *self._channels)
-                    await self._watch(protocol)
+                    self._has_answered = True
+                    while self._has_answered and not protocol.closed.done():
+                        self._has_answered = False
+                        protocol.push("PING")
+                        await asyncio.wait([protocol.closed], timeout=_PING_S)
                 finally:
                     protocol.close()
             self._is_subscribed.clear()
@@ -97,14 +101,6 @@ class RedisPeers:
     async def wait_until_subscribed(self, timeout_s: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_subscribed.wait(), timeout_s)
-
-    async def _watch(self, protocol: RedisProtocol) -> None:
-        while not protocol.closed.done():
-            self._has_answered = False
-            protocol.push("PING")
-            await asyncio.wait([protocol.closed], timeout=_PING_S)
-            if not self._has_answered:
-                return
 
     def _receive(self, reply: Any) -> None:
         self._has_answered = True

@@ -1,7 +1,7 @@
 """Opens the connection to Redis and builds the stores on it."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -14,7 +14,7 @@ from config.settings import Settings
 from server.protocol.call import Call
 from server.recent_calls import RECENT_CALLS_MAX, RecentCall, recent_call
 from server.redis.import_board import RedisImportBoard
-from server.redis.peers import RedisPeers, open_peers
+from server.redis.peers import open_peers
 from server.redis.reply_tokens import RedisReplyTokenStore
 from server.stores import StateStores, session_state_limits
 from sessions.redis.state import RedisSessionStates
@@ -35,13 +35,12 @@ _DECODER = msgspec.msgpack.Decoder(RecentCall)
 class RedisRecentCalls:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
-        self._per_user = RECENT_CALLS_MAX
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
         record = recent_call(call, method, tool, outcome, seconds)
-        if record is not None and self._per_user:
+        if record is not None:
             content = msgspec.msgpack.encode(record)
-            self._connection.post(_RECORD, [self._key(call.context.user_id)], content, self._per_user, _KEEP_S)
+            self._connection.post(_RECORD, [self._key(call.context.user_id)], content, RECENT_CALLS_MAX, _KEEP_S)
 
     async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
         rows = await self._connection.call("LRANGE", self._key(user_id), 0, limit - 1)
@@ -49,10 +48,8 @@ class RedisRecentCalls:
 
     async def forget(self, user_id: UserId) -> None:
         """A deletion goes on without Redis: the calls contain no content and expire within a day."""
-        try:
+        with suppress(SharedStateUnavailable):
             await self._connection.call("DEL", self._key(user_id))
-        except SharedStateUnavailable:
-            return
 
     def _key(self, user_id: UserId) -> str:
         return self._connection.key("calls", user_id)
@@ -68,8 +65,11 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
         open_state_keys(connection) as state_keys,
         open_peers(connection) as peers,
     ):
+        # Streams of a session can be open at another process than the one that changes its subscriptions.
+        sessions = RedisSessionStore(connection, settings, lambda *change: peers.publish(_SESSION_CHANGED, change))
+        peers.handle(_SESSION_CHANGED, lambda change: sessions.update(SessionId(change[0]), change[1]))
         yield StateStores(
-            sessions=_sessions(connection, settings, peers),
+            sessions=sessions,
             session_states=RedisSessionStates(connection, session_state_limits(settings)),
             make_limit=redis_limits(connection, settings),
             tickets=RedisTickets(connection, settings),
@@ -80,10 +80,3 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
             import_board=RedisImportBoard(connection, peers),
             reply_tokens=RedisReplyTokenStore(connection),
         )
-
-
-def _sessions(connection: RedisConnection, settings: Settings, peers: RedisPeers) -> RedisSessionStore:
-    """Streams of a session can be open at another process than the one that changes its subscriptions."""
-    store = RedisSessionStore(connection, settings, lambda *change: peers.publish(_SESSION_CHANGED, change))
-    peers.handle(_SESSION_CHANGED, lambda change: store.update(SessionId(change[0]), change[1]))
-    return store

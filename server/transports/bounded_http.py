@@ -112,7 +112,7 @@ class BoundedHttp(HttpToolsProtocol):
             transport.close()
             return
         self._unread = UnreadOutput(transport, client, self.settings)
-        self._watch_head()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -179,7 +179,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._is_in_body and self._timer is None:
-            self._watch_body()
+            self._watch()
         if not self._is_in_head:
             return
         # This bounds a header section that never ends. One that is complete is measured in `on_headers_complete`.
@@ -187,7 +187,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._fed_bytes > self._head_max_bytes:
             self.send_400_response("The request headers are too large.")
         elif self._timer is None:
-            self._watch_head()
+            self._watch()
 
     # -- parser callbacks --------------------------------------------------------------------------------------------
 
@@ -198,9 +198,12 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         # Most header sections are far below the limit, even with all of their first and of their last slice.
-        fed_max = self._fed_bytes + 2 * SLICE_BYTES
-        if fed_max > self._head_max_bytes and self._head_bytes() > self._head_max_bytes:
-            self._reject("The request headers are too large.")
+        if self._fed_bytes + 2 * SLICE_BYTES > self._head_max_bytes:
+            assert self.parser is not None
+            size = _LINE_BYTES + len(self.parser.get_method()) + len(self.url)
+            size += sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
+            if size > self._head_max_bytes:
+                self._reject("The request headers are too large.")
         self._is_in_head = False
         self._is_in_body = True
         self._stop_timer()
@@ -238,40 +241,23 @@ class BoundedHttp(HttpToolsProtocol):
             self._unset_keepalive_if_required()
             self._start_timer(self.settings.fixed.refused_body_timeout_s, self.transport.close)
 
-    def _head_bytes(self) -> int:
-        assert self.parser is not None
-        size = _LINE_BYTES + len(self.parser.get_method()) + len(self.url)
-        return size + sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
-
     def _reject(self, problem: str) -> None:
         self._problem = problem
         raise _TooLarge(problem)
 
     # -- timer -----------------------------------------------------------------------------------------------------
 
-    def _watch_head(self) -> None:
-        """Closes the connection unless the headers arrive within the timeout."""
-        self._start_timer(self.settings.client_timeout_s, self._check_head)
+    def _watch(self) -> None:
+        """Closes the connection unless the headers, or enough of the body, arrive within the timeout."""
+        self._start_timer(self.settings.client_timeout_s, self._check, self._body_bytes)
 
-    def _check_head(self) -> None:
-        if self._is_waiting():
-            self._watch_head()
+    def _check(self, bytes_before: int) -> None:
+        # The client waits for the server: its input is not read because earlier input is not done.
+        is_waiting = self.flow.read_paused or bool(self._input)
+        if is_waiting or (self._is_in_body and self._body_bytes - bytes_before >= PROGRESS_BYTES):
+            self._watch()
         else:
             self.transport.close()
-
-    def _is_waiting(self) -> bool:
-        """Returns whether the client waits for the server: its input is not read because earlier input is not done."""
-        return self.flow.read_paused or bool(self._input)
-
-    def _watch_body(self) -> None:
-        """Closes the connection unless enough of the body arrives within the timeout."""
-        self._start_timer(self.settings.client_timeout_s, self._check_body, self._body_bytes)
-
-    def _check_body(self, bytes_before: int) -> None:
-        if not self._is_waiting() and self._body_bytes - bytes_before < PROGRESS_BYTES:
-            self.transport.close()
-        else:
-            self._watch_body()
 
     def _start_timer(self, timeout_s: float, callback: Callable[..., None], *args: Any) -> None:
         self._stop_timer()

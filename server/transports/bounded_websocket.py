@@ -7,6 +7,7 @@ which it does only with a valid credential.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from loguru import logger
@@ -15,7 +16,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
-from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from config.settings import Settings
 from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest, with_config_defaults
@@ -215,13 +215,15 @@ class WebSocketTransport:
                 admitted = await self._admission.admit_connection(incoming, in_path or in_query)
                 admitted = with_config_defaults(admitted, self._config_defaults)
                 with self._runtime.open_streams.enter(admitted.principal):
-                    await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
-                    handler = _ConnectionHandler(self._runtime, admitted, scope, send, self._is_handshake_optional)
-                    await handler.serve(receive)
+                    # One of the offered subprotocols (RFC 6455 section 4.2.2), never the one that is a token.
+                    offered = scope.get("subprotocols", ())
+                    bearer = next((name for name in offered if name.lower() == BEARER_SUBPROTOCOL), None)
+                    subprotocol = SUBPROTOCOL if SUBPROTOCOL in offered else bearer
+                    await send({"type": "websocket.accept", "subprotocol": subprotocol})
+                    await self._serve(admitted, scope, receive, send)
             except FlorilegiumError as error:
                 # Answers the upgrade request with an HTTP error.
-                settings = self._runtime.settings
-                response = json_error(settings, error)
+                response = json_error(self._runtime.settings, error)
                 start = {
                     "type": "websocket.http.response.start",
                     "status": response.status_code,
@@ -230,61 +232,47 @@ class WebSocketTransport:
                 await send(start)
                 await send({"type": "websocket.http.response.body", "body": bytes(response.body)})
 
+    async def _serve(self, request: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one accepted connection until the client or the server closes it."""
+        runtime, principal = self._runtime, request.principal
 
-class _ConnectionHandler:
-    """Serves one accepted connection until the client or the server closes it."""
+        async def send_message(message: Mapping[str, Any] | list[Any]) -> None:
+            # A disconnect is noticed where messages are read, so an error here can be ignored.
+            with suppress(OSError):
+                await send({"type": "websocket.send", "text": encode(message).decode()})
 
-    def __init__(
-        self, runtime: Runtime, request: AdmittedRequest, scope: Scope, send: Send, is_handshake_optional: bool
-    ) -> None:
-        self._runtime = runtime
-        self._request = request
-        self._send_raw = send
-        self._connection = Connection(
+        connection = Connection(
             runtime.dispatcher,
             runtime.sessions,
-            request.principal,
-            self._context,
-            self._send,
-            self._readmit,
+            principal,
+            lambda request_id, session_id: runtime.admission.context(request, session_id, request_id=request_id),
+            send_message,
+            partial(runtime.admission.readmit, principal),
             runtime.settings.fixed.connection_in_flight_max,
             request.profile,
             new_session_id(),
             f"WS {scope['path']}" if runtime.settings.log_requests else None,
             connection_of(scope),
-            is_handshake_optional=is_handshake_optional,
+            is_handshake_optional=self._is_handshake_optional,
         )
-
-    async def serve(self, receive: Receive) -> None:
-        reading = asyncio.create_task(_read(self._connection, receive))
-        watching = asyncio.create_task(self._runtime.open_streams.wait_while_open(self._request.principal))
+        reading = asyncio.create_task(_read(connection, receive))
+        watching = asyncio.create_task(runtime.open_streams.wait_while_open(principal))
         try:
             await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 # Closes the connection at once if access was revoked, or after its running calls if the server stops.
-                if self._runtime.open_streams.is_stopping:
-                    await self._connection.finish()
+                if runtime.open_streams.is_stopping:
+                    await connection.finish()
                     code, reason = _SERVICE_RESTART, "the server is stopping"
                 else:
                     code, reason = _ACCESS_REVOKED, "access was revoked or expired"
-                await self._send_raw({"type": "websocket.close", "code": code, "reason": reason})
+                await send({"type": "websocket.close", "code": code, "reason": reason})
             elif (closing := reading.result()) is not None:
-                await self._send_raw(closing)
+                await send(closing)
         finally:
             reading.cancel()
             watching.cancel()
-            await self._connection.close()
-
-    async def _send(self, message: Mapping[str, Any] | list[Any]) -> None:
-        # A disconnect is noticed where messages are read, so an error here can be ignored.
-        with suppress(OSError):
-            await self._send_raw({"type": "websocket.send", "text": encode(message).decode()})
-
-    async def _readmit(self) -> None:
-        await self._runtime.admission.readmit(self._request.principal)
-
-    def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
-        return self._runtime.admission.context(self._request, session_id, request_id=request_id)
+            await connection.close()
 
 
 async def _read(connection: Connection, receive: Receive) -> Message | None:
@@ -299,11 +287,3 @@ async def _read(connection: Connection, receive: Receive) -> Message | None:
             reason = "expected one JSON-RPC message per text frame, got a binary frame"
             return {"type": "websocket.close", "code": _UNSUPPORTED_DATA, "reason": reason}
         await connection.receive(text)
-
-
-def _subprotocol(scope: Scope) -> str | None:
-    """Chooses one of the offered subprotocols (RFC 6455 section 4.2.2), never the one that is a token."""
-    offered = scope.get("subprotocols", ())
-    if SUBPROTOCOL in offered:
-        return SUBPROTOCOL
-    return next((name for name in offered if name.lower() == BEARER_SUBPROTOCOL), None)

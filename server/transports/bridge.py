@@ -23,14 +23,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from config.errors import (
-    ConfigurationError,
-    FlorilegiumError,
-    ParseError,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
+from config.errors import ConfigurationError, FlorilegiumError, ParseError, TooLarge, Unauthenticated, Unavailable
 from config.settings import Settings, is_loopback
 from server.protocol.messages import (
     MalformedMessage,
@@ -101,8 +94,27 @@ class BridgeState:
         """Returns the line for the client, or None for a message that concerns only the bridge."""
         value = decode(frame)
         for message in _messages(value if isinstance(value, list) else [value]):
-            if not self._track_server_message(message):
-                return None
+            match message:
+                case Request():
+                    self._server_requests.add(message.id)
+                case Notification("notifications/cancelled", {"requestId": str() | int() as request_id}):
+                    self._server_requests.discard(request_id)
+                case Response(id=request_id) if request_id == self._repeat_id:
+                    self._repeat_id = None
+                    # The client keeps using the version of its own handshake, so the server must negotiate the same
+                    # version again.
+                    assert self._handshake is not None
+                    if message.result is None or message.result.get("protocolVersion") != self._handshake.version:
+                        self._handshake = None
+                        raise Unavailable("the server did not resume the session; restart the client")
+                    return None
+                case Response():
+                    self._client_requests.pop(message.id, None)
+                    if self._pending_initialize is not None and message.id == self._pending_initialize[0]:
+                        if message.result is not None:
+                            params = self._pending_initialize[1]
+                            self._handshake = LegacyHandshake(params, message.result.get("protocolVersion"))
+                        self._pending_initialize = None
         # In JSON, line breaks occur only between tokens.
         return frame.replace("\r", " ").replace("\n", " ").encode() + b"\n"
 
@@ -159,31 +171,6 @@ class BridgeState:
                 return is_expected
         return True
 
-    def _track_server_message(self, message: Message) -> bool:
-        """Records a message of the server. Returns False if it must not be passed on."""
-        match message:
-            case Request():
-                self._server_requests.add(message.id)
-            case Notification("notifications/cancelled", {"requestId": str() | int() as request_id}):
-                self._server_requests.discard(request_id)
-            case Response(id=request_id) if request_id == self._repeat_id:
-                self._repeat_id = None
-                # The client keeps using the version of its own handshake, so the server must negotiate the same version
-                # again.
-                assert self._handshake is not None
-                if message.result is None or message.result.get("protocolVersion") != self._handshake.version:
-                    self._handshake = None
-                    raise Unavailable("the server did not resume the session; restart the client")
-                return False
-            case Response():
-                self._client_requests.pop(message.id, None)
-                if not (self._pending_initialize is None or message.id != self._pending_initialize[0]):
-                    if message.result is not None:
-                        params = self._pending_initialize[1]
-                        self._handshake = LegacyHandshake(params, message.result.get("protocolVersion"))
-                    self._pending_initialize = None
-        return True
-
 
 def _messages(values: list[Any]) -> Iterator[Message]:
     """Yields the well-formed messages. No request waits for the others, such as an error without an id."""
@@ -193,8 +180,10 @@ def _messages(values: list[Any]) -> Iterator[Message]:
 
 
 SUBPROTOCOL = Subprotocol("mcp")
+# For the connection, TLS and the upgrade, and then for the answer to a repeated handshake.
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
+# How long a new connection waits for a rejection, before all queued messages are sent.
 REJECTION_WAIT_S = 0.25
 # The delay between two attempts to connect.
 DELAY_MIN_S = 0.25
@@ -203,6 +192,7 @@ DELAY_MAX_S = 30.0
 DELAY_REJECTED_S = 15.0
 _REJECTED_STATUS = 401
 _REJECTED_CLOSE_CODE = 4401
+# They usually mean that the path is not that of an MCP endpoint.
 _WRONG_ADDRESS_STATUSES = (403, 404)
 _REASON_MAX_CHARS = 120
 
@@ -300,32 +290,27 @@ class Bridge:
         self._fail_pending(Unavailable("the input ended before the server answered"))
 
     async def _forward(self, line: bytes) -> None:
+        """Sends a line to the server, or queues it for the next connection."""
         try:
             frame = self._state.from_client(line)
-        except MalformedMessage as error:
-            self._send_to_client(error_message(error.request_id, error))
-            return
-        except ParseError as error:
-            self._send_to_client(error_message(None, error))
+        except (MalformedMessage, ParseError) as error:
+            request_id = error.request_id if isinstance(error, MalformedMessage) else None
+            self._send_to_client(error_message(request_id, error))
             return
         if frame is None:
             return
-        if self._connection is None:
-            self._enqueue(frame)
-        else:
+        if self._connection is not None:
             with suppress(ConnectionClosed):  # `_keep_connected` notices it too and answers the request
                 await self._connection.send(frame)
-
-    def _enqueue(self, frame: str) -> None:
-        """Queues a frame for the next connection and brings the next attempt to connect forward."""
-        error: FlorilegiumError | None = self._rejection
-        if len(self._queue) >= self._settings.fixed.connection_in_flight_max:
-            error = Unavailable(f"{len(self._queue)} messages are waiting for a connection")
-        if error is None:
-            self._queue.append(frame)
-            self._reconnect_now.set()
             return
-        for message in self._state.reject(frame, error):
+        refusal: FlorilegiumError | None = self._rejection
+        if len(self._queue) >= self._settings.fixed.connection_in_flight_max:
+            refusal = Unavailable(f"{len(self._queue)} messages are waiting for a connection")
+        if refusal is None:
+            self._queue.append(frame)
+            self._reconnect_now.set()  # brings the next attempt to connect forward
+            return
+        for message in self._state.reject(frame, refusal):
             self._send_to_client(message)
 
     # -- from the server ----------------------------------------------------------------------------------------
@@ -339,30 +324,49 @@ class Bridge:
             self._fail_pending(error)
             if self._has_response:
                 delays = self._delays()
+            delay_s = next(delays)
             if isinstance(error, Unauthenticated):
                 # Rejects the client's requests until the next attempt to connect.
-                delay_s = next(delays)
                 self._rejection = error
                 await asyncio.sleep(max(delay_s, DELAY_REJECTED_S))
                 self._rejection = None
             else:
-                await self._pause(next(delays))
-
-    async def _pause(self, delay_s: float) -> None:
-        """Waits before the next attempt. A message from the client ends the wait, but not before DELAY_MIN_S."""
-        self._reconnect_now.clear()
-        await asyncio.sleep(min(delay_s, DELAY_MIN_S))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
-                await self._reconnect_now.wait()
+                # A message from the client ends the wait, but not before DELAY_MIN_S.
+                self._reconnect_now.clear()
+                await asyncio.sleep(min(delay_s, DELAY_MIN_S))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay_s):
+                        await self._reconnect_now.wait()
 
     async def _run_connection(self) -> FlorilegiumError:
         """Opens one connection and uses it until it ends. Returns why it ended."""
         self._has_response = False
+        token, interval_s = self._remote.token, self._settings.sse_keepalive_s
+        is_local = is_loopback(urlsplit(self._remote.url).hostname or "")
         try:
-            async with self._open() as connection:
+            async with connect(
+                self._remote.url,
+                subprotocols=[SUBPROTOCOL],
+                additional_headers={"Authorization": f"Bearer {token}"} if token else None,
+                user_agent_header=f"florilegium/{VERSION}",
+                # With True, the proxy that the environment names, but not for a server on this machine.
+                proxy=None if is_local else True,
+                open_timeout=OPEN_TIMEOUT_S,
+                close_timeout=CLOSE_TIMEOUT_S,
+                ping_interval=interval_s,
+                ping_timeout=interval_s,
+                max_size=self._settings.body_max_bytes,
+            ) as connection:
                 await self._resume(connection)
-                await self._await_rejection(connection)
+                if not self._has_response:  # to the repeated handshake
+                    # Sends one message and gives the server a moment to reject the credential. The server checks it
+                    # only after it accepted the connection, and a client that keeps writing to a closed connection may
+                    # never read the reason.
+                    if self._queue:
+                        await connection.send(self._queue.popleft())
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(REJECTION_WAIT_S):
+                            self._forward_to_client(await connection.recv())
                 while self._queue:
                     await connection.send(self._queue.popleft())
                 self._connection = connection
@@ -374,23 +378,8 @@ class Bridge:
         except Unavailable as error:
             return error
 
-    def _open(self) -> connect:
-        token, interval_s = self._remote.token, self._settings.sse_keepalive_s
-        is_local = is_loopback(urlsplit(self._remote.url).hostname or "")
-        return connect(
-            self._remote.url,
-            subprotocols=[SUBPROTOCOL],
-            additional_headers={"Authorization": f"Bearer {token}"} if token else None,
-            user_agent_header=f"florilegium/{VERSION}",
-            proxy=None if is_local else True,
-            open_timeout=OPEN_TIMEOUT_S,
-            close_timeout=CLOSE_TIMEOUT_S,
-            ping_interval=interval_s,
-            ping_timeout=interval_s,
-            max_size=self._settings.body_max_bytes,
-        )
-
     async def _resume(self, connection: ClientConnection) -> None:
+        """Repeats the legacy handshake of the client, if there was one."""
         handshake = self._state.repeat_handshake()
         if handshake is None:
             return
@@ -400,20 +389,6 @@ class Bridge:
                 self._forward_to_client(await connection.recv())
         if (initialized := self._state.repeat_initialized()) is not None:
             await connection.send(encode(initialized).decode())
-
-    async def _await_rejection(self, connection: ClientConnection) -> None:
-        """Sends one message and gives the server a moment to reject the credential.
-
-        The server checks the credential only after it accepted the connection, and a client that keeps writing to a
-        closed connection may never read the reason.
-        """
-        if self._has_response:  # to the repeated handshake
-            return
-        if self._queue:
-            await connection.send(self._queue.popleft())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(REJECTION_WAIT_S):
-                self._forward_to_client(await connection.recv())
 
     def _forward_to_client(self, frame: str | bytes) -> None:
         try:
@@ -445,7 +420,8 @@ class Bridge:
             case ConnectionClosed():
                 return Unavailable(f"the connection to {host} was lost")
             case ssl.SSLError():
-                return Unavailable(f"the TLS connection to {host} failed: {_tls_reason(error)}")
+                reason = getattr(error, "verify_message", "") or error.reason or "handshake failed"
+                return Unavailable(f"the TLS connection to {host} failed: {_single_line(reason).lower()}")
             case socket.gaierror():
                 return Unavailable(f"cannot resolve the host name of {host}")
             case ImportError():  # websockets needs another package for SOCKS
@@ -498,19 +474,13 @@ def backoff() -> Iterator[float]:
         delay_s = min(delay_s * 2, DELAY_MAX_S)
 
 
-async def bridge(
-    remote: RemoteServer, settings: Settings, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
-) -> bool:
+async def bridge(remote: RemoteServer, settings: Settings) -> bool:
     """Runs until stdin ends. Returns False if no connection succeeded."""
-    runner = Bridge(remote, settings, stdout or sys.stdout.buffer)
-    await runner.run(await open_reader(stdin or sys.stdin.buffer, settings.body_max_bytes))
+    runner = Bridge(remote, settings, sys.stdout.buffer)
+    await runner.run(await open_reader(sys.stdin.buffer, settings.body_max_bytes))
     return runner.has_connected
 
 
 def _single_line(text: str) -> str:
     """Truncates text from outside and replaces unprintable characters."""
     return "".join(character if character.isprintable() else " " for character in text[:_REASON_MAX_CHARS]).strip()
-
-
-def _tls_reason(error: ssl.SSLError) -> str:
-    return _single_line(getattr(error, "verify_message", "") or error.reason or "handshake failed").lower()

@@ -8,7 +8,7 @@ import asyncio
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -25,21 +25,21 @@ from server.protocol.messages import decode
 class Pace:
     """A token bucket of `burst` events, refilled with `per_s` events each second, that can be overdrawn."""
 
-    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float, burst: int) -> None:
         self._interval_s = 1 / per_s
         self._burst_s = burst / per_s
-        self._clock = clock
-        self._full_at = clock()
+        self._full_at = time.monotonic()
 
     def count(self) -> None:
-        self._full_at = max(self._full_at, self._clock()) + self._interval_s
+        self._full_at = max(self._full_at, time.monotonic()) + self._interval_s
 
     def wait_s(self) -> float:
         """Returns how long the next event has to wait; 0 if the rate is not exceeded."""
-        return max(0.0, self._full_at - self._clock() - self._burst_s)
+        return max(0.0, self._full_at - time.monotonic() - self._burst_s)
 
 
 _EXTENSION = "florilegium.connection"
+# Without `connections_max`: this many, or a share of the file descriptors if that is fewer.
 _CONNECTIONS_MAX = 4096
 # The other descriptors are left to the libraries.
 _DESCRIPTOR_SHARE = 3
@@ -67,7 +67,11 @@ class ClientConnections:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._max = settings.connections_max or min(_CONNECTIONS_MAX, _descriptors() // _DESCRIPTOR_SHARE)
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # the soft limit, which the kernel enforces
+        if descriptors == resource.RLIM_INFINITY:
+            descriptors = _CONNECTIONS_MAX * _DESCRIPTOR_SHARE
+        self._max = settings.connections_max or min(_CONNECTIONS_MAX, descriptors // _DESCRIPTOR_SHARE)
+        # Neither one address nor one user can take all connections. A proxy's address stands for many clients.
         half = max(1, self._max // 2)
         self._address_max = self.user_max = half
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
@@ -219,11 +223,6 @@ def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
 def decode_body(body: bytes, connection: ClientConnection | None) -> Any:
     """Decodes the body of an HTTP request. Its memory counts until the request is answered."""
     return decode(body) if connection is None else decode_and_hold(body, connection.hold_part)
-
-
-def _descriptors() -> int:
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _CONNECTIONS_MAX * _DESCRIPTOR_SHARE if soft == resource.RLIM_INFINITY else soft
 
 
 # -- unread output -----------------------------------------------------------------------------------------------------

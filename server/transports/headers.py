@@ -112,24 +112,15 @@ def check_headers(headers: Headers, request: Request, version: Any, mirrored: It
         if header is None or _decode_value(header) != name:
             raise HeaderMismatch(f"Mcp-Name does not match {parameter_name!r} of the body")
     for parameter in mirrored:
-        _check_parameter(headers, parameter, request.params.get("arguments"))
-
-
-def _check_parameter(headers: Headers, parameter: MirroredParameter, arguments: Any) -> None:
-    """Raises HeaderMismatch unless header and argument are equal or both absent."""
-    header = headers.get(_PARAM_PREFIX + parameter.token.lower().encode())
-    value = _value_at(arguments, parameter.path)
-    if header is None and value is None:
-        return
-    if header is None or value is None or not _is_equal(_decode_value(header), value, parameter.type):
-        path = ".".join(parameter.path)
-        raise HeaderMismatch(f"Mcp-Param-{parameter.token} does not match the argument {path!r}")
-
-
-def _value_at(arguments: Any, path: tuple[str, ...]) -> Any:
-    for step in path:
-        arguments = arguments.get(step) if isinstance(arguments, dict) else None
-    return arguments
+        header = headers.get(_PARAM_PREFIX + parameter.token.lower().encode())
+        value = request.params.get("arguments")
+        for step in parameter.path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if header is None and value is None:
+            continue
+        if header is None or value is None or not _is_equal(_decode_value(header), value, parameter.type):
+            path = ".".join(parameter.path)
+            raise HeaderMismatch(f"Mcp-Param-{parameter.token} does not match the argument {path!r}")
 
 
 def _is_equal(header: str | None, value: Any, schema_type: str) -> bool:

@@ -9,14 +9,8 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from auth.context import RequestContext, SessionId
-from config.errors import (
-    FlorilegiumError,
-    InvalidRequest,
-    ProtocolError,
-    UnsupportedVersion,
-    retry_after_seconds,
-)
+from auth.context import SessionId
+from config.errors import FlorilegiumError, InvalidRequest, ProtocolError, UnsupportedVersion, retry_after_seconds
 from server.admission import AdmittedRequest, IncomingRequest
 from server.middleware import raw_error_headers
 from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer, Started
@@ -40,12 +34,7 @@ from server.protocol.messages import (
     read_message,
     result_message,
 )
-from server.protocol.request_meta import (
-    has_modern_meta,
-    legacy_call,
-    modern_call,
-    read_request_meta,
-)
+from server.protocol.request_meta import has_modern_meta, legacy_call, modern_call, read_request_meta
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
 from server.transports.headers import SESSION, VERSION, check_headers, profile_in
@@ -84,31 +73,37 @@ class HttpTransport:
         # The request of a session that a message refers to may run in another process.
         self._peers = runtime.stores.peers
         self._peers.handle(_CANCELLED, lambda content: self._in_flight.cancel(SessionId(content[0]), content[1]))
-        self._peers.handle(_ANSWERED, self._resolve)
+        self._peers.handle(
+            _ANSWERED, lambda content: self._in_flight.resolve(SessionId(content[0]), Response(*content[1:]))
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        unanswered: Receive | None = receive
+        """Serves one request. Unexpected exceptions are logged and become a 500 with the request id."""
         if not self._refusals.is_empty:
             unanswered = await self._refusals.answer(scope, receive, send)
-        if unanswered is not None:
-            # Serves one request. Unexpected exceptions are logged and become a 500 with the request id.
-            response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
-            profile = profile_in(scope["path"])
-            try:
-                request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
-                match scope["method"]:
-                    case "POST":
-                        await self._post(request, unanswered, response)
-                    case "GET":
-                        await self._get(request, unanswered, send)
-                    case "DELETE":
-                        await self._delete(request, send)
-                    case _:
-                        await send_method_not_allowed(send)
-            except Exception as error:
-                await self._send_error(
-                    response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile
-                )
+            if unanswered is None:
+                return
+            receive = unanswered
+        response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
+        profile = profile_in(scope["path"])
+        try:
+            request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
+            headers = request.headers
+            match scope["method"]:
+                case "POST":
+                    await self._post(request, receive, response)
+                # The modern era has neither sessions nor their stream; it has `subscriptions/listen`.
+                case "GET" | "DELETE" if headers.get(VERSION) in MODERN_VERSIONS or headers.get(SESSION) is None:
+                    await send_method_not_allowed(send)
+                case "GET":
+                    await self._get(request, receive, send)
+                case "DELETE":
+                    await self._sessions.end(await self._session(request))
+                    await send_empty(send, 204)
+                case _:
+                    await send_method_not_allowed(send)
+        except Exception as error:
+            await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile)
 
     async def _send_error(
         self, response: PostResponse, error: FlorilegiumError, status: int, profile: str | None
@@ -119,26 +114,6 @@ class HttpTransport:
     # -- POST ---------------------------------------------------------------------------------------------------
 
     async def _post(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> None:
-        message = await self._read(request, receive, response)
-        if isinstance(message, list):
-            # Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream.
-            session, batch_max = await self._session(request), self._settings.fixed.connection_in_flight_max
-            if session.version != BATCH_VERSION:
-                raise InvalidRequest(f"protocol version {session.version} has no batches")
-            if not 0 < len(message) <= batch_max:
-                raise InvalidRequest(f"batch: expected 1 to {batch_max} messages, got {len(message)}")
-            await self._admission.charge(request.principal, len(message) - 1)  # admission charged for one
-            results = [result for value in message if (result := await self._batch_item(request, session, value))]
-            if results:
-                await response.finish(200, results)
-            else:
-                await response.accept()
-        elif _is_modern(message, request.headers.get(VERSION)):
-            await self._modern(request, message, receive, response)
-        else:
-            await self._legacy(request, message, response)
-
-    async def _read(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> Message | list[Any]:
         headers = request.headers
         if not headers.has_json_body():
             # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
@@ -149,7 +124,8 @@ class HttpTransport:
         value = decode_body(body, request.connection)
         response.prepare(headers.get(SESSION), headers.accepts("text/event-stream"))
         if isinstance(value, list):
-            return value
+            await self._batch(request, value, response)
+            return
         try:
             message = read_message(value)
         except MalformedMessage as error:
@@ -157,7 +133,46 @@ class HttpTransport:
             raise
         if isinstance(message, Request):
             response.request_id = message.id
-        return message
+        # The era of a request: modern by its version header or its `_meta`, otherwise legacy.
+        is_modern = headers.get(VERSION) in MODERN_VERSIONS or (
+            not isinstance(message, Response)
+            and (has_modern_meta(message.params) or message.method == "server/discover")
+        )
+        if is_modern:
+            await self._modern(request, message, receive, response)
+        else:
+            await self._legacy(request, message, response)
+
+    async def _batch(self, request: AdmittedRequest, values: list[Any], response: PostResponse) -> None:
+        """Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream."""
+        session, batch_max = await self._session(request), self._settings.fixed.connection_in_flight_max
+        if session.version != BATCH_VERSION:
+            raise InvalidRequest(f"protocol version {session.version} has no batches")
+        if not 0 < len(values) <= batch_max:
+            raise InvalidRequest(f"batch: expected 1 to {batch_max} messages, got {len(values)}")
+        await self._admission.charge(request.principal, len(values) - 1)  # admission charged for one
+        results: list[Mapping[str, Any]] = []
+        for value in values:
+            request_id: RequestId | None = None
+            try:
+                message = read_message(value)
+                if isinstance(message, Response):
+                    self._answer(session.id, message)
+                if not isinstance(message, Request):
+                    continue
+                request_id = message.id
+                if message.method == "initialize":
+                    raise InvalidRequest("initialize cannot be part of a batch")
+                call = legacy_call(session, message, self._admission.context(request, session.id), NullPeer())
+                results.append(result_message(message.id, await self._dispatcher.dispatch(call, message)))
+            except FlorilegiumError as error:
+                if isinstance(error, MalformedMessage):
+                    request_id = error.request_id
+                results.append(error_message(request_id, error))
+        if results:
+            await response.finish(200, results)
+        else:
+            await response.accept()
 
     async def _modern(
         self, request: AdmittedRequest, message: Message, receive: Receive, response: PostResponse
@@ -178,6 +193,7 @@ class HttpTransport:
         check_headers(request.headers, message, meta.version, mirrored)
         call = modern_call(meta, message, self._admission.context(request), response, profile)
         started = Started(self._dispatch(request, call, message))
+        # Most calls end without waiting for anything. Nobody has to watch whether their client disconnects.
         if started.is_done:
             await response.finish(200, result_message(message.id, started.result), _retry_after(started.result))
             return
@@ -211,7 +227,8 @@ class HttpTransport:
         session = await self._session(request)
         match message:
             case Request():
-                context = self._context(request, session)
+                # A lost connection does not cancel a legacy call; `notifications/cancelled` does.
+                context = self._admission.context(request, session.id)
                 running: RunningCall | None = None
                 try:
                     with self._in_flight.running(session.id, message.id) as running:
@@ -221,7 +238,9 @@ class HttpTransport:
                     if message.method in SESSION_METHODS:
                         await self._sessions.save(session)
                 except FlorilegiumError as error:
-                    await self._send_error(response, error, _legacy_status(error), request.profile)
+                    # The legacy era reports protocol errors with status 200, and all others with their HTTP status.
+                    status = 200 if isinstance(error, ProtocolError) else error.status
+                    await self._send_error(response, error, status, request.profile)
                 except asyncio.CancelledError:
                     if running is None or not running.is_cancelled:
                         raise
@@ -243,11 +262,6 @@ class HttpTransport:
         if not self._in_flight.resolve(session_id, response):
             self._peers.publish(_ANSWERED, (session_id, response.id, response.result, response.error))
 
-    def _resolve(self, content: Any) -> None:
-        """Delivers a response that another process received."""
-        session_id, *parts = content
-        self._in_flight.resolve(SessionId(session_id), Response(*parts))
-
     async def _session(self, request: AdmittedRequest) -> Session:
         _check_version_header(request.headers.get(VERSION), LEGACY_VERSIONS)
         session_id = request.headers.get(SESSION)
@@ -255,34 +269,10 @@ class HttpTransport:
             raise InvalidRequest("the Mcp-Session-Id header is missing; send initialize first")
         return await self._sessions.find(session_id, request.principal, request.profile)
 
-    def _context(self, request: AdmittedRequest, session: Session) -> RequestContext:
-        return self._admission.context(request, session.id)
-
-    async def _batch_item(self, request: AdmittedRequest, session: Session, value: Any) -> Mapping[str, Any] | None:
-        request_id: RequestId | None = None
-        try:
-            message = read_message(value)
-            if isinstance(message, Response):
-                self._answer(session.id, message)
-            if not isinstance(message, Request):
-                return None
-            request_id = message.id
-            if message.method == "initialize":
-                raise InvalidRequest("initialize cannot be part of a batch")
-            call = legacy_call(session, message, self._context(request, session), NullPeer())
-            return result_message(message.id, await self._dispatcher.dispatch(call, message))
-        except MalformedMessage as error:
-            return error_message(error.request_id, error)
-        except FlorilegiumError as error:
-            return error_message(request_id, error)
-
-    # -- GET and DELETE -----------------------------------------------------------------------------------------
+    # -- GET ----------------------------------------------------------------------------------------------------
 
     async def _get(self, request: AdmittedRequest, receive: Receive, send: Send) -> None:
-        """Serves the legacy stream of changes. The modern era has `subscriptions/listen` instead."""
-        if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:
-            await send_method_not_allowed(send)
-            return
+        """Serves the legacy stream of changes."""
         if not request.headers.accepts("text/event-stream"):
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
         session = await self._session(request)
@@ -313,13 +303,6 @@ class HttpTransport:
                 await send({"type": "http.response.body", "body": b""})
             finally:
                 disconnected.cancel()
-
-    async def _delete(self, request: AdmittedRequest, send: Send) -> None:
-        if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:
-            await send_method_not_allowed(send)
-            return
-        await self._sessions.end(await self._session(request))
-        await send_empty(send, 204)
 
 
 class _DisconnectWatch:
@@ -361,20 +344,6 @@ def _retry_after(result: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
     return [(b"retry-after", b"%d" % retry_after_seconds(retry_after_s))]
 
 
-def _is_modern(message: Message, version: str | None) -> bool:
-    """Returns the era of a request: modern by its version header or its `_meta`, otherwise legacy."""
-    if version in MODERN_VERSIONS:
-        return True
-    if isinstance(message, Response):
-        return False
-    return has_modern_meta(message.params) or message.method == "server/discover"
-
-
 def _check_version_header(version: str | None, supported: tuple[str, ...]) -> None:
     if version is not None and version not in supported:
         raise UnsupportedVersion(version, ALL_VERSIONS)
-
-
-def _legacy_status(error: FlorilegiumError) -> int:
-    """The legacy era reports protocol errors with status 200, and all other errors with their HTTP status."""
-    return 200 if isinstance(error, ProtocolError) else error.status

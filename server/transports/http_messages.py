@@ -71,22 +71,15 @@ async def read_body(receive: Receive, content_length: str | None, limit_bytes: i
     """Reads the whole body. Raises TooLarge as soon as the limit is known to be exceeded."""
     if content_length is not None and content_length.isdigit() and int(content_length) > limit_bytes:
         raise TooLarge("the body", limit_bytes)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        _check_size(len(body), limit_bytes)
-        return body
-    parts, size = [body], len(body)
-    while message.get("more_body"):
+    parts: list[bytes] = []
+    size = 0
+    while True:
         message = await receive()
-        if message["type"] == "http.disconnect":
+        if parts and message["type"] == "http.disconnect":
             raise InvalidRequest("the body is incomplete")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        _check_size(size, limit_bytes)
-    return b"".join(parts)
-
-
-def _check_size(size: int, limit_bytes: int) -> None:
-    if size > limit_bytes:
-        raise TooLarge("the body", limit_bytes)
+        if size > limit_bytes:
+            raise TooLarge("the body", limit_bytes)
+        if not message.get("more_body"):
+            return b"".join(parts)

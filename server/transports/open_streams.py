@@ -21,6 +21,7 @@ class OpenStreams:
         self._open: Counter[UserId] = Counter()
         self._is_draining = False
         self._stopping = asyncio.Event()
+        # Set while no stream is open. A shutdown waits for it.
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -55,6 +56,7 @@ class OpenStreams:
             yield
         finally:
             self._open[user_id] -= 1
+            # Otherwise everyone who ever had a stream would stay in memory.
             if not self._open[user_id]:
                 del self._open[user_id]
             if not self._open:

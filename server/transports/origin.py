@@ -44,8 +44,11 @@ class OriginGuard:
         is_short = len(host or "") <= CACHED_MAX_CHARS and len(origin or "") <= CACHED_MAX_CHARS
         if problem := (self._problem if is_short else self._find_problem)(host, origin):
             raise OriginRejected(problem)
-        if origin is None and headers.get(b"sec-fetch-site") == "cross-site" and not _is_navigation(headers):
-            raise OriginRejected("requests that other sites cause are not allowed")
+        if origin is None and headers.get(b"sec-fetch-site") == "cross-site":
+            # The user may follow a link: the page opens in a tab, where the other site cannot read it.
+            is_navigation = headers.get(b"sec-fetch-mode") == "navigate"
+            if not is_navigation or headers.get(b"sec-fetch-dest") != "document":
+                raise OriginRejected("requests that other sites cause are not allowed")
 
     def check_probe(self, headers: Headers) -> None:
         """Checks the host of a request to an operator's endpoint.
@@ -75,11 +78,6 @@ class OriginGuard:
             return False
         # A page of this server itself, under any loopback name.
         return self._trusts_loopback or (scheme == "http" and origin_host == host)
-
-
-def _is_navigation(headers: Headers) -> bool:
-    """Whether the user follows a link: the page opens in a tab, where the other site cannot read it."""
-    return headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
 
 
 def _host_name(host: str) -> str:

@@ -25,6 +25,7 @@ class PostResponse:
         self._keep_alive_s = keep_alive_s
         self._session_id: str | None = None
         self._can_stream = False
+        # Exists from the first event on: then the status has been sent, and only events can follow.
         self._keep_alive_task: asyncio.Task[None] | None = None
 
     def prepare(self, session_id: str | None, can_stream: bool) -> None:

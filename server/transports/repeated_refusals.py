@@ -94,9 +94,8 @@ class RepeatedRefusals:
 
             return replay
         scope[IS_REPEATED], started_at = True, self._clock()
-        now = self._clock()
-        self._next_answer_at = max(self._next_answer_at, now) + 1 / _ANSWERS_PER_S
-        if (wait_s := self._next_answer_at - now - _ANSWERS_AT_ONCE / _ANSWERS_PER_S) > 0:
+        self._next_answer_at = max(self._next_answer_at, started_at) + 1 / _ANSWERS_PER_S
+        if (wait_s := self._next_answer_at - started_at - _ANSWERS_AT_ONCE / _ANSWERS_PER_S) > 0:
             await asyncio.sleep(min(wait_s, _ANSWER_WAIT_MAX_S))
         retry_after = b"%d" % retry_after_seconds(result["_meta"][RETRY_AFTER_KEY])
         await send_json(send, 200, result_message(call.id, result), [(b"retry-after", retry_after)])

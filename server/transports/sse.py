@@ -6,14 +6,13 @@ id in the address does not replace the credential, which is verified with every 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import Receive, Scope, Send
 
-from auth.context import RequestContext, SessionId
+from auth.context import SessionId
 from config.errors import InvalidRequest, SessionNotFound, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
 from server.middleware import raw_error_headers
@@ -92,7 +91,11 @@ class SseTransport:
                         raise SessionNotFound
                     await send_empty(send, 202)
                 case "DELETE":
-                    await self._delete(request, incoming.query)
+                    session_id = _session_id(incoming.query)
+                    if (stream := self._find(request, session_id)) is not None:
+                        stream.end()
+                    elif not await self._peers.send(await self._find_peer(request, session_id), _ENDED, session_id):
+                        raise SessionNotFound
                     await send_empty(send, 204)
                 case _:
                     await send_method_not_allowed(send)
@@ -107,39 +110,27 @@ class SseTransport:
         stream = _EventStream(self._runtime, request, path, send)
         # Without scheme and host, because clients resolve it against the URL they used, which a proxy may have changed.
         address = f"{self._base_path}{path}?{_SESSION_PARAMETER}={stream.session_id}"
+        # Other processes find the stream by a name that contains its owner: for others, it does not exist.
+        name = _stream_name(stream.session_id, request)
+
+        async def keep_holding() -> None:
+            while True:
+                await asyncio.sleep(_HELD_S / 3)
+                await self._peers.hold(name, _HELD_S)
+
         with self._runtime.open_streams.enter(request.principal):
             try:
-                async with self._registered(stream):
+                await self._peers.hold(name, _HELD_S)
+                self._streams[stream.session_id] = stream
+                holding = asyncio.create_task(keep_holding())
+                try:
                     await stream.serve(address, receive)
+                finally:
+                    holding.cancel()
+                    del self._streams[stream.session_id]
+                    await self._peers.release(name)
             finally:
                 await stream.close()
-
-    @asynccontextmanager
-    async def _registered(self, stream: "_EventStream") -> AsyncIterator[None]:
-        """Other processes find the stream by a name that contains its owner: for others, it does not exist."""
-        self._streams[stream.session_id] = stream
-        name = _stream_name(stream.session_id, stream.request)
-        await self._peers.hold(name, _HELD_S)
-        holding = asyncio.create_task(self._keep_holding(name))
-        try:
-            yield
-        finally:
-            holding.cancel()
-            del self._streams[stream.session_id]
-            await self._peers.release(name)
-
-    async def _keep_holding(self, name: str) -> None:
-        while True:
-            await asyncio.sleep(_HELD_S / 3)
-            await self._peers.hold(name, _HELD_S)
-
-    async def _delete(self, request: AdmittedRequest, query: bytes) -> None:
-        session_id = _session_id(query)
-        stream = self._find(request, session_id)
-        if stream is not None:
-            stream.end()
-        elif not await self._peers.send(await self._find_peer(request, session_id), _ENDED, session_id):
-            raise SessionNotFound
 
     def _find(self, request: AdmittedRequest, session_id: str) -> "_EventStream | None":
         """Returns the caller's stream, if this process has it."""
@@ -202,7 +193,7 @@ class _EventStream:
             runtime.dispatcher,
             runtime.sessions,
             request.principal,
-            self._context,
+            lambda request_id, session_id: runtime.admission.context(request, session_id, request_id=request_id),
             self._queue.put,
             self._admit,
             in_flight_max,
@@ -226,6 +217,7 @@ class _EventStream:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if streams.is_stopping:
+                # Running calls are answered, and None makes the writer stop after their responses.
                 await self._connection.finish()
                 await self._queue.put(None)
                 await writing
@@ -272,6 +264,3 @@ class _EventStream:
     async def _admit(self) -> None:
         """The POST was admitted before, so only the server can have changed."""
         self._runtime.admission.require_running()
-
-    def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
-        return self._runtime.admission.context(self.request, session_id, request_id=request_id)

@@ -214,12 +214,7 @@ class RedisSessionStates:
         return ScriptRun(GET_STATE, self._keys(handle, owner), self._common[:1])
 
     async def record(
-        self,
-        handle: SessionHandle,
-        owner: Owner,
-        query: str,
-        delivered: Mapping[str, int],
-        seen_max: int | None = None,
+        self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int], seen_max: int | None = None
     ) -> None:
         """Does not wait: later commands of this process, and in practice of others, find the items recorded."""
         items = array(_HASH_FORMAT, [_hash(uri, version) for uri, version in delivered.items()]).tobytes()

@@ -58,6 +58,7 @@ _END = RedisScript("""
 for index = 2, 3 do redis.call('ZREM', KEYS[index], KEYS[1]) end
 return redis.call('DEL', KEYS[1])
 """)
+# Changes only a session that still exists (XX), and leaves its idle timer alone.
 _SAVE = RedisScript("return redis.call('SET', KEYS[1], ARGV[1], 'XX', 'KEEPTTL')")
 
 
@@ -105,6 +106,7 @@ class RedisSessionStore:
         known = self._known.get(identifier)
         if known is not None and known.owner != owner:
             raise SessionNotFound
+        # Also for a known session: another process may have ended it or changed its subscriptions.
         try:
             content = await self._connection.execute(self.run_of(identifier, owner))
         except SharedStateUnavailable:

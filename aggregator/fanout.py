@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 from cachetools import LRUCache
@@ -75,6 +76,7 @@ class Breaker:
         return Counter(source for (_, source), circuit in self._circuits.items() if circuit.open_until > now)
 
 
+_text_chars = attrgetter("text_chars")
 # How long a cancelled source gets to release the library.
 _CANCEL_GRACE_S = 0.05
 
@@ -115,8 +117,13 @@ class Fanout:
         self._groups = {name: JobGroup(call=call) for name in sources}
         self._queries: dict[str, Any] = {}
         self.sources = sources
+        # Our own sources build their hits in one place. Third-party sources are never instances of that class, and
+        # what they return is checked.
+        self.own = frozenset([name for name, source in sources.items() if isinstance(source, LibrarySource)])
         self.depth = depth
         self.reports: dict[str, SourceReport] = {}
+        # The length of snippets, which is the same in all sources of our own.
+        self.snippet_chars = 0
         # Whether each source compared meanings.
         self.semantic: dict[str, SemanticStatus] = {}
         # The least cosine of the hit of each source that is nearest by meaning.
@@ -133,11 +140,15 @@ class Fanout:
     async def search(self, offsets: Mapping[str, int], depth: int) -> Mapping[str, SourceHits]:
         """The next page of each source from its offset on; `reports` says why one is missing."""
         took_ms: dict[str, int] = {}
-        tasks = {
-            name: asyncio.create_task(self._search_source(name, offset, depth, took_ms))
-            for name, offset in offsets.items()
-            if not self._is_skipped(name)
-        }
+        tasks: dict[str, asyncio.Task[SourceHits]] = {}
+        for name, offset in offsets.items():
+            wait_s = self._breaker.wait_s(self._context.user_id, name)
+            if wait_s > 0:
+                self._retry_after_s[name] = wait_s
+                message = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
+                self._report(name, SourceReport(status="skipped", ms=0, error=message))
+            else:
+                tasks[name] = asyncio.create_task(self._search_source(name, offset, depth, took_ms))
         late = await self._wait(tasks)
         pages: dict[str, SourceHits] = {}
         for name, task in tasks.items():
@@ -166,7 +177,7 @@ class Fanout:
         items: dict[str, ResultItem] = {}
         while pending:
             # In a task of its own, so that anything a foreign source raises is a value here.
-            chars = sum(hit.text_chars for hit in pending)
+            chars = sum(map(_text_chars, pending))
             task = asyncio.create_task(run_text_work(chars, self._render_pending, pending, topic, query_changes, items))
             await asyncio.wait([task])
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -188,16 +199,10 @@ class Fanout:
         while pending:
             hit = pending[0]
             query = self._queries[hit.source]
-            if query_changes and self.is_own(hit.source):
+            if query_changes and hit.source in self.own:
                 query = replace(query, **query_changes)
             items[hit.uri] = self.sources[hit.source].render_hit(hit, query, topic)
             pending.popleft()
-
-    @property
-    def snippet_chars(self) -> int:
-        """The length of snippets, which is the same in all sources of our own."""
-        own = (query.snippet_chars for name, query in self._queries.items() if self.is_own(name))
-        return next(own, 0)
 
     def require_answer(self) -> None:
         """Raises an error if sources were searched and none answered: an empty result would mean that nothing matches.
@@ -241,8 +246,9 @@ class Fanout:
                 # At least one pass of the event loop, so that a busy one does not make every source late.
                 await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
         finally:
-            late.update(task for task in tasks.values() if not task.done())
             for task in tasks.values():
+                if not task.done():
+                    late.add(task)
                 task.cancel()
                 # If this call is cancelled, not even those that are done are looked at.
                 task.add_done_callback(_retrieve_exception)
@@ -250,30 +256,17 @@ class Fanout:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
         return late
 
-    def _is_skipped(self, name: str) -> bool:
-        wait_s = self._breaker.wait_s(self._context.user_id, name)
-        if wait_s <= 0:
-            return False
-        self._retry_after_s[name] = wait_s
-        error = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
-        self._report(name, SourceReport(status="skipped", ms=0, error=error))
-        return True
-
-    def is_own(self, name: str) -> bool:
-        """Whether the source is one of ours, which build their hits in one place. Third-party sources are never
-        instances of this class."""
-        return isinstance(self.sources[name], LibrarySource)
-
     def _accept(self, name: str, page: SourceHits, depth: int, took_ms: int) -> bool:
-        problem = None if self.is_own(name) else _find_problem(name, page, depth)
-        if problem is not None:
+        if name in self.own:
+            self.snippet_chars = page.query.snippet_chars
+            if page.floor is not None:
+                self.floors[name] = page.floor
+        elif (problem := _find_problem(name, page, depth)) is not None:
             self.reject(name, problem)
             return False
         self._queries[name] = page.query
         if page.semantic is not None:
             self.semantic[name] = page.semantic
-        if self.is_own(name) and page.floor is not None:
-            self.floors[name] = page.floor
         self.has_answer = True
         if page.hits:
             self.has_hits = True

@@ -45,7 +45,7 @@ def choose_sources(sources: Mapping[str, Source], names: Sequence[str]) -> dict[
     for name in names:
         if name not in sources:
             raise _unknown("sources", name, sources)
-    return {name: source for name, source in sources.items() if not names or name in names}
+    return {name: source for name, source in sources.items() if name in names} if names else dict(sources)
 
 
 def build_arguments(
@@ -68,25 +68,21 @@ def build_arguments(
             if name not in allowed:
                 raise _unknown(f"filters.{source_name}", name, allowed)
     common = {"query": query} if snippet_length is None else {"query": query, "snippet_length": snippet_length}
-    return {name: _arguments(source, common, set_filters(filters, name)) for name, source in chosen.items()}
+    arguments: dict[str, Any] = {}
+    for name, source in chosen.items():
+        given = {**common, **set_filters(filters, name)} if name in filters else common
+        try:
+            arguments[name] = msgspec.convert(given, source.search_input, strict=False)
+        except msgspec.ValidationError as error:
+            reason, _, path = str(error).partition(" - at `$.")
+            field = f".{path.rstrip('`')}" if path else ""
+            raise InvalidParams(f"filters.{name}{field}: {reason[:1].lower()}{reason[1:]}") from error
+    return arguments
 
 
 def set_filters(filters: Mapping[str, Mapping[str, Any]], source: str) -> dict[str, Any]:
     """The filters of a source that are not null."""
     return {name: value for name, value in (filters.get(source) or {}).items() if value is not None}
-
-
-def _arguments(source: Source, common: Mapping[str, Any], filters: Mapping[str, Any]) -> Any:
-    try:
-        return msgspec.convert({**common, **filters}, source.search_input, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidParams(_error_message(source.name, str(error))) from error
-
-
-def _error_message(source: str, problem: str) -> str:
-    reason, _, path = problem.partition(" - at `$.")
-    field = f".{path.rstrip('`')}" if path else ""
-    return f"filters.{source}{field}: {reason[:1].lower()}{reason[1:]}"
 
 
 def _unknown(argument: str, name: str, known: Collection[str]) -> InvalidParams:

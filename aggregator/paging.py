@@ -80,12 +80,8 @@ async def select_page(
     )
 
 
-def is_seen(hit: RankedHit, seen: SeenItems) -> bool:
-    return seen.has(hit.uri, hit.version or 0)
-
-
 def _without_seen(result: RankedHit, seen: SeenItems) -> RankedHit | None:
-    hits = [hit for hit in (result, *result.parts) if not is_seen(hit, seen)]
+    hits = [hit for hit in (result, *result.parts) if not seen.has(hit.uri, hit.version or 0)]
     if not hits:
         return None
     if hits[0] is result and len(hits) == 1 + len(result.parts):
@@ -127,7 +123,7 @@ def fill_page(
     end = waiting[0].position if waiting else selection.end
     is_end = not waiting and selection.is_last
     # Those that the session has seen come after the others.
-    required = {hit.position for hit in selection.required}
+    required = [hit.position for hit in selection.required]
     delivered = [hit for hit in selection.candidates if hit.position in shown]
     ordered = [
         *sort([hit for hit in delivered if hit.position in required]),
@@ -138,7 +134,7 @@ def fill_page(
         results=tuple([shown[hit.position].item for hit in ordered]),
         has_more=not is_end,
         next_offset=None if is_end else end,
-        suppressed=sum(hit.position < end and hit.position not in shown for hit in selection.seen),
+        suppressed=sum([hit.position < end and hit.position not in shown for hit in selection.seen]),
         exhausted=selection.exhausted,
         cut=examined < len(selection.candidates),
     )

@@ -61,8 +61,9 @@ def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """The first hit of an item becomes its result, with the others as its `parts`."""
     results: dict[tuple[str, str | int], RankedHit] = {}
     for hit in hits:
-        result = results.get(hit.item)
-        results[hit.item] = hit if result is None else replace(result, parts=(*result.parts, hit))
+        item = hit.item
+        result = results.get(item)
+        results[item] = hit if result is None else replace(result, parts=(*result.parts, hit))
     return list(results.values())
 
 
@@ -152,18 +153,17 @@ class MergedRanking:
 
     @property
     def is_finished(self) -> bool:
-        return not self._ready and self._is_read
+        return not self._ready and self._is_read()
 
-    @property
     def _is_read(self) -> bool:
-        """Whether the sources have no more hits."""
-        return not any(stream.has_more or stream.pending for stream in self._streams)
+        """Returns whether the sources have no more hits."""
+        return not [stream for stream in self._streams if stream.has_more or stream.pending]
 
     @property
     def total(self) -> int | None:
         """The number of results, if all hits were read: how many of them are of the same item, or copies, cannot be
         known before."""
-        if not self._is_read or any(stream.has_failed for stream in self._streams):
+        if not self._is_read() or any(stream.has_failed for stream in self._streams):
             return None
         return self.position + len(self._ready)
 
@@ -171,11 +171,6 @@ class MergedRanking:
     def source_totals(self) -> dict[str, int]:
         """The numbers of hits of the sources that know theirs."""
         return {stream.name: stream.total for stream in self._streams if stream.total is not None}
-
-    async def read_first(self) -> None:
-        """Searches the sources for their first hits, which any position of the ranking needs."""
-        if not self._ready and not self.is_finished:
-            await self._extend()
 
     async def skip_to(self, offset: int) -> None:
         while self.position < offset and await self.next() is not None:
@@ -194,14 +189,15 @@ class MergedRanking:
     async def _extend(self) -> None:
         streams = [stream for stream in self._streams if stream.has_more and not stream.pending]
         depth = min(LIMIT_MAX, self._fanout.depth << max(0, self._rounds - _EQUAL_ROUNDS + 1))
-        pages = await self._fanout.search({stream.name: stream.offset for stream in streams}, depth)
+        offsets = {stream.name: stream.offset for stream in streams}
+        pages = await self._fanout.search(offsets, depth)
         self._rounds += 1
         for stream in streams:
             stream.add(pages.get(stream.name))
         hits = self._take_newest() if self._order == "recent" else self._take_pending()
         # Items that were ranked before, or listed as copies, are not ranked again.
         hits = [hit for hit in hits if hit.item not in self._items]
-        self._items.update(hit.item for hit in hits)
+        self._items.update([hit.item for hit in hits])
         if self._order == "recent":
             self._ready.extend(merge_duplicates(group_by_item(hits)))
         else:

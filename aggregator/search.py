@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from aggregator.fanout import Breaker, Fanout, SearchQueue
 from aggregator.filters import (
@@ -21,7 +21,7 @@ from aggregator.filters import (
     set_filters,
     with_session_defaults,
 )
-from aggregator.paging import PageSelection, RenderedResult, encode, fill_page, is_seen, select_page
+from aggregator.paging import PageSelection, RenderedResult, encode, fill_page, select_page
 from aggregator.ranking import MergedRanking, Ranking, RerankedRanking, content_of, sort_by_date, sort_by_score
 from aggregator.responses import (
     Explanation,
@@ -40,7 +40,7 @@ from auth.context import Principal, RequestContext
 from config.errors import InvalidParams, Overloaded, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
-from sessions.state import NOTHING_SEEN, SeenItems, SessionHandle, SessionState, SessionStates, handle_for
+from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionStates, handle_for
 from sources.items import Loc, ResultItem, local_time
 from sources.query import ParsedQuery, Term
 from sources.records import SemanticStatus
@@ -104,18 +104,7 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     max_bytes: int
     defaults: SearchDefaults
     has_default_size: bool
-
-    @property
-    def is_strict(self) -> bool:
-        return bool(self.defaults.strict)
-
-    @property
-    def has_all_fields(self) -> bool:
-        return self.defaults.hit_fields == "all"
-
-    @property
-    def seen(self) -> SeenItems:
-        return NOTHING_SEEN if self.dedupe == "off" else self.state.seen
+    has_all_fields: bool
 
 
 async def find_session_state(
@@ -205,7 +194,7 @@ class Aggregator:
                     ranking = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
                     response, shown = await self._search(plan, fanout, ranking, library, read_as)
                     fanout.require_answer()
-                    if not is_strict or plan.is_strict or fanout.has_hits:
+                    if not is_strict or plan.defaults.strict or fanout.has_hits:
                         break
                     is_strict = False
                 # Marks the hits that were shown and their duplicates as seen, each with its own version.
@@ -218,8 +207,8 @@ class Aggregator:
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
-        is_complete = all(report.status == "ok" for report in response.sources.values())
-        self.outcomes["complete" if is_complete else "partial"] += 1
+        is_partial = [report for report in response.sources.values() if report.status != "ok"]
+        self.outcomes["partial" if is_partial else "complete"] += 1
         return response, plan.defaults
 
     def _fanout(
@@ -239,7 +228,7 @@ class Aggregator:
             sources,
             arguments,
             self._breaker,
-            filtered=[name for name in sources if set_filters(filters, name)],
+            filtered=[name for name in filters if set_filters(filters, name)],
             depth=self._settings.fixed.fanout_depth,
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
@@ -249,20 +238,25 @@ class Aggregator:
         self, plan: SearchPlan, fanout: Fanout, merged: MergedRanking, library: Library, read_as: str | None
     ) -> tuple[KnowledgeResponse, list[RankedHit]]:
         """Returns the response and the hits that it shows."""
-        ranking = self._reranked(merged, fanout, plan)
+        ranking: Ranking = merged
+        # A reranker reads prose, so it is not used for queries with operators, or sorted by date.
+        if self._reranker is not None and plan.order == "relevance" and plan.query.prose:
+            ranking = RerankedRanking(merged, self._reranker, fanout, plan.query.prose, plan.topic)
         # Results have to be merged to be counted, so how far a client can page is limited.
         examined_max = self._settings.fixed.fanout_scan_max
         await ranking.skip_to(min(plan.offset, examined_max))
         if plan.offset > examined_max and not ranking.is_finished:
             raise InvalidParams(f"offset: expected at most {examined_max}, got {plan.offset}; narrow the query instead")
-        selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
+        seen = NOTHING_SEEN if plan.dedupe == "off" else plan.state.seen
+        selection = await select_page(ranking, seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
         read_as = fanout.common_reading or read_as
-        # Omits a source's `read_as` if it equals that of the whole response.
-        reports = {
-            name: replace(report, read_as=UNSET) if report.read_as == read_as else report
-            for name, report in fanout.reports.items()
-        }
+        totals = ranking.source_totals if plan.request.explain else {}
+        reports: dict[str, SourceReport] = {}
+        for name, report in fanout.reports.items():
+            # Omits a source's `read_as` if it equals that of the whole response.
+            source_reading = UNSET if report.read_as == read_as else report.read_as
+            reports[name] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = KnowledgeResponse(
             results=(),
@@ -271,11 +265,11 @@ class Aggregator:
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
             semantic=combined_status(fanout.semantic.values()),
-            not_reranked=_not_reranked(ranking),
+            not_reranked=(isinstance(ranking, RerankedRanking) and ranking.problem) or UNSET,
             score_type=score_type,
             session=plan.state.handle,
             session_error=plan.state.error or UNSET,
-            sources=_with_totals(reports, ranking.source_totals) if plan.request.explain else reports,
+            sources=reports,
             suppressed=examined_max,
             exhausted=False,
             cut=True,
@@ -297,12 +291,6 @@ class Aggregator:
             return response
         return replace(response, semantic=SemanticStatus("off", reason=NO_MODEL))
 
-    def _reranked(self, ranking: MergedRanking, fanout: Fanout, plan: SearchPlan) -> Ranking:
-        """A reranker reads prose, so it is not used for queries with operators, or sorted by date."""
-        if self._reranker is None or plan.order != "relevance" or not plan.query.prose:
-            return ranking
-        return RerankedRanking(ranking, self._reranker, fanout, plan.query.prose, plan.topic)
-
     def _plan(
         self,
         context: RequestContext,
@@ -315,7 +303,7 @@ class Aggregator:
         order = request.order_by or defaults.order_by or "relevance"
         sizes = (request.limit, request.snippet_length, defaults.snippet_length)
         has_all_fields = defaults.hit_fields == "all"
-        has_default_size = all(size is None for size in sizes) and not request.explain and not has_all_fields
+        has_default_size = sizes == (None, None, None) and not request.explain and not has_all_fields
         max_bytes = settings.search_response_max_bytes
         if has_default_size:
             max_bytes = min(settings.fixed.search_response_default_bytes, max_bytes)
@@ -346,6 +334,7 @@ class Aggregator:
             deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
             defaults=defaults,
             has_default_size=has_default_size,
+            has_all_fields=has_all_fields,
             max_bytes=max_bytes - (limit * hit_extra_bytes(defaults) if hit_extra_bytes is not None else 0),
         )
 
@@ -393,10 +382,6 @@ def _choose_sources(
     return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
 
 
-def _not_reranked(ranking: Ranking) -> str | UnsetType:
-    return ranking.problem or UNSET if isinstance(ranking, RerankedRanking) else UNSET
-
-
 def _outcome_of(error: BaseException) -> SearchOutcome:
     match error:
         case Overloaded():
@@ -413,13 +398,16 @@ async def _render(
     """The candidates' results by position, and the score type if they have the same."""
     leads, topic = selection.candidates, plan.topic
     count = FURTHER_PASSAGES * (_LONGER_PASSAGE if plan.has_default_size else 1)
-    further = {lead.position: _further_hits(lead, count) for lead in leads}
-    parts = [hit for hits in further.values() for hit in hits]
+    further: dict[int, list[RankedHit]] = {}
+    parts: list[RankedHit] = []
+    for lead in leads:
+        further[lead.position] = _further_hits(lead, count)
+        parts += further[lead.position]
     items = {**await fanout.render(leads, topic), **await fanout.render(parts, topic, shows_context=False)}
     checked = _checked_items([*leads, *parts], items, fanout)
     longer: Mapping[str, ResultItem] = {}
     if plan.has_default_size:
-        own = [lead for lead in leads if fanout.is_own(lead.source)]
+        own = [lead for lead in leads if lead.source in fanout.own]
         longer = await fanout.render(own, topic, snippet_chars=fanout.snippet_chars * _LONGER_PASSAGE)
     rendered: dict[int, RenderedResult] = {}
     for lead in leads:
@@ -444,8 +432,8 @@ def _checked_items(
         item = items.get(hit.uri)
         if item is None:
             continue
-        if fanout.is_own(hit.source):
-            checked[hit.uri] = KnowledgeItem(**{name: getattr(item, name) for name in item.__struct_fields__})
+        if hit.source in fanout.own:
+            checked[hit.uri] = KnowledgeItem(**asdict(item))
             continue
         try:
             decoded = _decode_item(encode(item))
@@ -524,13 +512,9 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
         rank_in_source=hit.rank,
         bm25=hit.bm25,
         terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
-        seen_before=is_seen(hit, plan.state.seen),
+        seen_before=plan.state.seen.has(hit.uri, hit.version or 0),
         time_boost=boosts.time.factor(item.created_at or "") if plan.query.times else UNSET,
         sender_boost=by_sender if (by_sender := boosts.sender.factor(item.sender or "")) > 1 else UNSET,
         lexical=UNSET if hit.lexical is None else round(hit.lexical, _PART_DIGITS),
         semantic=UNSET if hit.cosine is None else round(max(0.0, hit.cosine), _PART_DIGITS),
     )
-
-
-def _with_totals(reports: Mapping[str, SourceReport], totals: Mapping[str, int]) -> dict[str, SourceReport]:
-    return {name: replace(report, total=totals.get(name, UNSET)) for name, report in reports.items()}

@@ -47,13 +47,14 @@ TITLE_AND_BODY = Prominence(2)
 MESSAGE_AND_CONTEXT = Prominence(3)
 
 
-def term_weights(rows: int, terms: Sequence[TermStatistics]) -> tuple[float, ...]:
-    """Returns the weight of each term, which is always positive: the rarer the term among `rows`, the higher."""
-    return tuple(_term_weight(max(rows, term.rows_with_term), term) for term in terms)
-
-
-def _term_weight(rows: int, term: TermStatistics) -> float:
-    return log(1 + (rows - term.rows_with_term + 0.5) / (term.rows_with_term + 0.5)) * sqrt(term.count)
+def term_weights(rows: int, terms: Sequence[TermStatistics]) -> list[float]:
+    """Returns the weight of each term, which is always positive: the rarer the term among `rows`, the higher. It is the
+    inverse document frequency of BM25; repeating a word in the query counts by the square root."""
+    weights: list[float] = []
+    for term in terms:
+        others = max(rows, term.rows_with_term) - term.rows_with_term
+        weights.append(log(1 + (others + 0.5) / (term.rows_with_term + 0.5)) * sqrt(term.count))
+    return weights
 
 
 class TermTally(Struct, frozen=True, gc=False):
@@ -175,24 +176,16 @@ class SenderBoost:
 
     def __init__(self, terms: Sequence[Term]) -> None:
         tokens = {token for term in terms for phrase in term.word.alternatives for token in phrase.tokens}
-        self._stems = frozenset(map(stem, tokens - _ROLES)) if len(terms) > 1 else frozenset()
+        # Without any, no sender can change a score.
+        self.stems = frozenset(map(stem, tokens - _ROLES)) if len(terms) > 1 else frozenset()
         self._factors: dict[str, float] = {"": 1.0}
-
-    @property
-    def is_neutral(self) -> bool:
-        """Whether no sender can change a score."""
-        return not self._stems
 
     def factor(self, sender: str) -> float:
         factor = self._factors.get(sender)
         if factor is None:
-            is_named = not self._stems.isdisjoint(map(stem, segment(sender).split()))
+            is_named = not self.stems.isdisjoint(map(stem, segment(sender).split()))
             factor = self._factors[sender] = _FACTOR if is_named else 1.0
         return factor
-
-    def apply(self, score: float, sender: str) -> float:
-        factor = self.factor(sender)
-        return score if factor == 1 else raise_odds(score, factor)
 
 
 # -- time boost --------------------------------------------------------------------------------------------------------
@@ -236,9 +229,6 @@ class TimeBoost:
         words."""
         return any(period.start <= created_at < period.end for period in self._inside)
 
-    def apply(self, score: float, created_at: str) -> float:
-        return raise_odds(score, self.factor(created_at))
-
 
 def _periods(span: TimeSpan) -> list[BoostedPeriod]:
     start = format_time(span.start) if span.start is not None else _FIRST
@@ -274,20 +264,20 @@ class QueryBoosts:
         self.time = TimeBoost(times)
         self.sender = SenderBoost(terms)
 
-    def can_apply_to(self, kind: type[BoostedMatch]) -> bool:
-        """Whether they can change the score of any match of a kind."""
-        return bool(self.time.periods) or (kind.has_speakers and not self.sender.is_neutral)
-
-    def apply(self, score: float, created_at: str, sender: str) -> float:
-        if self.time.periods:
-            score = self.time.apply(score, created_at)
-        return self.sender.apply(score, sender) if sender else score
-
-    def apply_to(self, scores: Sequence[float], matches: Sequence[BoostedMatch]) -> list[float]:
-        """Returns the boosted scores of several matches."""
-        return [
-            self.apply(score, match.created_at, match.speaker) for score, match in zip(scores, matches, strict=True)
-        ]
+    def apply_to(self, scores: list[float], matches: Sequence[BoostedMatch]) -> list[float]:
+        """Returns the boosted scores of several matches of one kind."""
+        by_sender = bool(self.sender.stems) and bool(matches) and matches[0].has_speakers
+        if not self.time.periods and not by_sender:
+            return scores
+        boosted: list[float] = []
+        for match_score, match in zip(scores, matches, strict=True):
+            score = match_score
+            if self.time.periods:
+                score = raise_odds(score, self.time.factor(match.created_at))
+            if (factor := self.sender.factor(match.speaker)) != 1:
+                score = raise_odds(score, factor)
+            boosted.append(score)
+        return boosted
 
 
 NO_BOOSTS = QueryBoosts()

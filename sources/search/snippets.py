@@ -3,13 +3,14 @@ highlight."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from msgspec import Struct
 
 from config.numbers import clamp
-from sources.query import Phrase, Prefix, Term
-from sources.search.term_matching import Span, TermMatcher, pad, term_matcher
+from sources.query import Prefix, Term
+from sources.search.term_matching import term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, grapheme_boundary_after, grapheme_boundary_before
 from sources.text.segmentation import segment
@@ -44,14 +45,13 @@ class Highlighter:
     def __init__(self, terms: Sequence[Term], bias: Sequence[Term] = (), scan_max_chars: int = SCAN_MAX_CHARS) -> None:
         self._terms = (*terms, *bias)
         self._matchers = [term_matcher(term.word) for term in self._terms]
-        self._probes = [_probes(term) for term in self._terms]
         self._count = len(terms)
         self._weights = [1.0] * len(terms) + [_BIAS_WEIGHT] * len(bias)
         self._scan_max_chars = scan_max_chars
 
     def matches(self, text: str) -> bool:
         """Returns whether any term matches a text."""
-        padded = pad(segment(text))
+        padded = f" {segment(text)} "
         return any(matcher.count(padded) for matcher in self._matchers[: self._count])
 
     def ranges(self, text: str) -> list[tuple[int, int]]:
@@ -69,8 +69,8 @@ class Highlighter:
             firsts = sorted(
                 {
                     promising_start_first
-                    for probes in self._probes
-                    if (promising_start_first := _first_occurrence(text, probes)) >= 0
+                    for term in self._terms
+                    if (promising_start_first := _first_occurrence(text, _probes(term))) >= 0
                 }
             )
             reach = self._scan_max_chars // 2
@@ -97,10 +97,19 @@ class Highlighter:
     def _find_all(self, text: str) -> list[_TermMatch]:
         aligned = AlignedForm(text)
         matches: list[_TermMatch] = []
+        padded = ""
         for term, matcher in enumerate(self._matchers):
-            spans = _find(matcher, aligned)
-            if spans:
-                matches += [(start, end, term) for start, end in spans]
+            if matcher.unspaced is not None:
+                spans = aligned.sources_of_letters(matcher.unspaced.find(aligned.letters))
+            else:
+                padded = padded or f" {aligned.form} "
+                spans = matcher.spans(padded)
+                if spans:
+                    spans = aligned.sources(spans)
+                elif aligned.has_tail(matcher.beginnings):
+                    spans = aligned.sources_in_full_form(matcher.spans(f" {aligned.full_form} "))
+            for start, end in spans:
+                matches.append((start, end, term))
         matches.sort()
         return matches
 
@@ -124,35 +133,23 @@ class Highlighter:
         return span
 
 
-def _find(matcher: TermMatcher, aligned: AlignedForm) -> list[Span]:
-    if matcher.unspaced is not None:
-        return aligned.sources_of_letters(matcher.unspaced.find(aligned.letters))
-    spans = matcher.spans(pad(aligned.form))
-    if spans:
-        return aligned.sources(spans)
-    if aligned.has_tones or any(map(aligned.may_have_part, matcher.beginnings)):
-        return aligned.sources_in_full_form(matcher.spans(pad(aligned.full_form)))
-    return []
-
-
 # -- probing long texts ------------------------------------------------------------------------------------------------
 
 
-def _probes(term: Term) -> list[str]:
+@lru_cache(maxsize=256)
+def _probes(term: Term) -> tuple[str, ...]:
     """Returns strings of which one usually occurs, as written, wherever the term matches."""
-    return [probe for phrase in term.word.alternatives for probe in _case_variants(_probe(phrase))]
-
-
-def _probe(phrase: Phrase | Prefix) -> str:
-    token = phrase.tokens[0]
-    if token not in fold(phrase.text):
-        return phrase.text  # spelled differently in the index, such as C++ and emoji
-    is_prefix = isinstance(phrase, Prefix) and len(phrase.tokens) == 1
-    return token if is_prefix else stem_prefix(stem(token))
-
-
-def _case_variants(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((text, text.lower(), text.capitalize(), text.upper())))
+    probes: list[str] = []
+    for phrase in term.word.alternatives:
+        token = phrase.tokens[0]
+        if token not in fold(phrase.text):
+            probe = phrase.text  # spelled differently in the index, such as C++ and emoji
+        elif isinstance(phrase, Prefix) and len(phrase.tokens) == 1:
+            probe = token
+        else:
+            probe = stem_prefix(stem(token))
+        probes += (probe, probe.lower(), probe.capitalize(), probe.upper())
+    return tuple(dict.fromkeys(probes))
 
 
 def _first_occurrence(text: str, probes: Iterable[str]) -> int:
@@ -233,23 +230,18 @@ class _Region:
         if len(self.line) == len(self._source) or not self.line:
             return self.start + offset
         if self._lines:
-            return self.start + _offset_in_lines(self._lines, offset)
+            start = self.start
+            for line in self._lines:
+                stripped = line.strip()
+                if stripped and offset <= len(stripped):
+                    return start + line.find(stripped) + offset
+                if stripped:
+                    offset -= len(stripped) + 1
+                start += len(line) + 1
+            return start - 1
         rest = self._source.split(None, self.line.count(" ", 0, offset))[-1]
         letters = offset - self.line.rfind(" ", 0, offset) - 1
         return self.start + len(self._source) - len(rest) + letters
-
-
-def _offset_in_lines(lines: Sequence[str], offset: int) -> int:
-    """Returns the offset in the original lines of a character of the joined ones."""
-    start = 0
-    for line in lines:
-        stripped = line.strip()
-        if stripped and offset <= len(stripped):
-            return start + line.find(stripped) + offset
-        if stripped:
-            offset -= len(stripped) + 1
-        start += len(line) + 1
-    return start - 1
 
 
 def _word_start(line: str, offset: int, latest: int) -> int:

@@ -7,7 +7,7 @@ sides. As in FTS5's `porter` tokenizer, a word matches if it has the same stem.
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
@@ -22,58 +22,60 @@ Span = tuple[int, int]
 _SEPARATOR_CHARS = len(" \n ")
 
 
-def pad(form: str) -> str:
-    return f" {form} "
-
-
 class JoinedForms:
     """The index forms of several texts, folded, padded and joined to be searched as one. No phrase matches across
     texts. A text that FTS5 would not split into the right tokens must be given as its index form."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         joined, self._lengths = fold_joined(texts)
-        self.padded = pad(joined)
-        self._starts = list(accumulate([length + _SEPARATOR_CHARS for length in self._lengths[:-1]], initial=0))
+        self.padded = f" {joined} "
+        # Where the padding before each text starts.
+        self.starts = list(accumulate([length + _SEPARATOR_CHARS for length in self._lengths[:-1]], initial=0))
 
     def form(self, index: int) -> str:
-        start = self._starts[index] + 1
+        start = self.starts[index] + 1
         return self.padded[start : start + self._lengths[index]]
 
     def __len__(self) -> int:
         return len(self._lengths)
-
-    def count_per_form(self, offsets: Iterable[int]) -> dict[int, int]:
-        """Returns how many of the offsets into `padded` are in each form that has any."""
-        counts: dict[int, int] = {}
-        starts = self._starts
-        for offset in offsets:
-            form = bisect_right(starts, offset) - 1
-            counts[form] = counts.get(form, 0) + 1
-        return counts
 
 
 class TermMatcher:
     """Matches a word of a query: any of its alternatives."""
 
     def __init__(self, word: Word) -> None:
-        self._matchers = [_matcher(phrase) for phrase in _without_redundant_prefixes(word.alternatives)]
+        self._matchers: list[_Matcher] = []
+        for phrase in _without_redundant_prefixes(word.alternatives):
+            is_prefix = isinstance(phrase, Prefix)
+            if len(phrase.tokens) != 1:
+                self._matchers.append(_SequenceMatcher(phrase.tokens, is_prefix=is_prefix))
+            else:
+                self._matchers.append((_PrefixMatcher if is_prefix else _StemMatcher)(phrase.tokens[0]))
         # Every match begins with one of these.
         self.beginnings = [matcher.beginning for matcher in self._matchers]
         self.unspaced = _unspaced_term(word)
 
     def count(self, padded: str) -> int:
         """Counts the matches. Alternatives may match the same words, so only the most frequent one counts."""
-        if len(self._matchers) == 1:
-            return self._matchers[0].count(padded)
-        return max(matcher.count(padded) for matcher in self._matchers)
+        most = 0
+        for matcher in self._matchers:
+            most = max(most, len(matcher.spans(padded)))
+        return most
 
     def count_each(self, forms: JoinedForms) -> dict[int, int]:
         """Counts the matches in each of several texts that has any."""
-        counts = forms.count_per_form(self._matchers[0].starts(forms.padded))
-        for matcher in self._matchers[1:]:
-            for form, count in forms.count_per_form(matcher.starts(forms.padded)).items():
-                counts[form] = max(count, counts.get(form, 0))
-        return counts
+        most: dict[int, int] = {}
+        for matcher in self._matchers:
+            counts: dict[int, int] = {}
+            for start, _ in matcher.spans(forms.padded):
+                form = bisect_right(forms.starts, start) - 1
+                counts[form] = counts.get(form, 0) + 1
+            if most:
+                for form, count in counts.items():
+                    most[form] = max(count, most.get(form, 0))
+            else:
+                most = counts
+        return most
 
     def spans(self, padded: str) -> list[Span]:
         """Returns the start and end of each match, as offsets in the form without its padding."""
@@ -89,18 +91,13 @@ def term_matcher(word: Word) -> TermMatcher:
 
 
 class _Matcher(ABC):
-    """Matches one alternative. `starts` are the offsets of the space before each match, and so offsets in the form."""
+    """Matches one alternative. A span starts at the space before the match and ends before its last character: in the
+    form, which has no padding, these are the offsets of the match."""
 
     beginning: str
 
     @abstractmethod
-    def starts(self, padded: str) -> list[int]: ...
-
-    @abstractmethod
     def spans(self, padded: str) -> list[Span]: ...
-
-    def count(self, padded: str) -> int:
-        return len(self.starts(padded))
 
 
 class _WordMatcher(_Matcher):
@@ -113,9 +110,6 @@ class _WordMatcher(_Matcher):
     def end(self, word_start: int, word_end: int) -> int:
         """Returns the end of the match in a word that matches."""
 
-    def spans(self, padded: str) -> list[Span]:
-        return [(start, self.end(start + 1, padded.find(" ", start + 1)) - 1) for start in self.starts(padded)]
-
 
 class _StemMatcher(_WordMatcher):
     """Matches every word with the same stem as a token."""
@@ -125,20 +119,8 @@ class _StemMatcher(_WordMatcher):
         self.beginning = stem_prefix(self._stem)
         self._start = f" {self.beginning}"
 
-    def starts(self, padded: str) -> list[int]:
-        # The innermost loop of a search: it stems only words that begin like the stem.
-        start, wanted = self._start, self._stem
-        starts = []
-        at = padded.find(start)
-        while at >= 0:
-            end = padded.find(" ", at + 1)
-            word = padded[at + 1 : end]
-            if word == wanted or stem(word) == wanted:
-                starts.append(at)
-            at = padded.find(start, end)
-        return starts
-
     def spans(self, padded: str) -> list[Span]:
+        # The innermost loop of a search: it stems only words that begin like the stem.
         start, wanted = self._start, self._stem
         spans = []
         at = padded.find(start)
@@ -166,16 +148,13 @@ class _PrefixMatcher(_WordMatcher):
         # Tokens of an unspaced run overlap: only the letters asked for are part of the match, not those after them.
         self._is_unspaced = UNSPACED_RUN.match(token) is not None
 
-    def count(self, padded: str) -> int:
-        return padded.count(self._start)
-
-    def starts(self, padded: str) -> list[int]:
-        starts = []
+    def spans(self, padded: str) -> list[Span]:
+        spans = []
         at = padded.find(self._start)
         while at >= 0:
-            starts.append(at)
+            spans.append((at, self.end(at + 1, padded.find(" ", at + 1)) - 1))
             at = padded.find(self._start, at + 1)
-        return starts
+        return spans
 
     def matches(self, word: str) -> bool:
         return word.startswith(self.beginning)
@@ -196,12 +175,9 @@ class _SequenceMatcher(_Matcher):
         self._next: list[_WordMatcher] = [_StemMatcher(token) for token in middle]
         self._next.append(_PrefixMatcher(last) if is_prefix else _StemMatcher(last))
 
-    def starts(self, padded: str) -> list[int]:
-        return [start for start, _ in self.spans(padded)]
-
     def spans(self, padded: str) -> list[Span]:
         spans = []
-        for start in self._first.starts(padded):
+        for start, _ in self._first.spans(padded):
             end = self._match_end(padded, padded.find(" ", start + 1))
             if end is not None:
                 spans.append((start, end - 1))
@@ -217,25 +193,18 @@ class _SequenceMatcher(_Matcher):
         return end
 
 
-def _without_redundant_prefixes(alternatives: Iterable[Phrase | Prefix]) -> list[Phrase | Prefix]:
+def _without_redundant_prefixes(alternatives: Sequence[Phrase | Prefix]) -> list[Phrase | Prefix]:
     """Removes prefixes that begin with another one, which matches the same words and more."""
-    alternatives = list(alternatives)
     prefixes = [one.tokens[0] for one in alternatives if isinstance(one, Prefix) and len(one.tokens) == 1]
-    return [one for one in alternatives if not _is_redundant(one, prefixes)]
-
-
-def _is_redundant(phrase: Phrase | Prefix, prefixes: Iterable[str]) -> bool:
-    if isinstance(phrase, Phrase) or len(phrase.tokens) != 1:
-        return False
-    token = phrase.tokens[0]
-    return any(token != prefix and token.startswith(prefix) for prefix in prefixes)
-
-
-def _matcher(phrase: Phrase | Prefix) -> _Matcher:
-    is_prefix = isinstance(phrase, Prefix)
-    if len(phrase.tokens) != 1:
-        return _SequenceMatcher(phrase.tokens, is_prefix=is_prefix)
-    return _PrefixMatcher(phrase.tokens[0]) if is_prefix else _StemMatcher(phrase.tokens[0])
+    if len(prefixes) < 2:
+        return [*alternatives]
+    return [
+        one
+        for one in alternatives
+        if isinstance(one, Phrase)
+        or len(one.tokens) != 1
+        or not any(one.tokens[0] != prefix and one.tokens[0].startswith(prefix) for prefix in prefixes)
+    ]
 
 
 # -- unspaced scripts --------------------------------------------------------------------------------------------------
@@ -288,7 +257,7 @@ class TermCounter:
 
     def count(self, form: str) -> list[int]:
         """Returns how often each term matches."""
-        padded = pad(form)
+        padded = f" {form} "
         return [matcher.count(padded) for matcher in self._matchers]
 
     def count_each(self, forms: JoinedForms) -> list[TermCounts]:

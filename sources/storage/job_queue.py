@@ -14,7 +14,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from operator import attrgetter
@@ -142,6 +142,7 @@ class QueuedJob:
         "group",
         "has_result",
         "has_slot",
+        "is_background",
         "lane",
         "number",
         "queued_at",
@@ -153,6 +154,7 @@ class QueuedJob:
         self.user_id = user_id
         self.lane = lane
         self.group = group
+        self.is_background = group is not None and group.is_background
         self.begin = begin
         self.number = 0
         self.queued_at = 0.0
@@ -160,10 +162,6 @@ class QueuedJob:
         self.has_slot = False
         self.has_result = False
         self.cost_s = 0.0
-
-    @property
-    def is_background(self) -> bool:
-        return self.group is not None and self.group.is_background
 
 
 class _Share:
@@ -177,23 +175,13 @@ class _Share:
         self.waiting = 0
         self.running = 0
 
-    def add(self, job: QueuedJob) -> None:
-        self.lanes.setdefault(job.lane, deque()).append(job)
-        self.waiting += 1
-        job.lane.waiting += 1
-
-    def remove(self, job: QueuedJob) -> None:
-        jobs = self.lanes[job.lane]
-        jobs.remove(job)
-        if not jobs:
-            del self.lanes[job.lane]
-        self.waiting -= 1
-        job.lane.waiting -= 1
-
     def next(self) -> QueuedJob | None:
         """Returns the job that has waited longest, of those whose connection is free."""
-        heads = [jobs[0] for lane, jobs in self.lanes.items() if not lane.is_busy]
-        return min(heads, key=lambda job: job.number) if heads else None
+        first: QueuedJob | None = None
+        for lane, jobs in self.lanes.items():
+            if not lane.is_busy and (first is None or jobs[0].number < first.number):
+                first = jobs[0]
+        return first
 
 
 _used_s = attrgetter("used_s")
@@ -228,11 +216,13 @@ class JobQueue:
     def add(self, job: QueuedJob) -> None:
         """Queues a job, and starts it if a slot and its connection are free."""
         with self._lock:
-            share = self._share(job.user_id, is_background=job.is_background)
+            share = self._shares[job.is_background].get(job.user_id) or self._new_share(job)
             if not share.waiting and not share.running:
                 share.used_s = max(share.used_s, self._used_s - _CREDIT_S)
             job.number, job.queued_at = next(self._numbers), self._clock()
-            share.add(job)
+            share.lanes.setdefault(job.lane, deque()).append(job)
+            share.waiting += 1
+            job.lane.waiting += 1
             self._waiting[job.is_background][job.user_id] = share
             if job.group is not None:
                 job.group.begin_wait(job.queued_at)
@@ -309,18 +299,16 @@ class JobQueue:
         yield from self._waiting[False].values()
         yield from self._waiting[True].values()
 
-    def _share(self, user_id: UserId, *, is_background: bool) -> _Share:
-        shares = self._shares[is_background]
-        share = shares.get(user_id)
-        if share is None:
-            if len(shares) >= _SHARES_MAX:
-                # Forgets users who are idle and have their whole credit, which is what an unknown user has.
-                self._shares[is_background] = {
-                    user_id: share
-                    for user_id, share in self._shares[is_background].items()
-                    if share.waiting or share.running or share.used_s > self._used_s - _CREDIT_S
-                }
-            share = self._shares[is_background][user_id] = _Share()
+    def _new_share(self, job: QueuedJob) -> _Share:
+        shares = self._shares[job.is_background]
+        if len(shares) >= _SHARES_MAX:
+            # Forgets users who are idle and have their whole credit, which is what an unknown user has.
+            shares = self._shares[job.is_background] = {
+                user_id: share
+                for user_id, share in shares.items()
+                if share.waiting or share.running or share.used_s > self._used_s - _CREDIT_S
+            }
+        share = shares[job.user_id] = _Share()
         return share
 
     def _start_jobs(self) -> None:
@@ -348,37 +336,31 @@ class JobQueue:
             job.begin()
 
     def _next(self) -> QueuedJob | None:
-        job = self._next_of(self._waiting[False]) if self._free > 0 else self._next_of_idle_user()
-        if job is None and self._is_background_free:
-            job = self._next_of(self._waiting[True])
-        return job
-
-    def _next_of(self, shares: Mapping[UserId, _Share]) -> QueuedJob | None:
-        """Returns the next job of the share that has used the least time."""
-        for share in sorted(shares.values(), key=_used_s):
+        """Returns the next job of the user who has used the least time. If no slot is free, only the first job of a
+        user who was idle need not wait, and as many of these as there are slots may run in addition."""
+        shares: list[_Share] = []
+        if self._free > 0:
+            shares += sorted(self._waiting[False].values(), key=_used_s)
+        elif self._free > -self.slots:
+            for share in self._waiting[False].values():
+                if not share.running and share.used_s <= self._used_s - _CREDIT_S / 2:
+                    shares.append(share)
+        if self._is_background_free:
+            shares += sorted(self._waiting[True].values(), key=_used_s)
+        for share in shares:
             if (job := share.next()) is not None:
                 return job
         return None
 
-    def _next_of_idle_user(self) -> QueuedJob | None:
-        """Returns a job that need not wait for a slot: the first job of a user who was idle. As many as there are slots
-        may run in addition."""
-        if self._free <= -self.slots:
-            return None
-        return next(
-            (
-                job
-                for share in self._waiting[False].values()
-                if not share.running and share.used_s <= self._used_s - _CREDIT_S / 2
-                if (job := share.next()) is not None
-            ),
-            None,
-        )
-
     def _remove(self, job: QueuedJob) -> None:
         waiting = self._waiting[job.is_background]
         share = waiting[job.user_id]
-        share.remove(job)
+        jobs = share.lanes[job.lane]
+        jobs.remove(job)
+        if not jobs:
+            del share.lanes[job.lane]
+        share.waiting -= 1
+        job.lane.waiting -= 1
         if not share.waiting:
             del waiting[job.user_id]
         if job.group is not None:

@@ -93,14 +93,16 @@ class AlignedForm:
         parts = all_camel_case_parts(self._spelled, self._camel_case_words)
         return parts if self._is_bytewise else [*parts, *tone_tokens(self.letters)]
 
-    def may_have_part(self, beginning: str) -> bool:
-        """Returns whether a camelCase word may have a part with this beginning."""
-        return beginning in self.form and has_camel_case(self._encoded)
-
-    @property
-    def has_tones(self) -> bool:
-        """Whether the full form ends with Vietnamese words with their marks."""
-        return not self._is_bytewise and is_vietnamese(self.letters)
+    def has_tail(self, beginnings: Iterable[str]) -> bool:
+        """Returns whether the full form ends with tokens that may have one of these beginnings: Vietnamese words with
+        their marks, or parts of camelCase words."""
+        if not self._is_bytewise and is_vietnamese(self.letters):
+            return True
+        form = self.form
+        for beginning in beginnings:
+            if beginning in form:
+                return has_camel_case(self._encoded)
+        return False
 
     def sources_of_letters(self, spans: list[Span]) -> list[Span]:
         """Returns the spans of the text that spans of `letters` come from."""

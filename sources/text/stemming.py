@@ -4,6 +4,7 @@ Includes the two rules that Porter added later (bli, logi). Like FTS5, it leaves
 64 bytes alone.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 _STEM_MAX_BYTES = 64
@@ -40,12 +41,32 @@ def _stem_bytes(word: str) -> str:
     """Each character of the word is a byte."""
     if not 3 <= len(word) <= _STEM_MAX_BYTES:
         return word
-    word = _remove_participle(_remove_plural(word))  # steps 1a and 1b
+    # Step 1a: plurals.
+    if word.endswith("s") and not word.endswith("ss"):
+        is_two = (len(word) > 3 and word.endswith("ies")) or (len(word) > 4 and word.endswith("sses"))
+        word = word[:-2] if is_two else word[:-1]
+    # Steps 1b and 1c.
+    word = _remove_participle(word)
     if word[-1] == "y" and "v" in _letter_kinds(word[:-1]):
         word = word[:-1] + "i"
-    word = _replace_ending(word, _STEP_2_ENDINGS)
-    word = _replace_ending(word, _STEP_3_ENDINGS)
-    return _remove_final_letter(_remove_ending(word))
+    # Steps 2 and 3: double endings such as -ization, then those such as -ative.
+    for endings in (_STEP_2_ENDINGS, _STEP_3_ENDINGS):
+        ending = _longest_ending(word, endings)
+        rest = word[: len(word) - len(ending)]
+        if ending and "vc" in _letter_kinds(rest):
+            word = rest + endings[ending]
+    # Step 4: single endings, from words that have more than one syllable without them.
+    ending = _longest_ending(word, _STEP_4_ENDINGS)
+    rest = word[: len(word) - len(ending)]
+    if ending and (ending != "ion" or rest[-1] in "st") and _letter_kinds(rest).count("vc") > 1:
+        word = rest
+    # Step 5: a final e, and one of two final l.
+    if word.endswith("e"):
+        kinds = _letter_kinds(word[:-1])
+        measure = kinds.count("vc")
+        if measure > 1 or (measure == 1 and not (kinds.endswith("cvc") and word[-2] not in "wxy")):
+            word = word[:-1]
+    return word[:-1] if word.endswith("ll") and _letter_kinds(word[:-1]).count("vc") > 1 else word
 
 
 def stem_prefix(root: str) -> str:
@@ -59,80 +80,40 @@ def stem_prefix(root: str) -> str:
 
 
 def _letter_kinds(word: str) -> str:
-    """Returns v for each vowel and c for each consonant; y is a vowel after a consonant."""
+    """Returns v for each vowel and c for each consonant; y is a vowel after a consonant. Porter's m, the number of
+    vowels followed by a consonant, is how often it contains "vc". His *o is that it ends with "cvc", where the last
+    letter is not w, x or y."""
     kinds = word.translate(_LETTER_KINDS)
     while (at := kinds.find("y")) >= 0:
         kinds = f"{kinds[:at]}{'v' if kinds[at - 1 : at] == 'c' else 'c'}{kinds[at + 1 :]}"
     return kinds
 
 
-def _measure(word: str) -> int:
-    """Porter's m: the number of vowels followed by a consonant."""
-    return _letter_kinds(word).count("vc")
-
-
-def _ends_with_short_syllable(word: str) -> bool:
-    """Porter's *o: ends with consonant, vowel, consonant, where the last is not w, x or y."""
-    return _letter_kinds(word).endswith("cvc") and word[-1] not in "wxy"
-
-
-def _remove_plural(word: str) -> str:
-    if not word.endswith("s") or word.endswith("ss"):
-        return word
-    if len(word) > 3 and word.endswith("ies"):
-        return word[:-2]
-    return word[:-2] if len(word) > 4 and word.endswith("sses") else word[:-1]
-
-
 def _remove_participle(word: str) -> str:
+    """Removes -ed and -ing, and restores the spelling of the verb: hop(p)ing, hop(e)d, conflat(e)d."""
     if len(word) > 3 and word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) else word
-    for ending in ("ed", "ing"):
-        if word.endswith(ending):
-            rest = word[: -len(ending)]
-            return _restore_verb(rest) if "v" in _letter_kinds(rest) else word
-    return word
-
-
-def _restore_verb(word: str) -> str:
-    """Restores the spelling of a verb whose ending was removed: hop(p)ing, hop(e)d, conflat(e)d."""
-    if len(word) > 2 and word.endswith(("at", "bl", "iz")):
-        return word + "e"
-    if word[-1:] == word[-2:-1] and word[-1] not in "aeioulsz":
-        return word[:-1]
-    return word + "e" if _measure(word) == 1 and _ends_with_short_syllable(word) else word
-
-
-def _replace_ending(word: str, endings: dict[str, str]) -> str:
-    ending = _longest_ending(word, tuple(endings))
-    if not ending:
+        return word[:-1] if "vc" in _letter_kinds(word[:-3]) else word
+    if not word.endswith(("ed", "ing")):
         return word
-    rest = word[: -len(ending)]
-    return rest + endings[ending] if _measure(rest) else word
-
-
-def _remove_ending(word: str) -> str:
-    ending = _longest_ending(word, _STEP_4_ENDINGS)
-    rest = word[: len(word) - len(ending)]
-    if not ending or (ending == "ion" and rest[-1] not in "st"):
+    verb = word[:-2] if word.endswith("ed") else word[:-3]
+    kinds = _letter_kinds(verb)
+    if "v" not in kinds:
         return word
-    return rest if _measure(rest) > 1 else word
+    if len(verb) > 2 and verb.endswith(("at", "bl", "iz")):
+        return verb + "e"
+    if verb[-1:] == verb[-2:-1] and verb[-1] not in "aeioulsz":
+        return verb[:-1]
+    return verb + "e" if kinds.count("vc") == 1 and kinds.endswith("cvc") and verb[-1] not in "wxy" else verb
 
 
-def _longest_ending(word: str, endings: tuple[str, ...]) -> str:
+def _longest_ending(word: str, endings: Iterable[str]) -> str:
     """Returns the longest ending that is shorter than the word, or "". Most words have none."""
-    if not word.endswith(endings):
-        return ""
-    candidates = [ending for ending in endings if word.endswith(ending) and len(word) > len(ending)]
-    return max(candidates, key=len, default="")
-
-
-def _remove_final_letter(word: str) -> str:
-    if word.endswith("e"):
-        measure = _measure(word[:-1])
-        if measure > 1 or (measure == 1 and not _ends_with_short_syllable(word[:-1])):
-            word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
+    longest = ""
+    if word.endswith(tuple(endings)):
+        for ending in endings:
+            if len(longest) < len(ending) < len(word) and word.endswith(ending):
+                longest = ending
+    return longest
 
 
 # -- stopwords ---------------------------------------------------------------------------------------------------------

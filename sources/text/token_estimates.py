@@ -146,30 +146,20 @@ class TokenScale(Struct, frozen=True):
 
 def _weight(encoded: bytes) -> int:
     """Returns the weight of a text in UTF-8."""
-    if encoded.isascii():
-        return _latin1_weight(encoded)
-    text = encoded.decode()
-    latin = text.encode("latin-1", "ignore")
-    weight = _latin1_weight(latin)
-    if len(latin) < len(text):
-        weight += _sum(text.encode("utf-16-be")[::2].translate(_BLOCK_TABLE))
-    return weight
-
-
-def _latin1_weight(latin: bytes) -> int:
+    latin, blocks = encoded, b""
+    if not encoded.isascii():
+        text = encoded.decode()
+        latin = text.encode("latin-1", "ignore")
+        if len(latin) < len(text):
+            blocks = text.encode("utf-16-be")[::2].translate(_BLOCK_TABLE)
     # Most characters are lower-case letters, which are faster to count than to add up.
     others = latin.translate(_LATIN1_TABLE, _LOWER_CASE)
-    lower_case = len(latin) - len(others)
-    return _MIN_CHAR_WEIGHT * lower_case + _sum(others) + _ENCODED_EXTRA * _encoded_chars(latin)
-
-
-def _sum(weights: bytes) -> int:
-    """Adds up bytes. The lower half of Adler-32 is their sum, and computing it is eight times as fast as `sum`."""
-    return sum([adler32(weights[n : n + _SUM_BYTES], 0) & 0xFFFF for n in range(0, len(weights), _SUM_BYTES)])
-
-
-def _encoded_chars(latin: bytes) -> int:
+    weight = _MIN_CHAR_WEIGHT * (len(latin) - len(others))
+    # The lower half of Adler-32 is the sum of the bytes, and computing it is eight times as fast as `sum`.
+    weights = others + blocks
+    for start in range(0, len(weights), _SUM_BYTES):
+        weight += adler32(weights[start : start + _SUM_BYTES], 0) & 0xFFFF
     kinds = latin.translate(_ENCODED_CHARS)
-    if b"x" * _ENCODED_MIN_CHARS not in kinds:
-        return 0
-    return sum(len(run) for run in kinds.split() if len(run) >= _ENCODED_MIN_CHARS)
+    if b"x" * _ENCODED_MIN_CHARS in kinds:
+        weight += _ENCODED_EXTRA * sum([len(run) for run in kinds.split() if len(run) >= _ENCODED_MIN_CHARS])
+    return weight

@@ -21,7 +21,13 @@ _REPETITION_CHARS = 100
 # Of Latin, East Asian, Arabic, Greek and Ethiopic texts.
 _QUESTION_MARKS = ("?", "？", "؟", "\u037e", "፧")
 
-_sort_key = attrgetter("sort_key")
+_by_score = attrgetter("score", "last_modified")
+_by_completeness = attrgetter("has_all_terms", "score", "last_modified")
+
+
+def sort_key(candidate: HitCandidate) -> str | int:
+    """Orders candidates that are otherwise equal."""
+    return candidate.part_id or candidate.id
 
 
 class BlockScoring(ABC):
@@ -52,7 +58,7 @@ class ComparableScoring(BlockScoring):
         self._is_sorted = search.order == "relevance"
 
     def score(self, block: list[HitCandidate]) -> None:
-        forms, counts, is_in_other = _count_terms(block, self._counter)
+        forms, counts, is_in_other, lengths = _count_terms(block, self._counter)
         if self._time_terms:
             self._add_times(block, counts)
         if self._near_terms:
@@ -61,32 +67,24 @@ class ComparableScoring(BlockScoring):
         plain: list[int] = []
         if block[0].has_speakers:
             names = self._add_senders(block, counts)
-            plain = [index for index, candidate in enumerate(block) if self._repeats_query(candidate)]
+            for index, candidate in enumerate(block):
+                # A message that only asks, and has no word that the query lacks, adds no information.
+                text = candidate.hit_text
+                if (
+                    len(text) <= _REPETITION_CHARS
+                    and text.rstrip().endswith(_QUESTION_MARKS)
+                    and candidate.part_id is not None
+                    and _content_stems(segment(text)) <= self._query_stems
+                ):
+                    plain.append(index)
         elif block[0].has_authors:
             names = self._remove_authors(block, counts)
-        tally = self._scorer.tally(counts, [candidate.chars for candidate in block], plain)
-        # The share of a title that the query contains, for candidates with a title that matches.
-        title_shares = {
-            index: self._title_share(block[index], forms.form(index))
-            for index, terms in enumerate(tally.prominent)
-            if terms and block[index].has_title
-        }
-        # The share of a title that the opening of the query is, for candidates whose title begins with it. Words such
-        # as "who is" or "how to" are too common to be searched for, but such a title announces an answer.
-        if not self._opening or not block[0].has_title:
-            opening_shares = {}
-        else:
-            opening_shares = {
-                index: self._opening.count(" ") / max(1, form.count(" "))
-                for index in range(len(block))
-                if (form := forms.form(index).strip() + " ").startswith(self._opening)
-            }
-        scores = self._scorer.scores(tally, title_shares, opening_shares)
+        tally = self._scorer.tally(counts, lengths, plain)
+        scores = self._scorer.scores(tally, *self._title_shares(block, forms, tally.prominent))
         for index, in_name in names.items():
             scores[index] = self._scorer.name_score(in_name)
             block[index].is_only_named = not self._own_terms & ~sum(1 << term for term in in_name)
-        if self._boosts.can_apply_to(type(block[0])):
-            scores = self._boosts.apply_to(scores, block)
+        scores = self._boosts.apply_to(scores, block)
         own_terms = self._own_terms
         for candidate, score, terms, prominent, is_matched_in_other in zip(
             block, scores, tally.terms, tally.prominent, is_in_other, strict=True
@@ -97,13 +95,29 @@ class ComparableScoring(BlockScoring):
             candidate.is_matched_aside = is_matched_in_other and not prominent
             candidate.score = round(score, SCORE_DIGITS)
         if self._is_sorted:
-            block.sort(key=_sort_key)
+            block.sort(key=sort_key)
             block.sort(key=self._rank, reverse=True)
 
-    def _title_share(self, candidate: HitCandidate, prominent_form: str) -> float:
-        # Tags may be indexed with the title, but are not part of it.
-        title = prominent_form if candidate.tags == "[]" else segment(candidate.title)
-        return title_share(_content_stems(title), self._query_stems)
+    def _title_shares(
+        self, block: Sequence[HitCandidate], forms: JoinedForms, prominent: Sequence[int]
+    ) -> tuple[dict[int, float], dict[int, float]]:
+        """Returns the share of a title that the query contains, for candidates with a title that matches, and the share
+        that the opening of the query is, for those whose title begins with it. Words such as "who is" or "how to" are
+        too common to be searched for, but such a title announces an answer."""
+        shares: dict[int, float] = {}
+        for index, terms in enumerate(prominent):
+            candidate = block[index]
+            if terms and candidate.part_id is None:
+                # Tags may be indexed with the title, but are not part of it.
+                title = forms.form(index) if candidate.tags == "[]" else segment(candidate.title)
+                shares[index] = title_share(_content_stems(title), self._query_stems)
+        opening_shares: dict[int, float] = {}
+        if self._opening and block[0].part_id is None:
+            for index in range(len(block)):
+                form = forms.form(index).strip() + " "
+                if form.startswith(self._opening):
+                    opening_shares[index] = self._opening.count(" ") / max(1, form.count(" "))
+        return shares, opening_shares
 
     def _add_times(self, block: Sequence[HitCandidate], counts: Sequence[TermCounts]) -> None:
         """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
@@ -150,21 +164,11 @@ class ComparableScoring(BlockScoring):
                     del counts[term][other]
         return only_names
 
-    def _repeats_query(self, candidate: HitCandidate) -> bool:
-        """Whether a message only asks, and has no word that the query lacks: then it adds no information."""
-        text = candidate.hit_text
-        return (
-            len(text) <= _REPETITION_CHARS
-            and text.rstrip().endswith(_QUESTION_MARKS)
-            and not candidate.has_title
-            and _content_stems(segment(text)) <= self._query_stems
-        )
-
     def _terms_in(self, name: str) -> tuple[int, ...]:
         terms = self._terms_in_names.get(name)
         if terms is None:
             found = self._counter.count(segment(name))
-            terms = self._terms_in_names[name] = tuple(term for term, count in enumerate(found) if count)
+            terms = self._terms_in_names[name] = tuple([term for term, count in enumerate(found) if count])
         return terms
 
 
@@ -177,7 +181,7 @@ class QueryScoring(BlockScoring):
 
     def score(self, block: list[HitCandidate]) -> None:
         scores = self._scale([candidate.bm25 for candidate in block])
-        _, counts, is_in_other = _count_terms(block, self._counter)
+        _, counts, is_in_other, _ = _count_terms(block, self._counter)
         for index, (candidate, score) in enumerate(zip(block, scores, strict=True)):
             prominent = [index in parts for parts in counts]
             candidate.has_all_terms = all(index in parts or index + len(block) in parts for parts in counts)
@@ -188,18 +192,25 @@ class QueryScoring(BlockScoring):
 
 def _count_terms(
     block: Sequence[HitCandidate], counter: TermCounter
-) -> tuple[JoinedForms, list[TermCounts], list[bool]]:
+) -> tuple[JoinedForms, list[TermCounts], list[bool], list[int]]:
     """Returns the index forms of the block's texts, first the prominent ones and then the others, how often each term
-    occurs in them, and whether the other text of each candidate contains any."""
-    texts = [candidate.prominent_text for candidate in block]
-    texts += [candidate.other_text for candidate in block]
+    occurs in them, whether the other text of each candidate contains any, and the length of both texts of each."""
+    texts: list[str] = []
+    other_texts: list[str] = []
+    lengths: list[int] = []
+    for candidate in block:
+        prominent, other, chars = candidate.scored_texts()
+        texts.append(prominent)
+        other_texts.append(other)
+        lengths.append(chars)
+    texts += other_texts
     forms = JoinedForms(texts)
     counts = counter.count_each(forms)
     is_in_other = [False] * len(texts)
     for parts in counts:
         for part in parts:
             is_in_other[part] = True
-    return forms, counts, is_in_other[len(block) :]
+    return forms, counts, is_in_other[len(block) :], lengths
 
 
 def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCounts], texts: int) -> None:
@@ -227,17 +238,9 @@ def _opening(prose: str) -> str:
 # All sources of a search need the same.
 @lru_cache(maxsize=64)
 def _query_stems(terms: tuple[Term, ...]) -> frozenset[str]:
-    return frozenset(stem(token) for term in terms for phrase in term.word.alternatives for token in phrase.tokens)
+    return frozenset([stem(token) for term in terms for phrase in term.word.alternatives for token in phrase.tokens])
 
 
 @lru_cache(maxsize=4096)
 def _content_stems(form: str) -> frozenset[str]:
-    return frozenset(stem(word) for word in form.split() if word not in STOPWORDS)
-
-
-def _by_score(candidate: HitCandidate) -> tuple[float, str]:
-    return candidate.score, candidate.last_modified
-
-
-def _by_completeness(candidate: HitCandidate) -> tuple[bool, float, str]:
-    return candidate.has_all_terms, candidate.score, candidate.last_modified
+    return frozenset(map(stem, set(form.split()) - STOPWORDS))

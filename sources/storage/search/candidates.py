@@ -113,11 +113,6 @@ class RankingResult(Struct, kw_only=True, gc=False):
     field_choice: FieldChoice | None = None
     complete_hit: Hit | None = None
 
-    @property
-    def is_by_meaning(self) -> bool:
-        """Whether it has no word of the query."""
-        return self.passage is not None and not self.lexical
-
 
 class HitCandidate(RankingResult, gc=False):
     """The columns that every source selects first, in this order; subclasses add their own columns after them.
@@ -137,16 +132,6 @@ class HitCandidate(RankingResult, gc=False):
     content_hash: str
 
     @property
-    def sort_key(self) -> str | int:
-        """Orders candidates that are otherwise equal."""
-        return self.id
-
-    @property
-    def has_title(self) -> bool:
-        """Whether the prominent text is a title."""
-        return True
-
-    @property
     def speaker(self) -> str:
         """The name of the person who said it, if it was said."""
         return ""
@@ -156,23 +141,14 @@ class HitCandidate(RankingResult, gc=False):
         """The name of the person who wrote it, if it is searched with the other text."""
         return ""
 
-    @property
-    def prominent_text(self) -> str:
-        """The text with the higher weight, usually the title: its stored index form if it has one."""
-        raise NotImplementedError
-
-    @property
-    def other_text(self) -> str:
-        """The rest of the text: its stored index form if it has one."""
-        raise NotImplementedError
-
-    @property
-    def chars(self) -> int:
-        """The length of both texts, by which scores are normalized."""
+    def scored_texts(self) -> tuple[str, str, int]:
+        """Returns the text with the higher weight, usually the title, the rest of the text, and the length of both, by
+        which scores are normalized. Of each text, the stored index form if it has one."""
         raise NotImplementedError
 
     @property
     def part_id(self) -> str | None:
+        """The id of a part whose prominent text is not the title of the item, such as a message."""
         return None
 
     @property
@@ -181,7 +157,7 @@ class HitCandidate(RankingResult, gc=False):
 
     @property
     def text_chars(self) -> int:
-        return self.chars
+        raise NotImplementedError
 
     @property
     def hit_text(self) -> str:
@@ -223,17 +199,10 @@ class TextCandidate(HitCandidate, gc=False):
     text: str
     text_seg: str | None
 
-    @property
-    def prominent_text(self) -> str:
-        return self.title if self.title_seg is None else self.title_seg
-
-    @property
-    def other_text(self) -> str:
-        return self.text if self.text_seg is None else self.text_seg
-
-    @property
-    def chars(self) -> int:
-        return len(self.title) + len(self.text)
+    def scored_texts(self) -> tuple[str, str, int]:
+        title = self.title if self.title_seg is None else self.title_seg
+        text = self.text if self.text_seg is None else self.text_seg
+        return title, text, len(self.title) + len(self.text)
 
     @property
     def text_chars(self) -> int:
@@ -250,16 +219,12 @@ class FieldsCandidate(HitCandidate, gc=False):
     title_seg: str | None
     body: str
 
-    @property
-    def prominent_text(self) -> str:
-        return self.title if self.title_seg is None else self.title_seg
+    def scored_texts(self) -> tuple[str, str, int]:
+        title = self.title if self.title_seg is None else self.title_seg
+        return title, self.body, len(self.title) + len(self.body)
 
     @property
-    def other_text(self) -> str:
-        return self.body
-
-    @property
-    def chars(self) -> int:
+    def text_chars(self) -> int:
         return len(self.title) + len(self.body)
 
 
@@ -295,17 +260,16 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
 
     def hit(self) -> Hit:
         if self.complete_hit is None:
-            self.complete_hit = self._build_hit()
+            fields = self.fields()
+            # A hit without a word of the query was found by its meaning alone.
+            is_by_meaning = self.passage is not None and not self.lexical
+            shown = None if is_by_meaning else self._best_field(fields)
+            if shown is not None:
+                self.complete_hit = self.make_hit(shown[1], field=shown[0], fields=fields)
+            else:
+                field, text, passage = self._nearest_field(fields)
+                self.complete_hit = self.make_hit(text, field=field, fields=fields, passage=passage)
         return self.complete_hit
-
-    def _build_hit(self) -> Hit:
-        fields = self.fields()
-        shown = None if self.is_by_meaning else self._best_field(fields)
-        if shown is not None:
-            field, text = shown
-            return self.make_hit(text, field=field, fields=fields)
-        field, text, passage = self._nearest_field(fields)
-        return self.make_hit(text, field=field, fields=fields, passage=passage)
 
     def fields(self) -> dict[str, str]:
         """Returns the texts of all fields but the title."""

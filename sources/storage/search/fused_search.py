@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from sources.records import HitPage, RankedMatch, SemanticStatus
 from sources.semantic.model import LEAST_COSINE, ModelInfo, vector_length
 from sources.storage.contract import Search
-from sources.storage.search.block_scoring import SCORE_DIGITS, BlockScoring
+from sources.storage.search.block_scoring import SCORE_DIGITS, BlockScoring, sort_key
 from sources.storage.search.candidates import HitCandidate
 from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
 from sources.storage.search.text_search import MatchTier, TextSearch
@@ -99,7 +99,6 @@ NEAREST_HEAD_OF_FEW = 20
 # With filters, so many of the nearest are checked before the filters are evaluated for all items.
 _FILTERED_NEAREST = 1_000
 _NO_FILTER = SqlFilter()
-_SORT_KEY = attrgetter("sort_key")
 _RANK = attrgetter("score", "last_modified")
 
 
@@ -130,8 +129,11 @@ class FusedSearch(TextSearch):
         return self._length * self._model.floor_for(rows)
 
     def run(self) -> HitPage:
-        self._statistics.refresh(self._connection)
-        page = self._nearest_page() if self._search.ranking == "meaning" else super().run()
+        if self._search.ranking == "meaning":
+            self._statistics.refresh(self._connection)
+            page = self._nearest_page()
+        else:
+            page = super().run()
         if self._search.query.times and page.has_more:
             # What was created at these times counts as a match, whether or not it contains the words.
             page = replace(page, total=None)
@@ -181,15 +183,14 @@ class FusedSearch(TextSearch):
         best = self._scan.best_cosines([candidate.entry for candidate in candidates])
         weight, item_bits = self._weight, self._item_bits
         cosines = [max(0.0, best.get(candidate.entry >> item_bits, 0.0)) for candidate in candidates]
-        if candidates and self._boosts.can_apply_to(type(candidates[0])):
-            cosines = self._boosts.apply_to(cosines, candidates)
+        cosines = self._boosts.apply_to(cosines, candidates)
         for candidate, found in zip(candidates, cosines, strict=True):
             lexical = candidate.score
             # The vector of a message contains the name of its sender; if the query is nothing else, it is always near.
             cosine = min(found, lexical) if candidate.is_only_named else found
             candidate.lexical, candidate.cosine = lexical, cosine
             candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
-        candidates.sort(key=_SORT_KEY)
+        candidates.sort(key=sort_key)
         candidates.sort(key=_RANK, reverse=True)
 
     def _nearest(self, count: int, least: float) -> list[NearEntry]:
@@ -224,6 +225,12 @@ class FusedSearch(TextSearch):
             candidate.entry = entry.rowid
             self._near[entry.rowid] = entry
         return candidates
+
+    def _locate(self, candidates: Sequence[HitCandidate]) -> None:
+        near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
+        ranges = self._scan.passage_ranges(near) if near else {}
+        for candidate in candidates:
+            candidate.passage = ranges.get(candidate.entry)
 
     def _count_extra(self, matching_items: Tally[int] | None) -> int:
         if matching_items is None:

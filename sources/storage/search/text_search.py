@@ -9,7 +9,7 @@ the page size and offset it is requested with.
 
 from abc import abstractmethod
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -34,33 +34,6 @@ from sources.storage.search.engine import (
 )
 from sources.storage.tables.sql import SqlFilter, Statement
 
-# -- match counter -----------------------------------------------------------------------------------------------------
-# Compiles the expressions of one search and counts their matches.
-
-
-class MatchCounter:
-    def __init__(
-        self, connection: SearchConnection, target: SearchTarget, search: Search, statistics: SearchStatistics
-    ) -> None:
-        self._connection = connection
-        self._target = target
-        self._search = search
-        self._statistics = statistics
-
-    def match_text(self, expression: Expression) -> str:
-        return self._statistics.engine.match_text(expression, self._target, self._search.fields)
-
-    def both(self, one: str, other: str) -> str:
-        return self._statistics.engine.both(one, other)
-
-    def count(self, match: str) -> int:
-        return self._statistics.count_matches(self._connection, self._target.index, match)
-
-    def count_each(self, expressions: Iterable[Expression]) -> list[int]:
-        matches = [self.match_text(expression) for expression in expressions]
-        return self._statistics.count_each(self._connection, self._target.index, matches)
-
-
 # -- match tiers -------------------------------------------------------------------------------------------------------
 # Decides which matches of a query come first, depending on how common its words are.
 #
@@ -81,65 +54,6 @@ class MatchTier(Struct, frozen=True):
     first: str = ""
     # Matches of this expression belong to the previous tier.
     excluded: str = ""
-
-
-class TierPlanner:
-    """Chooses the tiers of a search, so that at most `ranked_rows_max` matches are ranked. With `prefers_all_terms`,
-    matches with all words come first."""
-
-    def __init__(self, counter: MatchCounter, ranked_rows_max: int, *, prefers_all_terms: bool) -> None:
-        self._counter = counter
-        self._ranked_rows_max = ranked_rows_max
-        self._prefers_all_terms = prefers_all_terms
-
-    def plan(self, search: Search, expression: Expression, frequencies: Sequence[int]) -> list[MatchTier]:
-        """`frequencies` are the numbers of matches of the query's terms."""
-        match = self._counter.match_text(expression)
-        if search.order == "recent":
-            return [MatchTier(match, "recent")]
-        if search.scoring == "minmax":
-            return [MatchTier(match, "rank")]
-        words = tuple(term.word for term in search.query.terms)
-        if len(words) < 2 or search.query.has_operators:
-            is_one_word = len(words) < 2
-            ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
-            if self._counter.count(match) <= ranked_max:
-                return [MatchTier(match, "rank")]
-            in_title = self._counter.match_text(Title(expression)) if isinstance(expression, Word) else ""
-            if in_title and 0 < self._counter.count(in_title) <= ranked_max:
-                return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
-            return [MatchTier(match, "newest")]
-        # A phrase that is quoted in a sentence comes before everything else.
-        preferred = search.query.preferred
-        if not preferred and self._prefers_all_terms:
-            preferred = tuple(term.word for term in search.query.own_terms)
-        rare = self._rare_words(words, frequencies)
-        if not rare:
-            return [MatchTier(match, "newest")]
-        occurs = all(frequency for word, frequency in zip(words, frequencies, strict=True) if word in preferred)
-        first = self._counter.match_text(_all_of(preferred)) if preferred and occurs else ""
-        if len(rare) == len(words):
-            return [MatchTier(match, "rank", first)]
-        any_rare = self._counter.match_text(AnyOf(rare))
-        return [
-            MatchTier(self._counter.both(any_rare, match), "rank", first),
-            MatchTier(match, "newest", excluded=any_rare),
-        ]
-
-    def _rare_words(self, words: Sequence[Word], frequencies: Sequence[int]) -> tuple[Word, ...]:
-        """Returns the rarest words, as many as fit: together they have no more matches than can be ranked."""
-        rare: list[Word] = []
-        matches = 0
-        for frequency, index in sorted((frequency, index) for index, frequency in enumerate(frequencies)):
-            matches += frequency
-            if matches > self._ranked_rows_max:
-                break
-            rare.append(words[index])
-        return tuple(rare)
-
-
-def _all_of(words: Sequence[Word]) -> Expression:
-    return AllOf(tuple(words)) if len(words) > 1 else words[0]
 
 
 # The usual page size. Larger blocks cost more scoring and change little: the first ten hits are the same for nine of
@@ -185,7 +99,6 @@ class TextSearch:
         self._ranked_rows_max = ranked_rows_max
         self._filter = statistics.engine.filter(connection, target, search) & extra_filter
         self._item_bits = 0 if search.within is not None else target.item_bits
-        self._matches = MatchCounter(connection, target, search, statistics)
         self._term_counter = term_counter(search.query.terms)
         is_comparable = search.scoring == "comparable"
         self._boosts = query_boosts(search.query.times, search.query.own_terms) if is_comparable else NO_BOOSTS
@@ -216,18 +129,75 @@ class TextSearch:
         return HitPage(self._complete(candidates), has_more=has_more, total=total)
 
     def _plan(self, expression: Expression) -> RankingPlan:
-        frequencies = self._matches.count_each(term.word for term in self._search.query.terms)
-        planner = TierPlanner(self._matches, self._ranked_rows_max, prefers_all_terms=self._target.prefers_all_terms)
-        tiers = planner.plan(self._search, expression, frequencies)
-        all_matches = MatchTier(self._matches.match_text(expression), "newest")
-        return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), all_matches)
+        match = self._match_text(expression)
+        words: list[Word] = []
+        matches: list[str] = []
+        for term in self._search.query.terms:
+            words.append(term.word)
+            matches.append(self._match_text(term.word))
+        frequencies = self._statistics.count_each(self._connection, self._target.index, matches)
+        if self._search.order == "recent":
+            tiers = [MatchTier(match, "recent")]
+        elif self._search.scoring == "minmax":
+            tiers = [MatchTier(match, "rank")]
+        elif len(words) < 2 or self._search.query.has_operators:
+            tiers = self._tiers_of_one(expression, match)
+        else:
+            tiers = self._tiers_of_words(words, frequencies, match)
+        return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), MatchTier(match, "newest"))
+
+    def _tiers_of_one(self, expression: Expression, match: str) -> list[MatchTier]:
+        """Returns the tiers of a single word, or of a query with operators, which is obeyed literally."""
+        is_one_word = len(self._search.query.terms) < 2
+        ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
+        if self._count(match) <= ranked_max:
+            return [MatchTier(match, "rank")]
+        in_title = self._match_text(Title(expression)) if isinstance(expression, Word) else ""
+        if in_title and 0 < self._count(in_title) <= ranked_max:
+            return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
+        return [MatchTier(match, "newest")]
+
+    def _tiers_of_words(self, words: Sequence[Word], frequencies: Sequence[int], match: str) -> list[MatchTier]:
+        """Returns the tiers of several plain words: at most `ranked_rows_max` matches are ranked."""
+        # The rarest words, as many as fit: together they have no more matches than can be ranked.
+        rare: list[Word] = []
+        rare_matches = 0
+        for frequency, _, word in sorted(zip(frequencies, range(len(words)), words, strict=True)):
+            rare_matches += frequency
+            if rare_matches > self._ranked_rows_max:
+                break
+            rare.append(word)
+        if not rare:
+            return [MatchTier(match, "newest")]
+        # A phrase that is quoted in a sentence comes before everything else; otherwise what has all words does.
+        preferred = self._search.query.preferred
+        if not preferred and self._target.prefers_all_terms:
+            preferred = tuple([term.word for term in self._search.query.own_terms])
+        first = ""
+        if preferred:
+            for word, frequency in zip(words, frequencies, strict=True):
+                if not frequency and word in preferred:
+                    break  # no row has all of them
+            else:
+                first = self._match_text(AllOf(preferred) if len(preferred) > 1 else preferred[0])
+        if len(rare) == len(words):
+            return [MatchTier(match, "rank", first)]
+        any_rare = self._match_text(AnyOf(tuple(rare)))
+        both = self._statistics.engine.both(any_rare, match)
+        return [MatchTier(both, "rank", first), MatchTier(match, "newest", excluded=any_rare)]
+
+    def _match_text(self, expression: Expression) -> str:
+        return self._statistics.engine.match_text(expression, self._target, self._search.fields)
+
+    def _count(self, match: str) -> int:
+        return self._statistics.count_matches(self._connection, self._target.index, match)
 
     def has_match(self) -> bool:
         """Whether anything matches, on whatever page."""
         expression = self._search.query.expression
         if expression is None:
             return True
-        tier = MatchTier(self._matches.match_text(expression), "newest")
+        tier = MatchTier(self._match_text(expression), "newest")
         [is_found] = self._connection.execute(*self._match_sql(tier).select_any()).fetchone()
         return bool(is_found)
 
@@ -249,40 +219,28 @@ class TextSearch:
             first = start - start % BLOCK_ROWS
             size = -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
             match_sql = self._match_sql(tier)
-            # The candidates, and their entries with one more: it shows that there are more hits.
+            # One entry more than needed: it shows that there are more hits.
             if self._item_bits:
                 matched, rows = self._read_best_entries(tier, match_sql, size + 1, first)
             else:
                 matched, rows = self._read_entries(match_sql, size + 1, first, size + 1)
-            entries, candidates = (
-                matched,
-                self._candidates([rowid for rowid, _, _ in matched[:size]], rows),
-            )
-            scored = self._score(match_sql, entries[:size], candidates, scoring)
+            rowids = [rowid for rowid, _, _ in matched[:size]]
+            candidates = self._join_candidates(rowids, rows) if rows else self._fetch(rowids)
+            scored: list[HitCandidate] = []
+            for candidate, (rowid, rank, is_first) in zip(candidates, matched[:size], strict=True):
+                candidate.entry = rowid
+                candidate.bm25 = rank if match_sql.is_ranked else None
+                candidate.has_all_terms = bool(is_first)
+            for block_start in range(0, len(candidates), BLOCK_ROWS):
+                block = candidates[block_start : block_start + BLOCK_ROWS]
+                scoring.score(block)
+                scored += block
             window += scored[start - first :][:wanted]
             if len(window) == limit:
-                has_more = start + wanted < first + len(entries)
+                has_more = start + wanted < first + len(matched)
                 return window, has_more or any(self._count_hits(later) for later in tiers[index + 1 :])
             start = max(0, start - (first + len(scored) if scored or not first else self._count_hits(tier)))
         return window, False
-
-    def _score(
-        self,
-        match_sql: MatchStatements,
-        entries: Sequence[MatchedEntry],
-        candidates: list[HitCandidate],
-        scoring: BlockScoring,
-    ) -> list[HitCandidate]:
-        for candidate, (rowid, rank, is_first) in zip(candidates, entries, strict=True):
-            candidate.entry = rowid
-            candidate.bm25 = rank if match_sql.is_ranked else None
-            candidate.has_all_terms = bool(is_first)
-        scored: list[HitCandidate] = []
-        for start in range(0, len(candidates), BLOCK_ROWS):
-            block = candidates[start : start + BLOCK_ROWS]
-            scoring.score(block)
-            scored += block
-        return scored
 
     def _read_entries(
         self, match_sql: MatchStatements, limit: int, offset: int, items_max: int
@@ -293,10 +251,8 @@ class TextSearch:
             return self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall(), ()
         return [(row[0], row[1], row[2]) for row in rows], rows
 
-    def _candidates(self, rowids: Sequence[int], rows: Sequence[CandidateRow]) -> list[HitCandidate]:
+    def _join_candidates(self, rowids: Sequence[int], rows: Sequence[CandidateRow]) -> list[HitCandidate]:
         """Reads the candidates that are not among the rows: columns of those from another table are NULL."""
-        if not rows:
-            return self._fetch(rowids)
         wanted, candidate = set(rowids), self._target.candidate
         candidates = {row[0]: candidate(*row[3:]) for row in rows if row[0] in wanted and row[3] is not None}
         others = [rowid for rowid in rowids if rowid not in candidates]
@@ -338,7 +294,7 @@ class TextSearch:
 
     def _count_hits(self, tier: MatchTier) -> int:
         if not (self._filter or self._item_bits or tier.excluded or self._skipped):
-            return self._matches.count(tier.match)
+            return self._count(tier.match)
         match_sql = self._match_sql(tier)
         statement = match_sql.count_items() if self._item_bits else match_sql.count_entries()
         return self._statistics.count(self._connection, *statement)
@@ -350,14 +306,14 @@ class TextSearch:
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
             return QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
         # A near term weighs less than the term that it may mean, and is no part of the whole query.
-        weights = [*self._term_weights(self._search.query.terms)]
-        near = [index for index, term in enumerate(self._search.query.terms) if term.near is not None]
-        for index in near:
+        terms = self._search.query.terms
+        weights = self._term_weights(terms)
+        near = [(index, term.near) for index, term in enumerate(terms) if term.near is not None]
+        for index, meant in near:
             # A word that occurs nowhere is only as rare as the term it may mean.
-            stands_for = self._search.query.terms[index].near or 0
-            weights[stands_for] = min(weights[stands_for], weights[index])
-        for index in near:
-            weights[index] = _NEAR_WEIGHT * weights[self._search.query.terms[index].near or 0]
+            weights[meant] = min(weights[meant], weights[index])
+        for index, meant in near:
+            weights[index] = _NEAR_WEIGHT * weights[meant]
         scorer = Scorer(weights, self._target.prominence, sum(weights[: len(weights) - len(near)]))
         return ComparableScoring(
             self._term_counter,
@@ -367,20 +323,20 @@ class TextSearch:
             prefers_all_terms=self._target.prefers_all_terms,
         )
 
-    def _term_weights(self, terms: Sequence[Term]) -> Sequence[float]:
+    def _term_weights(self, terms: Sequence[Term]) -> list[float]:
         if len(terms) == 1:
-            return (1.0,)  # the whole query, however rare it is
+            return [1.0]  # the whole query, however rare it is
         # Counted in all columns, even if only some are searched: a score must not depend on the searched columns.
         corpus = self._search.corpus or self._statistics.source_corpus(
             self._search.query, self._connection, self._target.index
         )
         statistics = [TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)]
-        # Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these do
-        # not outvote it.
         weights = term_weights(corpus.rows, statistics)
         preferred = self._search.query.preferred
         if not preferred:
             return weights
+        # Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these do
+        # not outvote it.
         others = sum(weight for term, weight in zip(terms, weights, strict=True) if term.word not in preferred)
         return [
             max(weight, others) if term.word in preferred and frequency else weight

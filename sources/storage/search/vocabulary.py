@@ -12,7 +12,6 @@ from sources.query.words import searchable_prefixes, with_other_endings, word_wi
 from sources.search.scoring import COMPOUND_MIN_CHARS, can_be_misspelled, compounds_with, similar_words
 from sources.storage.contract import Search
 from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
-from sources.storage.search.text_search import MatchCounter
 from sources.text.folding import fold
 from sources.text.segmentation import UNSPACED_RUN
 from sources.text.stemming import stem
@@ -232,11 +231,12 @@ class Spelling:
         words_max: int,
     ) -> None:
         self._connection = connection
+        self._target = target
         self._index = target.index
         self._query = search.query
+        self._fields = search.fields
         self._statistics = statistics
         self._words_max = words_max
-        self._counter = MatchCounter(connection, target, search, statistics)
 
     def correct(self) -> ParsedQuery | None:
         """Returns the query with near words, or None if there are none or none are needed."""
@@ -244,15 +244,17 @@ class Spelling:
             return None
         self._statistics.refresh(self._connection)
         words = [term.word for term in self._query.terms]
-        rows = self._counter.count_each(words)
+        matches = [self._statistics.engine.match_text(word, self._target, self._fields) for word in words]
+        rows = self._statistics.count_each(self._connection, self._index, matches)
         # Whether the library contains all words, and enough of a single one. `rows` are those of the target. Counts no
         # more than it needs, because it is asked for every search.
         enough = _LITTLE_ROWS if len(words) == 1 else 1
-        if all(
-            count >= enough
-            or self._statistics.count_in_library(self._connection, self._match_text(word), enough) >= enough
-            for word, count in zip(words, rows, strict=True)
-        ):
+        for word, count in zip(words, rows, strict=True):
+            if count >= enough:
+                continue
+            if self._statistics.count_in_library(self._connection, self._match_text(word), enough) < enough:
+                break
+        else:
             return None
         rows = [count or self._count(word) for count, word in zip(rows, words, strict=True)]
         known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
@@ -57,15 +58,6 @@ class Job(Generic[T]):
         self.is_stopped = False
         # Set by the thread that ran the job, whatever the outcome was.
         self.is_finished = False
-
-    def start(self) -> None:
-        self.due = time.monotonic() + self.limit_s
-        if self.pace is not None:
-            self.pace.start()
-
-    @property
-    def is_over(self) -> bool:
-        return self.is_stopped or time.monotonic() > self.due
 
 
 class JobConnection(RowConnection):
@@ -117,7 +109,9 @@ class JobConnection(RowConnection):
 
     def run(self, job: Job[T], begin: str) -> T:
         """Runs the job on this connection's thread. Retries while another process holds a lock."""
-        job.start()
+        job.due = time.monotonic() + job.limit_s
+        if job.pace is not None:
+            job.pace.start()
         while True:
             try:
                 return self._run_once(job, begin)
@@ -133,7 +127,7 @@ class JobConnection(RowConnection):
                     raise
                 time.sleep(BUSY_PAUSE_S)
                 # Checked after the pause, so that the caller learns of the lock and not only of the timeout.
-                if job.is_over:
+                if job.is_stopped or time.monotonic() > job.due:
                     raise
 
     def stop(self, job: Job[Any]) -> None:
@@ -153,12 +147,19 @@ class JobConnection(RowConnection):
 
     def _run_once(self, job: Job[T], begin: str) -> T:
         with self._guard:
-            if job.is_over or self._is_closing:
+            if job.is_stopped or self._is_closing:
                 raise Interrupted
             self._job = job
         self._data_versions.clear()
         try:
-            self._require_file()
+            if self._file is not None:
+                path, opened = self._file
+                try:
+                    is_same = os.path.samestat(path.stat(), opened)
+                except OSError:
+                    is_same = False
+                if not is_same:
+                    raise FileReplaced("the file of this library was deleted or replaced; try again")
             self.execute(begin)
             result = job.work(self)
             if self.in_transaction:
@@ -171,22 +172,13 @@ class JobConnection(RowConnection):
                 self.rollback()
         return result
 
-    def _require_file(self) -> None:
-        if self._file is None:
-            return
-        path, opened = self._file
-        with suppress(OSError):
-            if os.path.samestat(path.stat(), opened):
-                return
-        raise FileReplaced("the file of this library was deleted or replaced; try again")
-
     def _must_stop(self) -> bool:
         job = self._job
         if job is None:
             return False
         if job.pace is not None:
             job.pace.pause_if_due()
-        return job.is_over
+        return job.is_stopped or time.monotonic() > job.due
 
 
 class ConnectionStuck(Exception):
@@ -239,7 +231,7 @@ class QueuedConnection(aiosqlite.Connection):
     async def read(self, work: Work[T], limit_s: float) -> T:
         """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
         caller stops the work."""
-        return await self._run(self._job(work, limit_s), "BEGIN", gives_up=True)
+        return await self._run(work, limit_s, "BEGIN", gives_up=True)
 
     async def write(self, work: Work[T], limit_s: float) -> T:
         """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.
@@ -247,7 +239,7 @@ class QueuedConnection(aiosqlite.Connection):
         Once it runs, only the connection's own thread enforces the limit: the caller must learn whether the transaction
         was committed.
         """
-        return await self._run(self._job(work, limit_s), "BEGIN IMMEDIATE", gives_up=False)
+        return await self._run(work, limit_s, "BEGIN IMMEDIATE", gives_up=False)
 
     async def flush(self, limit_s: float) -> None:
         """Writes the log to the file, and both to the disk. Skips what a reader still needs."""
@@ -256,7 +248,7 @@ class QueuedConnection(aiosqlite.Connection):
             writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
         # A checkpoint is not possible within a transaction.
-        await self._run(self._job(checkpoint, limit_s), "SELECT 1", gives_up=False)
+        await self._run(checkpoint, limit_s, "SELECT 1", gives_up=False)
 
     async def close(self) -> None:
         """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
@@ -306,15 +298,13 @@ class QueuedConnection(aiosqlite.Connection):
             raise Unavailable("the library is closed")
         return self._connection
 
-    def _job(self, work: Work[T], limit_s: float) -> Job[T]:
-        group = current_job_group()
-        is_background = group is not None and group.is_background
-        return Job(work, limit_s, BackgroundPace(self._jobs) if is_background else None)
-
-    async def _run(self, job: Job[T], begin: str, *, gives_up: bool) -> T:
+    async def _run(self, work: Work[T], limit_s: float, begin: str, *, gives_up: bool) -> T:
         if len(self._pending) >= self._queue_max:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")
         raw = self._raw
+        group = current_job_group()
+        is_background = group is not None and group.is_background
+        job = Job(work, limit_s, BackgroundPace(self._jobs) if is_background else None)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 
@@ -331,13 +321,11 @@ class QueuedConnection(aiosqlite.Connection):
                 queued.cost_s = time.thread_time() - cpu_before_s
                 self._jobs.finish(queued)
 
-        def hand_over() -> None:
-            self._tx.put_nowait((result, run_on_thread))
-
-        queued = QueuedJob(self._user_id, self._lane, current_job_group(), hand_over)
+        begin_job = partial(self._tx.put_nowait, (result, run_on_thread))
+        queued = QueuedJob(self._user_id, self._lane, group, begin_job)
         self._pending[queued] = result
         self._jobs.add(queued)
-        timer = RunTimer(queued, result, job.limit_s) if gives_up else None
+        timer = RunTimer(queued, result, limit_s) if gives_up else None
         try:
             return await result
         finally:

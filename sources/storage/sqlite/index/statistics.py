@@ -7,11 +7,12 @@ rows of all files of the library are counted instead: the reader's own file and 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
+from operator import add
 from typing import TypeVar
 
 from loguru import logger
+from msgspec import Struct
 
 from config.sqlite_errors import DATABASE_ERRORS
 from sources.query import ParsedQuery
@@ -25,87 +26,24 @@ from sources.storage.sqlite.search.fts5_engine import FTS5
 from sources.storage.tables.sql import TextIndex, json_array
 from sources.text.stemming import STOPWORDS
 
-# -- file counts -------------------------------------------------------------------------------------------------------
-# The counts of one file of a library, as one connection sees it.
-
 Parameters = tuple[str | int | float, ...]
 
-
-class FileCounts:
-    """The counts of one file, under the schema name by which a connection reaches it."""
-
-    def __init__(self, schema: str, indexes: tuple[TextIndex, ...], library: LibraryIndexes) -> None:
-        self.schema = schema
-        self._indexes = indexes
-        self._library = library
-        # A file that was never used has no indexes yet.
-        self.existing: tuple[TextIndex, ...] = ()
-        self._data_version = 0
-        self._contents: dict[str, IndexContent] = {}
-        self._counts: dict[tuple[str, Parameters], int] = {}
-
-    def refresh(self, connection: JobConnection) -> None:
-        version = connection.data_version(self.schema)
-        is_full = len(self._counts) > COUNTS_MAX or any(content.is_full for content in self._contents.values())
-        if version != self._data_version or is_full:
-            self._counts.clear()
-            self._contents.clear()
-            # A file that was never used has no indexes yet.
-            rows = connection.execute(f"SELECT name FROM {self.schema}.sqlite_schema WHERE type = 'table'")
-            names = {name for (name,) in rows.fetchall()}
-            self.existing = tuple([index for index in self._indexes if index.table in names])
-            self._data_version = version
-
-    def content(self, connection: JobConnection, index: TextIndex) -> IndexContent:
-        content = self._contents.get(index.table)
-        if content is None:
-            content = self._contents[index.table] = self._library.content(connection, self.schema, index.table)
-        return content
-
-    def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
-        key = (sql, parameters)
-        count = self._counts.get(key)
-        if count is None:
-            [count] = connection.execute(sql, parameters).fetchone()
-            self._counts[key] = count
-        return count
-
-    def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
-        content = self.content(connection, index)
-        rows = content.rows
-        if rows is None:
-            [rows] = connection.execute(_rows_sql(self.schema, index.table)).fetchone()
-            content.rows = rows
-        return rows
-
-    def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
-        counts = self.content(connection, index).counts
-        count = counts.get(match)
-        if count is None:
-            [count] = connection.execute(_matches_sql(self.schema, index.table), (match,)).fetchone()
-            counts[match] = count
-        return count
-
-    def corpus(self, connection: JobConnection, matches: Sequence[str]) -> Corpus:
-        """Counts in all indexes of the file together."""
-        rows = sum([self.count_rows(connection, index) for index in self.existing])
-        frequencies = [
-            sum([self.count_matches(connection, index, match) for index in self.existing]) for match in matches
-        ]
-        return Corpus(rows, tuple(frequencies))
+# Counts all rows of an index. No expression is empty: FTS5 would reject it.
+_ALL_ROWS = ""
 
 
-# Cached, because building a statement takes as long as looking up a count.
+class LibraryFile(Struct):
+    """One file of a library as one connection sees it, under the schema name by which the connection reaches it. What
+    it holds is valid for one data version."""
 
-
-@lru_cache(maxsize=256)
-def _rows_sql(schema: str, table: str) -> str:
-    return f"SELECT count(*) FROM {schema}.{table}_docsize"
-
-
-@lru_cache(maxsize=256)
-def _matches_sql(schema: str, table: str) -> str:
-    return f"SELECT count(*) FROM {schema}.{table} WHERE {table} MATCH ?"
+    schema: str
+    indexes: tuple[TextIndex, ...]
+    # A file that was never used has no indexes yet.
+    existing: tuple[TextIndex, ...] = ()
+    data_version: int = 0
+    contents: dict[str, IndexContent] = {}
+    # Of statements that count something else than matches.
+    counts: dict[tuple[str, Parameters], int] = {}
 
 
 # -- vocabulary --------------------------------------------------------------------------------------------------------
@@ -122,13 +60,13 @@ class IndexVocabulary:
     """The words of one index, as one connection sees it."""
 
     def __init__(
-        self, connection: JobConnection, counts: FileCounts, index: TextIndex, library: LibraryIndexes
+        self, statistics: "CorpusStatistics", connection: JobConnection, file: LibraryFile, index: TextIndex
     ) -> None:
+        self._statistics = statistics
         self._connection = connection
-        self._counts = counts
+        self._file = file
         self._index = index
-        self._library = library
-        self.version = counts.content(connection, index).version
+        self.version = statistics.content(connection, file, index).version
 
     @property
     def table(self) -> str:
@@ -136,7 +74,8 @@ class IndexVocabulary:
 
     def words_like(self, word: str, words_max: int) -> str:
         """Returns the words that may be near to a word, each with a space before and after it."""
-        beginnings = word_beginnings(word, self._counts.count_rows(self._connection, self._index))
+        [rows] = self._statistics.count_in_file(self._connection, self._file, self._index, [_ALL_ROWS])
+        beginnings = word_beginnings(word, rows)
         return "".join([self._words(beginning, words_max) for beginning in beginnings])
 
     def count_rows(self, words: Sequence[str]) -> dict[str, int]:
@@ -149,35 +88,34 @@ class IndexVocabulary:
     def find_text(self, token: str) -> str | None:
         """Returns the indexed text of a row that contains a token."""
         table, text = self._index.table, " || ' ' || ".join(self._index.columns)
-        sql = f"SELECT {text} FROM {self._counts.schema}.{table} WHERE {table} MATCH ? LIMIT 1"
+        sql = f"SELECT {text} FROM {self._file.schema}.{table} WHERE {table} MATCH ? LIMIT 1"
         row = self._connection.execute(sql, (f'"{token}"',)).fetchone()
         return row and str(row[0])
 
     def _words(self, beginning: str, words_max: int) -> str:
-        memory, key = self._library.vocabularies, (id(self._library), self._index.table, beginning)
+        """Returns at most `words_max` words. Those that are too short or too long to be near to another are left
+        out."""
+        library = self._statistics.library
+        memory, key = library.vocabularies, (id(library), self._index.table, beginning)
         words = memory.get(key, self.version)
         if words is None:
-            words = self._read(beginning, words_max)
+            # As one text: fetching single rows would acquire the interpreter lock for each.
+            length = f"length(term) BETWEEN {NEAR_MIN_CHARS} AND {NEAR_MAX_CHARS}"
+            rows = f"SELECT term FROM {self._open()} WHERE term > ? AND term < ? AND {length} LIMIT ?"
+            sql = f"SELECT group_concat(term, ' '), count(*) FROM ({rows})"
+            texts = [""]
+            for after, before in _gaps(beginning):
+                text, count = self._connection.execute(sql, (after, before, words_max)).fetchone()
+                texts += [text] if count else []
+                words_max -= count
+            words = " ".join([*texts, ""])
             memory.put(key, self.version, words)
         return words
-
-    def _read(self, beginning: str, words_max: int) -> str:
-        """Reads at most `words_max` words. Those that are too short or too long to be near to another are left out."""
-        # As one text: fetching single rows would acquire the interpreter lock for each.
-        length = f"length(term) BETWEEN {NEAR_MIN_CHARS} AND {NEAR_MAX_CHARS}"
-        rows = f"SELECT term FROM {self._open()} WHERE term > ? AND term < ? AND {length} LIMIT ?"
-        sql = f"SELECT group_concat(term, ' '), count(*) FROM ({rows})"
-        texts = [""]
-        for after, before in _gaps(beginning):
-            text, count = self._connection.execute(sql, (after, before, words_max)).fetchone()
-            texts += [text] if count else []
-            words_max -= count
-        return " ".join([*texts, ""])
 
     def _open(self) -> str:
         """Returns the name of the table of the words. A reader must not write, not even to its own temporary tables,
         except to create this one."""
-        schema, table = self._counts.schema, self._index.table
+        schema, table = self._file.schema, self._index.table
         name = f"temp.words_of_{schema}_{table}"
         if name in self._connection.temporary_tables:
             return name
@@ -221,16 +159,16 @@ class CorpusStatistics:
     def __init__(
         self, indexes: tuple[TextIndex, ...], library: LibraryIndexes, sources: frozenset[str] | None = None
     ) -> None:
-        self._library = library
+        self.library = library
         self._sources = sources
-        self._own = FileCounts(_OWN_SCHEMA, self._permitted(indexes), library)
-        self._attached: dict[str, FileCounts] = {}
+        self._own = LibraryFile(_OWN_SCHEMA, self._permitted(indexes))
+        self._attached: dict[str, LibraryFile] = {}
         # The schema names of attached files that the current job has refreshed.
         self._refreshed: set[str] = set()
 
     def refresh(self, connection: JobConnection) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
-        self._own.refresh(connection)
+        self._refresh_file(connection, self._own)
         self._refreshed.clear()
 
     def compute_once(self, _connection: JobConnection, _key: Hashable, compute: Callable[[], T]) -> T:
@@ -238,24 +176,29 @@ class CorpusStatistics:
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         """Counts the rows of an index of this file that match."""
-        return self._own.count_matches(connection, index, match)
+        return self.count_in_file(connection, self._own, index, [match])[0]
 
     def count_each(self, connection: JobConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
-        return [self._own.count_matches(connection, index, match) for match in matches]
+        return self.count_in_file(connection, self._own, index, matches)
 
     def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
-        return self._own.count_rows(connection, index)
+        return self.count_in_file(connection, self._own, index, [_ALL_ROWS])[0]
 
     def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
         """Returns the single number that a statement on this file selects."""
-        return self._own.count(connection, sql, parameters)
+        counts, key = self._own.counts, (sql, parameters)
+        count = counts.get(key)
+        if count is None:
+            [count] = connection.execute(sql, parameters).fetchone()
+            counts[key] = count
+        return count
 
     def count_in_library(self, connection: JobConnection, match: str, enough: int | None = None) -> int:
         """Counts the rows of all sources that match, or only until they are `enough`."""
         rows = 0
-        for counts in self._readable(connection):
-            for index in counts.existing:
-                rows += counts.count_matches(connection, index, match)
+        for file in self._readable(connection):
+            for index in file.existing:
+                rows += self.count_in_file(connection, file, index, [match])[0]
                 if enough is not None and rows >= enough:
                     return rows
         return rows
@@ -263,80 +206,114 @@ class CorpusStatistics:
     def count_each_in_library(self, connection: JobConnection, matches: Sequence[str]) -> list[int]:
         return [self.count_in_library(connection, match) for match in matches]
 
+    def count_in_file(
+        self, connection: JobConnection, file: LibraryFile, index: TextIndex, matches: Sequence[str]
+    ) -> list[int]:
+        """Counts the rows of an index that match each of these expressions. A search asks for about a hundred counts,
+        of which it has to read few."""
+        content = file.contents.get(index.table) or self.content(connection, file, index)
+        found: list[int] = []
+        for match in matches:
+            count = content.counts.get(match)
+            if count is None:
+                table = f"{file.schema}.{index.table}"
+                # The table of the sizes of all rows is small; counting the rows of the index would read their texts.
+                rows = f"{table} WHERE {index.table} MATCH ?" if match else f"{table}_docsize"
+                parameters = (match,) if match else ()
+                [count] = connection.execute(f"SELECT count(*) FROM {rows}", parameters).fetchone()
+                content.counts[match] = count
+            found.append(count)
+        return found
+
+    def content(self, connection: JobConnection, file: LibraryFile, index: TextIndex) -> IndexContent:
+        content = file.contents.get(index.table)
+        if content is None:
+            content = file.contents[index.table] = self.library.content(connection, file.schema, index.table)
+        return content
+
     def vocabulary(self, connection: JobConnection, own_index: TextIndex, words_max: int) -> LibraryVocabulary:
         """Returns the words of the sources, and of the searched index if it belongs to none: human-only messages are
         read only if their own index is searched. At most `words_max` words of an index are compared."""
-        indexes = {index.table: (counts, index) for counts in self._readable(connection) for index in counts.existing}
+        indexes = {index.table: (file, index) for file in self._readable(connection) for index in file.existing}
         indexes.setdefault(own_index.table, (self._own, own_index))
         # In an order that is the same for every reader of the library.
         sorted_indexes = [indexes[table] for table in sorted(indexes)]
-        vocabularies = [IndexVocabulary(connection, counts, index, self._library) for counts, index in sorted_indexes]
-        return LibraryVocabulary(vocabularies, self._library.near_words, words_max)
-
-    def _readable(self, connection: JobConnection) -> Iterator[FileCounts]:
-        """Yields the counts of this file, then of those attached to it that are not damaged. Each of these is refreshed
-        once per job, and only when it is needed: that starts a transaction in it."""
-        yield self._own
-        for schema in list(connection.attached):
-            counts = self._attached_counts(connection, schema)
-            if schema not in self._refreshed:
-                try:
-                    counts.refresh(connection)
-                except DATABASE_ERRORS as error:
-                    if not is_damage(error):
-                        raise
-                    del connection.attached[schema]
-                    continue
-                self._refreshed.add(schema)
-            yield counts
+        vocabularies = [IndexVocabulary(self, connection, file, index) for file, index in sorted_indexes]
+        return LibraryVocabulary(vocabularies, self.library.near_words, words_max)
 
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
         """Returns how common the terms of a query are in an index of this file, or, if it is small, in the library."""
-        rows = self._own.count_rows(connection, index)
-        if rows < OWN_ROWS_MIN:
-            return self._library_corpus(query, connection)
-        return Corpus(rows, tuple([self._own.count_matches(connection, index, match) for match in _matches(query)]))
+        matches = _matches(query)
+        if self.count_rows(connection, index) < OWN_ROWS_MIN:
+            return self._library_corpus(matches, connection)
+        rows, *frequencies = self.count_in_file(connection, self._own, index, matches)
+        return Corpus(rows, tuple(frequencies))
 
     def corpus(self, query: ParsedQuery, connection: JobConnection) -> Corpus:
         """Returns how common the terms of a query are in this file and those attached to it."""
         self.refresh(connection)
-        return self._library_corpus(query, connection)
+        return self._library_corpus(_matches(query), connection)
 
-    def _library_corpus(self, query: ParsedQuery, connection: JobConnection) -> Corpus:
-        matches = _matches(query)
-        corpus = self._own.corpus(connection, matches)
+    def _library_corpus(self, matches: Sequence[str], connection: JobConnection) -> Corpus:
+        totals = [0] * len(matches)
+        for file in self._readable(connection):
+            try:
+                counts = [self.count_in_file(connection, file, index, matches) for index in file.existing]
+            except DATABASE_ERRORS as error:
+                if file is self._own:
+                    raise
+                _leave_out(connection, file.schema, error)
+                continue
+            for in_index in counts:
+                totals = [*map(add, totals, in_index)]
+        rows, *frequencies = totals
+        return Corpus(rows, tuple(frequencies))
+
+    def _readable(self, connection: JobConnection) -> Iterator[LibraryFile]:
+        """Yields this file, then those attached to it that are not damaged. Each of these is refreshed once per job,
+        and only when it is needed: that starts a transaction in it."""
+        yield self._own
         for schema in list(connection.attached):
-            other = self._attached_corpus(connection, schema, matches)
-            corpus = Corpus(
-                corpus.rows + other.rows, tuple(map(sum, zip(corpus.frequencies, other.frequencies, strict=True)))
-            )
-        return corpus
+            file = self._attached.get(schema)
+            if file is None:
+                file = self._attached[schema] = LibraryFile(schema, self._permitted(connection.attached[schema]))
+            if schema not in self._refreshed:
+                try:
+                    self._refresh_file(connection, file)
+                except DATABASE_ERRORS as error:
+                    _leave_out(connection, schema, error)
+                    continue
+                self._refreshed.add(schema)
+            yield file
 
-    def _attached_corpus(self, connection: JobConnection, schema: str, matches: Sequence[str]) -> Corpus:
-        """A damaged file is left out, so that the others can still be searched."""
-        counts = self._attached_counts(connection, schema)
-        try:
-            counts.refresh(connection)
-            return counts.corpus(connection, matches)
-        except DATABASE_ERRORS as error:
-            if not is_damage(error):
-                raise
-            logger.warning("Ignoring the {} file of a library when weighting terms: {}", schema, error)
-            del connection.attached[schema]
-            return Corpus(0, (0,) * len(matches))
-
-    def _attached_counts(self, connection: JobConnection, schema: str) -> FileCounts:
-        if schema not in self._attached:
-            indexes = self._permitted(connection.attached[schema])
-            self._attached[schema] = FileCounts(schema, indexes, self._library)
-        return self._attached[schema]
+    def _refresh_file(self, connection: JobConnection, file: LibraryFile) -> None:
+        version = connection.data_version(file.schema)
+        is_valid = version == file.data_version and len(file.counts) <= COUNTS_MAX
+        for content in file.contents.values():
+            is_valid = is_valid and len(content.counts) <= COUNTS_MAX
+        if not is_valid:
+            file.counts.clear()
+            file.contents.clear()
+            rows = connection.execute(f"SELECT name FROM {file.schema}.sqlite_schema WHERE type = 'table'")
+            names = {name for (name,) in rows.fetchall()}
+            file.existing = tuple([index for index in file.indexes if index.table in names])
+            file.data_version = version
 
     def _permitted(self, indexes: tuple[TextIndex, ...]) -> tuple[TextIndex, ...]:
         return tuple([index for index in indexes if self._sources is None or index.collection in self._sources])
 
 
 def _matches(query: ParsedQuery) -> list[str]:
-    return [FTS5.match_text(term.word) for term in query.terms]
+    """Returns the expressions that a corpus counts: all rows, then those of each term."""
+    return [_ALL_ROWS, *[FTS5.match_text(term.word) for term in query.terms]]
+
+
+def _leave_out(connection: JobConnection, schema: str, error: Exception) -> None:
+    """Leaves a damaged file out for as long as the connection is open, so that the others can still be searched."""
+    if not is_damage(error):
+        raise error
+    logger.warning("Ignoring the {} file of a library when weighting terms: {}", schema, error)
+    del connection.attached[schema]
 
 
 # -- word count --------------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ same transaction commits. The view `<table>_source` defines what an index must c
 import sqlite3
 from functools import lru_cache
 
+from msgspec import Struct
+
 from sources.storage.search.vocabulary import NearWordsMemory, VocabularyMemory
 from sources.storage.tables.sql import SegmentedTable, TextIndex, index_form
 from sources.text.segmentation import SEGMENT_VERSION, TOKENIZER
@@ -140,19 +142,11 @@ _AVERAGES_ROWID = 1
 _STRUCTURE_ROWID = 10
 
 
-class IndexContent:
-    """One version of an index: how many rows it has, and how many of them match an expression."""
+class IndexContent(Struct, frozen=True):
+    """One version of an index, and how many of its rows match an expression."""
 
-    __slots__ = ("counts", "rows", "version")
-
-    def __init__(self, version: bytes) -> None:
-        self.version = version
-        self.rows: int | None = None
-        self.counts: dict[str, int] = {}
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.counts) > COUNTS_MAX
+    version: bytes
+    counts: dict[str, int] = {}
 
 
 class LibraryIndexes:
@@ -169,6 +163,6 @@ class LibraryIndexes:
         sql = f"SELECT block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
         version = b"|".join([block for (block,) in connection.execute(sql)])
         content = self._contents.get(table)
-        if content is None or content.version != version or content.is_full:
+        if content is None or content.version != version or len(content.counts) > COUNTS_MAX:
             content = self._contents[table] = IndexContent(version)
         return content

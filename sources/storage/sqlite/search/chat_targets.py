@@ -32,13 +32,14 @@ from sources.text.segmentation import literal_form, segment
 
 
 class ChatCandidate(HitCandidate, gc=False):
-    """A message, or the title of a conversation. For a title, the message fields are None and `rowid` is negative."""
+    """A message, whose id is `part_id`, or the title of a conversation. For a title, the message fields are None and
+    `rowid` is negative."""
 
     has_speakers = True
 
     content: str
-    content_chars: int
-    message_id: str | None
+    item_chars: int
+    part_id: str | None
     position: int | None
     sender: str | None
     role: str | None
@@ -50,41 +51,19 @@ class ChatCandidate(HitCandidate, gc=False):
     found_through: str | None = None
 
     @property
-    def sort_key(self) -> str | int:
-        return self.message_id or self.id
-
-    @property
-    def has_title(self) -> bool:
-        return self.rowid < 0
-
-    @property
     def speaker(self) -> str:
         return self.sender or ""
 
-    @property
-    def prominent_text(self) -> str:
-        """What the message says, without the name of its sender, which says nothing about its content."""
-        if not self.sender:
-            return self.own
-        text = self.own.removeprefix(f"{self.sender}: ")
-        # The index form of a message, if it has one, begins with that of the name.
-        return text if len(text) < len(self.own) else self.own.removeprefix(f"{_indexed_name(self.sender)} ")
-
-    @property
-    def other_text(self) -> str:
-        return self.context
-
-    @property
-    def chars(self) -> int:
-        return len(self.own) + len(self.context)
-
-    @property
-    def part_id(self) -> str | None:
-        return self.message_id
-
-    @property
-    def item_chars(self) -> int:
-        return self.content_chars
+    def scored_texts(self) -> tuple[str, str, int]:
+        """The prominent text is what the message says, without the name of its sender, which says nothing about its
+        content."""
+        text = self.own
+        if self.sender:
+            text = self.own.removeprefix(f"{self.sender}: ")
+            if len(text) == len(self.own):
+                # The index form of a message, if it has one, begins with that of the name.
+                text = self.own.removeprefix(f"{_indexed_name(self.sender)} ")
+        return text, self.context, len(self.own) + len(self.context)
 
     @property
     def text_chars(self) -> int:
@@ -94,21 +73,18 @@ class ChatCandidate(HitCandidate, gc=False):
     def hit_text(self) -> str:
         return self.content
 
-    @property
-    def is_found_through_others(self) -> bool:
-        return self.is_matched_aside and self.rowid > 0
-
     def hit(self) -> Hit:
+        is_found_through_others = self.is_matched_aside and self.rowid > 0
         return self.make_hit(
             self.content,
             conversation_id=self.id,
-            message_id=self.message_id,
+            message_id=self.part_id,
             message_index=self.position,
             sender=self.sender,
             role=self.role,
             branch_label="" if self.is_canonical else ALTERNATE_BRANCH_LABEL,
-            via="context" if self.is_found_through_others else None,
-            context=(self.found_through or "") if self.is_found_through_others else "",
+            via="context" if is_found_through_others else None,
+            context=(self.found_through or "") if is_found_through_others else "",
         )
 
 
@@ -206,25 +182,23 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         )
 
     def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
-        messages = [rowid for rowid in rowids if rowid > 0]
-        candidates = self._select(connection, self.candidate_sql, messages) if messages else []
-        titles = [rowid for rowid in rowids if rowid < 0]
-        if not titles:
-            return [*candidates]
-        candidates += self._select(connection, self.title_sql, titles)
-        by_rowid = {candidate.rowid: candidate for candidate in candidates}
+        messages: list[int] = []
+        titles: list[int] = []
+        for rowid in rowids:
+            (messages if rowid > 0 else titles).append(rowid)
+        by_rowid: dict[int, HitCandidate] = {}
+        for sql, wanted in ((self.candidate_sql, messages), (self.title_sql, titles)):
+            for row in connection.execute(sql, (json_array(wanted),)) if wanted else ():
+                candidate = ChatCandidate(*row)
+                by_rowid[candidate.rowid] = candidate
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
-
-    def _select(self, connection: SearchConnection, sql: str, rowids: Sequence[int]) -> list[ChatCandidate]:
-        return [ChatCandidate(*row) for row in connection.execute(sql, (json_array(rowids),))]
 
     def add_context(self, connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
         """Adds the messages that are part of a message's index entry to those that match only through them."""
-        found = {
-            one.message_id or "": one
-            for one in candidates
-            if isinstance(one, ChatCandidate) and one.is_found_through_others and one.found_through is None
-        }
+        found: dict[str, ChatCandidate] = {}
+        for one in candidates:
+            if isinstance(one, ChatCandidate) and one.is_matched_aside and one.rowid > 0 and one.found_through is None:
+                found[one.part_id or ""] = one
         if found:
             for message_id, text in connection.execute(self.context_sql, (json_array([*found]),)):
                 found[message_id].found_through = text

@@ -4,12 +4,13 @@
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
+from sources.query import AllOf, AnyOf, Expression, Prefix, Title, Without, Word
 from sources.records import SemanticStatus
 from sources.search.scoring import BoostedPeriod, scale_to_range
 from sources.semantic.model import ModelInfo
@@ -34,58 +35,34 @@ if TYPE_CHECKING:
 # Compiles a query expression to an FTS5 MATCH expression. Every token is quoted, so user input is never syntax.
 
 
+# A search compiles each of its words several times in each source.
+@lru_cache(maxsize=1024)
 def match_text(
-    expression: Expression, title: str, columns: Sequence[str] = (), phrase_columns: Sequence[str] = ()
+    expression: Expression, title: str, columns: tuple[str, ...] = (), phrase_columns: tuple[str, ...] = ()
 ) -> str:
     """`title` is the column of titles. `columns` restricts the whole search, `phrase_columns` restricts phrases of
     several words; all columns are searched if they are empty."""
-    if isinstance(expression, Word) and not columns and not (phrase_columns and " " in expression.text):
-        return _word_text(expression)  # the same in every index
-    return _cached_match_text(expression, title, tuple(columns), tuple(phrase_columns))
-
-
-@lru_cache(maxsize=512)
-def _word_text(word: Word) -> str:
-    return _join([_quote(phrase) for phrase in word.alternatives], "OR")
-
-
-@lru_cache(maxsize=512)
-def _cached_match_text(
-    expression: Expression, title: str, columns: tuple[str, ...], phrase_columns: tuple[str, ...]
-) -> str:
-    """A search compiles each of its words several times in each source."""
-    return _in_columns(columns, _compile(expression, title, phrase_columns))
-
-
-def _compile(expression: Expression, title: str, phrase_columns: Sequence[str]) -> str:
-    def compile_part(part: Expression) -> str:
-        return _compile(part, title, phrase_columns)
-
-    match expression:
-        case Word(text=text):
-            match = _word_text(expression)
-            return _in_columns(phrase_columns, match) if " " in text else match
-        case Title(word=word):
-            return _in_columns((title,), _compile(word, title, ()))
-        case AnyOf(parts=parts):
-            return _join([compile_part(part) for part in parts], "OR")
-        case AllOf(parts=parts):
-            return _join([compile_part(part) for part in parts], "AND")
-        case Without(keep=keep, drop=drop):
-            return f"({compile_part(keep)} NOT {compile_part(drop)})"
-
-
-def _in_columns(columns: Sequence[str], match: str) -> str:
+    match = _compile(expression, title, phrase_columns)
     return f"{{{' '.join(columns)}}} : ({match})" if columns else match
 
 
-def _join(parts: Sequence[str], operator: str) -> str:
-    return parts[0] if len(parts) == 1 else f"({f' {operator} '.join(parts)})"
-
-
-def _quote(phrase: Phrase | Prefix) -> str:
-    text = " ".join(phrase.tokens).replace('"', '""')
-    return f'"{text}"*' if isinstance(phrase, Prefix) else f'"{text}"'
+def _compile(expression: Expression, title: str, phrase_columns: tuple[str, ...]) -> str:
+    match expression:
+        case Word(text=text, alternatives=alternatives):
+            quoted: list[str] = []
+            for phrase in alternatives:
+                tokens = " ".join(phrase.tokens).replace('"', '""')
+                quoted.append(f'"{tokens}"*' if isinstance(phrase, Prefix) else f'"{tokens}"')
+            match = quoted[0] if len(quoted) == 1 else f"({' OR '.join(quoted)})"
+            return f"{{{' '.join(phrase_columns)}}} : ({match})" if phrase_columns and " " in text else match
+        case Title(word=word):
+            return f"{{{title}}} : ({_compile(word, title, ())})"
+        case AnyOf(parts=parts) | AllOf(parts=parts):
+            operator = " OR " if isinstance(expression, AnyOf) else " AND "
+            compiled = [_compile(part, title, phrase_columns) for part in parts]
+            return compiled[0] if len(compiled) == 1 else f"({operator.join(compiled)})"
+        case Without(keep=keep, drop=drop):
+            return f"({_compile(keep, title, phrase_columns)} NOT {_compile(drop, title, phrase_columns)})"
 
 
 # -- match sql ---------------------------------------------------------------------------------------------------------
@@ -148,45 +125,33 @@ class MatchSql(TierSql, frozen=True):
         return sql, (in_text, item << bits, ((item + 1) << bits) - 1, limit)
 
     @property
-    def _bm25(self) -> str:
-        return _bm25_sql(self.target.index.table, self.target.weights)
-
-    @property
     def _rowid(self) -> str:
         return f"{self.target.index.table}.rowid"
 
     def _entries(self, created_at: str = "") -> Statement:
         sql, parameters = self._matching()
-        rank = self._bm25 if self.is_ranked else "0.0"
+        table = self.target.index.table
+        rank = f"bm25({table}, {', '.join(map(str, self.target.weights))})" if self.is_ranked else "0.0"
         is_first = "0"
         if self.tier.first:
-            is_first = f"{self._rowid} IN ({self._rowids_of_match()})"
+            is_first = f"{table}.rowid IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
             parameters = (self.tier.first, *parameters)
         created = f", {created_at} AS created" if created_at else ""
-        return f"SELECT {self._rowid} AS number, {rank} AS rank, {is_first} AS is_first{created} {sql}", parameters
+        return f"SELECT {table}.rowid AS number, {rank} AS rank, {is_first} AS is_first{created} {sql}", parameters
 
     def _matching(self) -> Statement:
         table = self.target.index.table
         join = self.target.join if self.filter or self.tier.order == "recent" or self._is_boosted else ""
         sql = f"FROM {table} {join} WHERE {table} MATCH ?{self.filter.sql}"
         parameters = (self.tier.match, *self.filter.parameters)
-        item = f"{self._rowid} >> {self.item_bits}"
+        item = f"{table}.rowid >> {self.item_bits}"
         if self.tier.excluded:
-            excluded = f"SELECT rowid >> {self.item_bits} FROM ({self._rowids_of_match()})"
+            excluded = f"SELECT rowid >> {self.item_bits} FROM (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
             sql, parameters = f"{sql} AND {item} NOT IN ({excluded})", (*parameters, self.tier.excluded)
         if self.skipped:
             sql = f"{sql} AND {item} NOT IN (SELECT value FROM json_each(?))"
             parameters = (*parameters, json_array(self.skipped))
         return sql, parameters
-
-    def _rowids_of_match(self) -> str:
-        table = self.target.index.table
-        return f"SELECT rowid FROM {table} WHERE {table} MATCH ?"
-
-
-@lru_cache
-def _bm25_sql(table: str, weights: tuple[float, ...]) -> str:
-    return f"bm25({table}, {', '.join(map(str, weights))})"
 
 
 _NO_FILTER = SqlFilter()
@@ -204,7 +169,7 @@ class Fts5Engine:
     def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:
         if target is None:
             return match_text(expression, "")
-        return match_text(expression, target.title_column, fields, target.phrase_columns)
+        return match_text(expression, target.title_column, tuple(fields), target.phrase_columns)
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
         """Returns where ranks lie between the worst and the best one."""
@@ -233,6 +198,9 @@ FTS5 = Fts5Engine()
 
 # -- meaning -----------------------------------------------------------------------------------------------------------
 # Compares the meaning of a query with the passages of one collection, within the job of a search.
+
+
+_name_of = attrgetter("name")
 
 
 class QueryMeaning(Struct, frozen=True):
@@ -264,20 +232,22 @@ class MeaningScan:
         self._snapshot = meaning.memory.snapshot(meaning.owner, meaning.tables, connection)
         self._number = self._snapshot.models.get(meaning.model.id, 0)
         self._scans: list[tuple[VectorKind, VectorMatrix, NDArray[float32]]] = []
+        self.has_vectors = False
         if self._number:
-            self._scans = [self._scan(kind) for kind in kinds]
+            for kind in kinds:
+                matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
+                matrix.refresh(connection, self._snapshot.version)
+                cosines = matrix.cosines(meaning.vector)
+                self._scans.append((kind, matrix, cosines))
+                self.has_vectors = self.has_vectors or len(cosines) > 0
             meaning.memory.trim()
 
-    @property
-    def has_vectors(self) -> bool:
-        return any(len(cosines) for _, _, cosines in self._scans)
-
     def status(self, count: CountRows) -> SemanticStatus:
-        key = (self._meaning.model.id, *(kind.name for kind in self._kinds))
+        key = (self._meaning.model.id, *map(_name_of, self._kinds))
         status = self._snapshot.statuses.get(key)
         if status is None:
             tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
-            share = min((matrix.loaded_share for _, matrix, _ in self._scans), default=1.0)
+            share = min([1.0, *[matrix.loaded_share for _, matrix, _ in self._scans]])
             is_current = state is not None and state.model == model.id
             if not is_current or tables.has_missing(self._connection, state, self._kinds):
                 share *= tables.coverage(count, state, self._kinds, 0 if is_current else self._number).share
@@ -290,7 +260,7 @@ class MeaningScan:
     def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
         """Returns the nearest entries with at least this cosine, one of each item, nearest first."""
         entries = [
-            NearEntry(_entry(kind, near.row), near.cosine, kind, near.vector)
+            NearEntry(_sign(kind) * near.row, near.cosine, kind, near.vector)
             for kind, matrix, cosines in self._scans
             for near in matrix.nearest(cosines, count, least, self._item_bits, _rows(kind, allowed))
         ]
@@ -323,20 +293,10 @@ class MeaningScan:
             ranges |= {by_vector[vector]: (start, end) for vector, start, end in rows}
         return ranges
 
-    def _scan(self, kind: VectorKind) -> "tuple[VectorKind, VectorMatrix, NDArray[float32]]":
-        meaning = self._meaning
-        matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
-        matrix.refresh(self._connection, self._snapshot.version)
-        return kind, matrix, matrix.cosines(meaning.vector)
-
 
 def _sign(kind: VectorKind) -> int:
     """The index entries of titles have negative rowids."""
     return -1 if isinstance(kind, TitleVectors) else 1
-
-
-def _entry(kind: VectorKind, row: int) -> int:
-    return _sign(kind) * row
 
 
 def _rows(kind: VectorKind, items: Collection[int] | None) -> Collection[int] | None:

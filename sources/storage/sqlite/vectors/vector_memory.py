@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ def _has_numpy() -> bool:
     return find_spec("numpy") is not None
 
 
+_size_of = attrgetter("size_bytes")
 # The file of a user, the kind of its vectors and their model.
 _MatrixKey = tuple[int, str, int]
 
@@ -79,7 +81,7 @@ class VectorMemory:
     def trim(self) -> None:
         """Drops matrices until the rest fits. Must be called after a matrix grew."""
         with self._lock:
-            total = sum(matrix.size_bytes for matrix in self._matrices.values())
+            total = sum(map(_size_of, self._matrices.values()))
             while total > self._max_bytes and len(self._matrices) > 1:
                 _, dropped = self._matrices.popitem(last=False)
                 total -= dropped.size_bytes
@@ -94,4 +96,4 @@ class VectorMemory:
     @property
     def size_bytes(self) -> int:
         with self._lock:
-            return sum(matrix.size_bytes for matrix in self._matrices.values())
+            return sum(map(_size_of, self._matrices.values()))

@@ -222,20 +222,33 @@ class VectorTables(Struct, frozen=True):
         self, count: CountRows, state: VectorState | None, kinds: Sequence[VectorKind], old_model: int = 0
     ) -> VectorCoverage:
         """Counts the rows of some kinds that have vectors of the model of `state`, or of the old model of a number."""
-        coverage = VectorCoverage(0, 0)
+        total = missing = 0
         for kind in kinds:
-            coverage += _coverage_of(count, kind, state, old_model)
-        return coverage
+            rows = count(kind.count_sql(), (2**63 - 1,))
+            total += rows
+            if state is None:
+                missing += rows
+            elif old_model:
+                vectors = f"SELECT count(DISTINCT item) FROM {kind.vectors} WHERE model = ?"
+                missing += rows - count(vectors, (old_model,))
+            else:
+                last = state.unfinished.get(kind.name, 0)
+                missing += count(kind.count_sql(), (last,)) if last else 0
+                missing += count(f"SELECT count(*) FROM {kind.queue}", ())
+        return VectorCoverage(total, missing)
 
     def has_missing(
         self, connection: sqlite3.Connection, state: VectorState | None, kinds: Sequence[VectorKind]
     ) -> bool:
         """Whether rows lack vectors. Cheaper than counting them."""
-        return state is None or any(
-            state.unfinished.get(kind.name, 0)
-            or connection.execute(f"SELECT 1 FROM {kind.queue} LIMIT 1").fetchone() is not None
-            for kind in kinds
-        )
+        if state is None:
+            return True
+        for kind in kinds:
+            if state.unfinished.get(kind.name, 0):
+                return True
+            if connection.execute(f"SELECT 1 FROM {kind.queue} LIMIT 1").fetchone() is not None:
+                return True
+        return False
 
     # Maintenance
 
@@ -298,19 +311,6 @@ class VectorTables(Struct, frozen=True):
 @lru_cache
 def vector_tables(database: DatabaseKind) -> VectorTables:
     return VectorTables(kinds_of(database))
-
-
-def _coverage_of(count: CountRows, kind: VectorKind, state: VectorState | None, old_model: int) -> VectorCoverage:
-    rows = count(kind.count_sql(), (2**63 - 1,))
-    if state is None:
-        return VectorCoverage(rows, rows)
-    if old_model:
-        return VectorCoverage(
-            rows, rows - count(f"SELECT count(DISTINCT item) FROM {kind.vectors} WHERE model = ?", (old_model,))
-        )
-    last = state.unfinished.get(kind.name, 0)
-    unfinished = count(kind.count_sql(), (last,)) if last else 0
-    return VectorCoverage(rows, unfinished + count(f"SELECT count(*) FROM {kind.queue}", ()))
 
 
 def count_directly(connection: sqlite3.Connection) -> "CountRows":

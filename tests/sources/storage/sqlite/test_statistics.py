@@ -27,7 +27,7 @@ async def test_counts_of_ever_new_words_take_limited_memory(database: Database) 
         statistics.refresh(connection)
         for number in range(COUNTS_PER_JOB):
             assert statistics.count_matches(connection, INDEX, f'"word{job}x{number}"') == 0
-        return len(statistics._own.content(connection, INDEX).counts)
+        return len(statistics._own.contents[INDEX.table].counts)
 
     kept = [await database.read("words", partial(count, job)) for job in range(JOBS)]
 

@@ -237,12 +237,6 @@ class FusedSearch(TextSearch):
             return len(self._meaning_only)
         return sum(candidate.entry >> self._item_bits not in matching_items for candidate in self._meaning_only)
 
-    def _locate(self, candidates: Sequence[HitCandidate]) -> None:
-        near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
-        ranges = self._scan.passage_ranges(near) if near else {}
-        for candidate in candidates:
-            candidate.passage = ranges.get(candidate.entry)
-
 
 class _FusedScoring(BlockScoring):
     """Sorts the blocks that follow the head by the same score."""

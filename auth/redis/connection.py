@@ -291,7 +291,8 @@ class RedisConnection:
             # All callers wait for the same attempt, and none can cancel it for the others.
             if self._opening is None or self._opening.done():
                 self._opening = asyncio.create_task(self.open())
-            protocol = self._protocol = await asyncio.shield(self._opening)
+            protocol = await asyncio.shield(self._opening)
+            self._protocol = protocol
         # A timer that ends the future, and not `asyncio.timeout`, which fails a call whose reply has arrived while the
         # event loop was busy: the loop reads sockets before it runs timers.
         reply = protocol.send(*command)

@@ -228,7 +228,6 @@ class ConversationForms(LibraryPage):
         if current == conversation_id and action in ("archive", "unarchive", "delete"):
             current = ""
         if action in ("restore", "rename"):
-            # The person wants to see it.
             current = current or conversation_id
         target = form.of_conversation(current) if current else form.address(offset=form.offset)
         done = urlencode({"done": action, "of": conversation_id})

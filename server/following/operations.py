@@ -176,7 +176,6 @@ class FollowOperations:
 
     async def resolve(self, context: RequestContext, follow_id: str, file: str, keep: str) -> FollowedSource:
         record = await self._follows.get(context.user_id, follow_id)
-        # The file may be large, so other requests go first.
         with background_jobs():
             async with self._libraries.library(context) as library:
                 await resolve_conflict(library, record, await self._owner(context), self._settings, file, keep=keep)

@@ -129,7 +129,7 @@ class _Shape:
         if since.change_id is not None:
             oldest = f"SELECT coalesce(min(change_id), 0), coalesce(max(change_id), 0) FROM {self.schema}.{_SYNC_LOG}"
             first, last = self.rows(oldest)[0]
-            # The log starts again at a smaller number in a restored database, and its oldest rows may be cleaned up.
+            # Then the log was replaced, or rows that were not read yet were removed from it.
             if last < since.change_id or first > since.change_id + 1:
                 return False
         uncounted = {table.name for table in self.database.all_tables() if not table.is_counted}

@@ -184,6 +184,8 @@ def item_draft(data: Mapping[str, Any]) -> tuple[str, Any]:
     common = msgspec.convert(data, ExportLine)
     fields: dict[str, Any] = {name: getattr(common, name) for name in ("tags", "metadata", "uuid", "created_at")}
     kind = LINE_KINDS.get(name)
+    if kind in (None, NOTE):  # drafts of other kinds have no modification time of their own
+        fields["last_modified"] = common.last_modified
     if kind is None:
         values = {key: value for key, value in data.items() if key not in _COMMON}
         return name, ItemDraft(values=values, **fields, bookkeeping=common.bookkeeping)

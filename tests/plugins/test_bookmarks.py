@@ -7,7 +7,6 @@ import re
 import site
 import subprocess
 import sys
-import venv
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -87,7 +86,8 @@ def install(folder: Path, project: Path) -> Path:
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert built.returncode == 0, built.stderr
-    venv.create(folder / "environment", symlinks=True)
+    options = ["--without-pip", "--symlinks", str(folder / "environment")]
+    subprocess.run([sys.executable, "-m", "venv", *options], timeout=120, check=True)
     [packages] = folder.glob("environment/lib/python*/site-packages")
     with zipfile.ZipFile(folder / built.stdout.split()[-1]) as archive:
         archive.extractall(packages)

@@ -155,6 +155,7 @@ def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
 def _figures(state: WorkerState) -> dict[str, Any]:
     """Returns the figures that one worker and all workers together have."""
     queue = state.libraries.queue
+    # Means since the start. Before the first job, they are 0.
     jobs_total = max(1, queue.jobs_total)
     return {
         "started_at": format_time_seconds(state.started_at),

@@ -210,8 +210,8 @@ class AuthorizePage:
             return None
         address, decision = authorization.address, Decision(authorization.scopes, None)
         wanted = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
-        # The last grant that covers the request, unless the person has ended a connection of this client since. They may
-        # have allowed fewer sources than there are, which is kept.
+        # The last grant that covers the request, unless the person has ended a connection of this client since. It may
+        # have fewer sources than there are, which is kept.
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:
             return None

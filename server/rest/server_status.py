@@ -113,8 +113,8 @@ def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
         # `florilegium backup` is another process; it leaves an event in the audit log.
         last_backup = None
         for event in await runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1):
-            time_ = format_timestamp(event.time)
-            last_backup = LastBackup(time=time_, folder=event.target, contents=event.detail)
+            made_at = format_timestamp(event.time)
+            last_backup = LastBackup(time=made_at, folder=event.target, contents=event.detail)
         return ServerStatus(
             version=VERSION,
             **_figures(total),

@@ -198,6 +198,7 @@ def _result(response: HopResponse) -> dict[str, Any] | None:
 
 
 def _is_private(host: str) -> bool:
+    # Names are judged by their form. What they resolve to on this machine may not be what the client would get.
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:

@@ -68,6 +68,7 @@ def token_problems(token: str, expected: ExpectedToken, now: float) -> list[str]
 
 def read_claims(token: str) -> Mapping[str, Any] | None:
     """Returns the claims of a JWT without verifying it, or None if it is none."""
+    # RFC 7515 section 7.1: header, payload and signature, each in base64url without padding.
     try:
         _, payload, _ = token.split(".")
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -118,6 +119,7 @@ async def explain_credential(settings: Settings, data_root: DataRoot, credential
         if not key.is_valid(now):
             return Check(_NAME, "fail", f"{label} expired at {format_time_seconds(key.expires_at or now)}")
         return Check(_NAME, "ok", f"{label} is valid, with the scopes {' '.join(sorted(key.scopes))}")
+    # Prefixes tell the kinds of credentials apart, as the server does it.
     if credential.startswith(ACCESS_TOKEN):
         if not has_control_data(settings, data_root):
             return Check(_NAME, "fail", "this data directory has no connected applications yet")

@@ -142,7 +142,7 @@ class AuthorizePage:
         if self._services.is_document(parameters.get("client_id")):
             await self._browser.require_session(request)  # strangers cannot make this server fetch documents
         address = await self._return_address(parameters)
-        session = await self._browser.require_session(request)
+        session = await self._browser.require_session(request)  # leads to the sign-in page, and back here
         try:
             authorization = self._read(address, parameters, session)
         except OAuthError as error:
@@ -210,6 +210,8 @@ class AuthorizePage:
             return None
         address, decision = authorization.address, Decision(authorization.scopes, None)
         wanted = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
+        # The last grant that covers the request, unless the person has ended a connection of this client since. It may
+        # have fewer sources than there are, which is kept.
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:
             return None

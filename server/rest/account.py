@@ -151,6 +151,7 @@ class AccountEndpoints:
     async def create_key(self, context: RequestContext, request: CreateKeyRequest) -> NewKey:
         if request.profile is not None and request.profile not in PROFILE_NAMES:
             raise InvalidParams(f"profile: expected one of {', '.join(PROFILE_NAMES)}, got {request.profile[:40]!r}")
+        # A key for a misspelled source would reach nothing.
         require_known_sources(self._settings, request.sources or ())
         expires_at = _expiry(request.expires_at, context.principal)
         record, secret = await self._registry.create_key(
@@ -160,7 +161,7 @@ class AccountEndpoints:
             expires_at,
             request.profile,
             request.sources,
-            context.principal.key_id,
+            context.principal.key_id,  # revoking that key can revoke the new one, too
         )
         detail = " ".join(sorted(record.scopes))
         self._audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)

@@ -1,6 +1,6 @@
 """The audit log over REST: a user's own events and reads, and for administrators those of all users."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -113,7 +113,8 @@ class AuditEndpoints:
         users: dict[str, str] = {user.id: user.name for user in await self._registry.list_users()}
         # The names of other users are for administrators only: to others, a target that is a user stays an id.
         targets = users if context.principal.has_scope(ADMIN) else {}
-        names = await self._client_names(None if where.user_id is None else context)
+        # An administrator who sees the events of all users sees the names of all keys, but of no applications.
+        names = await client_names(self._registry, self._grants, None if where.user_id is None else context.user_id)
         entries = [
             AuditEntry(
                 id=event.id,
@@ -142,7 +143,7 @@ class AuditEndpoints:
         )
         limit = min(request.limit, _TITLES_MAX) if request.titles else request.limit
         events, next_before = await self._page(where, limit)
-        names = await self._client_names(context)
+        names = await client_names(self._registry, self._grants, context.user_id)
         titles: dict[str, str | None] = {}
         if request.titles:
             async with self._libraries.library(context) as library:
@@ -178,9 +179,6 @@ class AuditEndpoints:
         limit = clamp(limit, 1, _LIMIT_MAX)
         events = await self._audit.select(where, limit + 1)  # one more tells whether there is a next page
         return events[:limit], events[limit - 1].id if len(events) > limit else None
-
-    async def _client_names(self, context: RequestContext | None) -> Mapping[str, str]:
-        return await client_names(self._registry, self._grants, None if context is None else context.user_id)
 
 
 def audit_operations(runtime: Runtime) -> list[Operation]:
@@ -222,6 +220,7 @@ async def client_names(registry: Registry, grants: OAuthGrants, user_id: UserId 
 
 async def _title(library: Library, uri: str) -> str | None:
     """Returns the title of an item, or of the conversation of a message; None if there is no such item."""
+    # The log outlasts items, and sources that were installed once: neither is an error here.
     try:
         address = parse_item_uri(uri)
         item = await library.collection(address.source).get(address.key)

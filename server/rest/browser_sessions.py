@@ -29,6 +29,7 @@ _BROWSERS = {
     "CriOS": "Chrome",
     "Safari": "Safari",
 }
+# The names in a User-Agent header, which only serve to tell one's own browsers apart.
 _SYSTEMS = {"Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac": "Mac"}
 
 
@@ -87,6 +88,7 @@ class BrowserSessionEndpoints:
     async def end_sessions(self, context: RequestContext, _request: NoArguments) -> BrowserList:
         # Listed first, because the response says what was ended.
         ended = await self.list_sessions(context, _request)
+        # Also the session that sent this request. Keys and connections of applications stay.
         await self._sessions.revoke_all(context.user_id)
         self._audit.record("sign_out", context.user_id, client=context.client_id, detail="everywhere")
         return ended

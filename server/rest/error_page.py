@@ -34,6 +34,7 @@ def html_error(settings: Settings, error: FlorilegiumError) -> Response:
     page = render_page("message.html", status=error.status, title=title, sentences=sentences)
     for name, value in {**PRIVATE_HEADERS, **error_headers(settings, error)}.items():
         page.headers[name] = value
+    # A second challenge next to Bearer: with it, browsers ask for a password, which may be an API key.
     if isinstance(error, Unauthenticated):
         page.headers.append("WWW-Authenticate", 'Basic realm="Florilegium", charset="UTF-8"')
     return page

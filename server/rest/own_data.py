@@ -142,6 +142,7 @@ class OwnDataEndpoints:
 
     async def _archive(self, context: RequestContext) -> AsyncIterator[bytes]:
         """Writes the export to the data directory, which is private, and sends it as a zip."""
+        # What a process that was killed leaves in this folder is removed at the next start.
         uploads = self._runtime.data_root.root / UPLOADS_FOLDER
         await asyncio.to_thread(uploads.mkdir, 0o700, exist_ok=True)
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=uploads))

@@ -97,6 +97,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *bus_operations(runtime.bus, runtime.settings),
         events_operation(BusEvents(runtime.libraries, runtime.open_streams, runtime.settings)),
     ]
+    # As the tools of such a source, its operations do not exist.
     return [operation for operation in operations if operation.source not in runtime.settings.sources_off]
 
 

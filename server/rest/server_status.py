@@ -113,8 +113,8 @@ def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
         # `florilegium backup` is another process; it leaves an event in the audit log.
         last_backup = None
         for event in await runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1):
-            time_ = format_timestamp(event.time)
-            last_backup = LastBackup(time=time_, folder=event.target, contents=event.detail)
+            made_at = format_timestamp(event.time)
+            last_backup = LastBackup(time=made_at, folder=event.target, contents=event.detail)
         return ServerStatus(
             version=VERSION,
             **_figures(total),
@@ -155,6 +155,7 @@ def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
 def _figures(state: WorkerState) -> dict[str, Any]:
     """Returns the figures that one worker and all workers together have."""
     queue = state.libraries.queue
+    # Means since the start. Before the first job, they are 0.
     jobs_total = max(1, queue.jobs_total)
     return {
         "started_at": format_time_seconds(state.started_at),

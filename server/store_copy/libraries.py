@@ -126,7 +126,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         files = stack.enter_context(open_snapshots(data_root, user_id))
         target = stack.enter_context(closing(LibraryConnection.connect(options)))
         stack.enter_context(_transaction(target, _WRITING))
-        # Creates the library, or migrates it to the schema of this version.
+        # Creates the library, or migrates it to the schema of this version, one migration in each round.
         schemas = LibrarySchemas()
         while not schemas.is_current(schema := schemas.migrate(user_id, target)):
             pass

@@ -172,14 +172,25 @@ async def migrate_to_sqlite(
 ) -> MigrationResult:
     target.prepare()
     with locked_directory(target.root, COMMAND, "maintenance"):
-        marks = _StoredMarks(target)
+        marks_path = target.root / _MARKS
+        marks: dict[UserId, str] = {}
+        if marks_path.exists():
+            marks = msgspec.json.decode(marks_path.read_bytes(), type=dict[UserId, str])
         users = await _list_users(source)
         copied = rows = 0
         for user in users:
             copy = None
             if marks.get(user.id) != await asyncio.to_thread(mark_of_schema, user.id, source):
                 copy = await asyncio.to_thread(copy_to_sqlite, user.id, source, target, sqlite_options(settings))
-                marks.save(user.id, copy.mark)
+                marks[user.id] = copy.mark
+                # After each library, so that an interrupted command continues with the next. Written next to the file
+                # and moved, so that a power failure leaves the old marks or the new ones.
+                unfinished_marks = marks_path.with_name(f"{_MARKS}.unfinished")
+                with unfinished_marks.open("wb") as file:
+                    file.write(msgspec.json.encode(marks))
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished_marks.replace(marks_path)
                 copied, rows = copied + 1, rows + copy.rows
             progress(user, copy)
         # Looked at again: what was written during the copy is missing in it.
@@ -240,27 +251,3 @@ async def _copy_files(
 async def _list_users(location: ControlLocation) -> list[UserRecord]:
     async with Registry.open(location) as registry:
         return await registry.list_users()
-
-
-class _StoredMarks:
-    """Marks in a file of the target, which is replaced after each library."""
-
-    def __init__(self, target: DataRoot) -> None:
-        self._path = target.root / _MARKS
-        try:
-            self._marks = msgspec.json.decode(self._path.read_bytes(), type=dict[UserId, str])
-        except FileNotFoundError:
-            self._marks = {}
-
-    def get(self, user_id: UserId) -> str | None:
-        return self._marks.get(user_id)
-
-    def save(self, user_id: UserId, mark: str) -> None:
-        self._marks[user_id] = mark
-        # Written next to the file and moved, so that a power failure leaves the old marks or the new ones.
-        unfinished = self._path.with_name(f"{_MARKS}.unfinished")
-        with unfinished.open("wb") as file:
-            file.write(msgspec.json.encode(self._marks))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(self._path)

@@ -81,6 +81,8 @@ class ParsedQuery(Struct, frozen=True):
     @property
     def own_terms(self) -> tuple[Term, ...]:
         """The terms that the query contains; near terms follow them."""
+        if not self.terms or self.terms[-1].near is None:
+            return self.terms
         return tuple([term for term in self.terms if term.near is None])
 
     @property
@@ -350,7 +352,11 @@ def _all_of(parts: Sequence[Expression]) -> Expression | None:
 
 def can_have_near_terms(query: ParsedQuery) -> bool:
     """Returns whether any of the words may match: only then do others add matches without changing what was asked."""
-    return not query.is_literal and query.expression is not None and _is_loose(query.expression)
+    expression = query.expression
+    while isinstance(expression, Without):
+        expression = expression.keep
+    parts = expression.parts if isinstance(expression, AnyOf) else (expression,)
+    return not query.is_literal and set(map(type, parts)) == {Word}
 
 
 def with_near_terms(query: ParsedQuery, near: Sequence[Term], notes: Sequence[str]) -> ParsedQuery:
@@ -360,18 +366,6 @@ def with_near_terms(query: ParsedQuery, near: Sequence[Term], notes: Sequence[st
     before = [note for note in (query.read_as or "").split("; ") if note and not note.startswith("searched for ")]
     read_as = "; ".join([f"searched for {render(expression)}", *before, *notes])
     return replace(query, expression=expression, terms=(*query.terms, *near), read_as=read_as)
-
-
-def _is_loose(expression: Expression) -> bool:
-    match expression:
-        case Word():
-            return True
-        case AnyOf(parts=parts):
-            return all(isinstance(part, Word) for part in parts)
-        case Without(keep=keep):
-            return _is_loose(keep)
-        case _:
-            return False
 
 
 def _extend(expression: Expression, words: tuple[Word, ...]) -> Expression:

@@ -98,8 +98,8 @@ def applied_defaults(defaults: Mapping[str, Any], settings: Settings) -> dict[st
 
 
 def snippet_length(argument: int | None, defaults: RequestDefaults, settings: Settings) -> int:
-    chars = _first_set(argument, defaults.snippet_length)
-    return clamp(settings.fixed.search_snippet_chars if chars is None else chars, 1, SNIPPET_MAX_CHARS)
+    chars = _first_set(argument, defaults.snippet_length, settings.fixed.search_snippet_chars) or 0
+    return clamp(chars, 1, SNIPPET_MAX_CHARS)
 
 
 def chars_per_token(argument: float | None, defaults: RequestDefaults) -> float | None:
@@ -116,7 +116,10 @@ def _resolve_mode(mode: Mode, *, has_budget: bool) -> ResolvedMode:
 
 
 def _first_set(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
+    for value in values:
+        if value is not None:
+            return value
+    return None
 
 
 class ItemPassage(Struct, frozen=True):

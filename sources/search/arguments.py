@@ -46,6 +46,8 @@ def resolve_times(query: ParsedQuery, now: datetime) -> ParsedQuery:
     A query that consists of a relative time only, such as "yesterday" or "was habe ich gestern gemacht?", lists what
     was created then; the words themselves would find little.
     """
+    if not query.mentions:
+        return query
     spans = {mention: span for mention in query.mentions if (span := _past(mention, now)) is not None}
     if not spans:
         return query
@@ -223,12 +225,18 @@ def build_query(
         ranking=ranking,
         is_strict=bool(defaults.strict),
     )
-    conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)
-    search = _with_filters(search, now)
+    conflict: str | None = None
+    if query.filters != _NO_FILTERS:
+        conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)
+        search = _with_filters(search, now)
+    # A query without words says that it found nothing, unless the source's arguments select the items.
+    read_as = query.read_as
+    if read_as is not None and query.expression is None and search.has_filters:
+        read_as = with_filters(read_as)
     return SourceQuery(
         search=None if conflict else search,
         terms=query.terms,
-        read_as=conflict or _read_as(search),
+        read_as=conflict or read_as,
         offset=search.offset,
         snippet_chars=snippet_length(args.snippet_length, defaults, settings),
         scale=TokenScale(chars_per_token(None, defaults)),
@@ -239,8 +247,6 @@ def build_query(
 def _with_filters(search: Search, now: datetime) -> Search:
     """Adds the filters that are written in the query text."""
     filters = search.query.filters
-    if filters == _NO_FILTERS:
-        return search
     # The first and the last times that the filters of a query allow, in the stored form.
     starts, ends = [], []
     if filters.after is not None and (span := resolve(filters.after, now)):
@@ -259,14 +265,6 @@ def _with_filters(search: Search, now: datetime) -> Search:
         date_to=min([*last, *filter(None, (search.date_to,))], default=None),
         senders=_intersection(search.senders, filters.senders),
     )
-
-
-def _read_as(search: Search) -> str | None:
-    """Returns the query's own `read_as`, unless it has no words and the source's arguments select the items."""
-    query = search.query
-    if query.read_as is None or query.expression is not None or not search.has_filters:
-        return query.read_as
-    return with_filters(query.read_as)
 
 
 def _unsupported_filter(source: str, supported: Collection[str], filters: Filters) -> str | None:

@@ -32,12 +32,12 @@ class JoinedForms:
         # Where the padding before each text starts.
         self.starts = list(accumulate([length + _SEPARATOR_CHARS for length in self._lengths[:-1]], initial=0))
 
+    def __len__(self) -> int:
+        return len(self._lengths)
+
     def form(self, index: int) -> str:
         start = self.starts[index] + 1
         return self.padded[start : start + self._lengths[index]]
-
-    def __len__(self) -> int:
-        return len(self._lengths)
 
 
 class TermMatcher:

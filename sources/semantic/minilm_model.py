@@ -59,12 +59,11 @@ class MiniLmModel:
         for. All tokens that it does not know are the same to it: a text of nothing else would resemble any other."""
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         tokens = encoding.ids
-        unknown_letters = sum(
-            count_letters(text[start:end])
-            for token, (start, end) in zip(tokens, encoding.offsets, strict=True)
-            if token == self._unknown_token
-        )
-        return ([] if all(token == self._unknown_token for token in tokens) else tokens), unknown_letters
+        unknown_letters = 0
+        for token, (start, end) in zip(tokens, encoding.offsets, strict=True):
+            if token == self._unknown_token:
+                unknown_letters += count_letters(text[start:end])
+        return ([] if tokens.count(self._unknown_token) == len(tokens) else tokens), unknown_letters
 
     def _mean(self, tokens: list[int]) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]]":
         ids = numpy.array([[self._start_token, *tokens[:_TOKENS_MAX], self._end_token]], numpy.int64)

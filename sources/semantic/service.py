@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -145,7 +146,11 @@ class SemanticService:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(task)
         except TimeoutError:
-            reason = self._failures[key] = self._timeout_reason(key[0])
+            model = self._query_models.get(key[0])
+            reason = f"embedding the query took longer than {self._timeout_s:g} s"
+            if isinstance(model, LocalQueries) and not model.is_loaded:
+                reason = "the model is being loaded"
+            self._failures[key] = reason
             raise SemanticUnavailable(reason) from None
 
     async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
@@ -190,7 +195,7 @@ class SemanticService:
         model_id, text = key
         task = asyncio.create_task(self._query_model(model_id).embed_query(text, self._timeout_s))
         self._running[key] = task
-        task.add_done_callback(lambda done: self._finish(key, done))
+        task.add_done_callback(partial(self._finish, key))
         return task
 
     def _finish(self, key: tuple[str, str], task: asyncio.Task[bytes]) -> None:
@@ -203,23 +208,17 @@ class SemanticService:
             self._cache[key] = task.result()
 
     def _query_model(self, model_id: str) -> _QueryModel:
-        if model_id not in self._query_models:
-            self._query_models[model_id] = self._build_query_model(model_id)
-        return self._query_models[model_id]
-
-    def _build_query_model(self, model_id: str) -> _QueryModel:
-        named = next((model for model in NAMED_MODELS.values() if model.info.id == model_id), None)
-        if named is not None:
-            return LocalQueries(named, self._data_dir)
-        if self.model is not None and self.model.id == model_id:
-            return self._endpoint
-        raise SemanticUnavailable(f"the model {model_id} is not available any more")
-
-    def _timeout_reason(self, model_id: str) -> str:
         model = self._query_models.get(model_id)
-        if isinstance(model, LocalQueries) and not model.is_loaded:
-            return "the model is being loaded"
-        return f"embedding the query took longer than {self._timeout_s:g} s"
+        if model is None:
+            named = next((model for model in NAMED_MODELS.values() if model.info.id == model_id), None)
+            if named is not None:
+                model = LocalQueries(named, self._data_dir)
+            elif self.model is not None and self.model.id == model_id:
+                model = self._endpoint
+            else:
+                raise SemanticUnavailable(f"the model {model_id} is not available any more")
+            self._query_models[model_id] = model
+        return model
 
     async def _load_later(self) -> None:
         await asyncio.sleep(_WARM_UP_AFTER_S)

@@ -69,7 +69,8 @@ def count_letters(text: str) -> int:
 
 
 def _count_words(text: str) -> int:
-    return sum(not word.isdecimal() for word in fold(text).split())
+    words = fold(text).split()
+    return len(words) - sum(map(str.isdecimal, words))
 
 
 def _count(token: str) -> int:

@@ -1,1 +1,3 @@
 """Text processing independent of storage: folding, segmentation, stemming, chunking, token estimates."""
+# Read segmentation.py first: the index form of a text, in which everything is searched. alignment.py leads from the
+# form back to the text; folding.py and stemming.py must agree with what FTS5 does, or hits are not highlighted.

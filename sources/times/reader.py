@@ -36,8 +36,11 @@ _ARTICLE_CHARS_MAX = 3
 def find_times(text: str) -> tuple[TimeMention, ...]:
     """Returns the times that a text mentions, in order."""
     tokens = tokenize_times(text)
-    words = {token.folded for token in tokens}
-    has_number = any(token.is_year or token.date is not None for token in tokens)
+    words: set[str] = set()
+    has_number = False
+    for token in tokens:
+        words.add(token.folded)
+        has_number = has_number or token.is_year or token.date is not None
     found = find_east_asian_times(text)
     for language in LANGUAGES:
         # A number alone is read in any language, so once; with a word such as "since" it is not alone.
@@ -45,6 +48,8 @@ def find_times(text: str) -> tuple[TimeMention, ...]:
         if reads_number or not words.isdisjoint(NAMING_WORDS[language]):
             has_companions = not words.isdisjoint(COMPANIONS.get(language, ()))
             found += scan(text, tokens, language, has_companions=has_companions)
+    if not found:
+        return ()
     return tuple(one.mention for one in _with_periods(text, _with_years(_longest(found)[:MENTIONS_MAX])))
 
 

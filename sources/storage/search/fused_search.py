@@ -11,6 +11,7 @@ An item has the same score wherever it is found.
 
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -137,7 +138,7 @@ class FusedSearch(TextSearch):
         if self._search.query.times and page.has_more:
             # What was created at these times counts as a match, whether or not it contains the words.
             page = replace(page, total=None)
-        status = self._scan.status(lambda sql, parameters: self._statistics.count(self._connection, sql, parameters))
+        status = self._scan.status(partial(self._statistics.count, self._connection))
         return replace(page, semantic=status, floor=self._floor if self._search.ranking != "meaning" else None)
 
     def _nearest_page(self) -> HitPage:
@@ -235,7 +236,7 @@ class FusedSearch(TextSearch):
     def _count_extra(self, matching_items: Tally[int] | None) -> int:
         if matching_items is None:
             return len(self._meaning_only)
-        return sum(candidate.entry >> self._item_bits not in matching_items for candidate in self._meaning_only)
+        return sum([candidate.entry >> self._item_bits not in matching_items for candidate in self._meaning_only])
 
 
 class _FusedScoring(BlockScoring):

@@ -114,7 +114,7 @@ class TextSearch:
             return self._list() if self._search.has_filters else HitPage((), has_more=False, total=0)
         self._statistics.refresh(self._connection)
         key = ("plan", self._target.index.table, self._search)
-        plan = self._statistics.compute_once(self._connection, key, lambda: self._plan(expression))
+        plan = self._statistics.compute_once(self._connection, key, partial(self._plan, expression))
         self._matches_max = plan.matches_max
         candidates, has_more = self._rank(plan.tiers, plan.scoring)
         # The page

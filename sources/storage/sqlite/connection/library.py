@@ -57,7 +57,7 @@ class UserDatabases:
 
     def has_new_writes(self) -> bool:
         """Whether there were writes since the last call."""
-        writes = sum(database.writes for database in self.all)
+        writes = self.chacha.writes + self.media.writes + self.prompts.writes
         is_new, self._known_writes = writes != self._known_writes, writes
         return is_new
 

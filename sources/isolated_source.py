@@ -152,9 +152,15 @@ class IsolatedSource:
         self.search_input = source.search_input
 
     async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits:
-        page = await self._run(library, lambda remote: self._source.search(context, remote, args))
-        marked: SourceHits = _rendered_off_loop(page)
-        return marked
+        page: Any = await self._run(library, lambda remote: self._source.search(context, remote, args))
+        # Marked as long, hits are rendered outside the event loop, which `render_hit` would block. The aggregator
+        # checks the page.
+        if isinstance(page, SourceHits) and isinstance(page.hits, tuple):
+            hits: tuple[Any, ...] = page.hits
+            long = [replace(hit, text_chars=SHORT_CHARS + 1) if isinstance(hit, RankedHit) else hit for hit in hits]
+            page = replace(page, hits=tuple(long))
+        checked_later: SourceHits = page
+        return checked_later
 
     def render_hit(self, hit: RankedHit, query: Any, topic: Sequence[Term]) -> ResultItem:
         timeout_s = self._deadline_ms / 1000
@@ -223,17 +229,6 @@ class _RemoteObject:
 class _RemoteLibrary(_RemoteObject):
     def collection(self, source: str) -> _RemoteObject:
         return _RemoteObject(self._target.collection(source), self._loop)
-
-
-def _rendered_off_loop(page: Any) -> Any:
-    """Marks the hits as long, so that they are rendered outside the event loop. The aggregator checks the page."""
-    if not isinstance(page, SourceHits) or not isinstance(page.hits, tuple):
-        return page
-    hits: tuple[Any, ...] = page.hits
-    return replace(
-        page,
-        hits=tuple(replace(hit, text_chars=SHORT_CHARS + 1) if isinstance(hit, RankedHit) else hit for hit in hits),
-    )
 
 
 def _find_list_problem(name: str, page: Any, limit: int) -> str | None:

@@ -315,7 +315,14 @@ class LibrarySchemas:
             return None
         schema = LibrarySchema(*row)
         if schema.version > self._newest:
-            self._require_compatible(connection, schema)
+            # A newer server may have migrated the library while this one is still running.
+            with _in_schema(connection, schema):
+                compatible = connection.execute(_FIND_COMPATIBLE_WITH).fetchone()
+            if compatible is None or int(compatible[0]) > self._newest:
+                raise StorageError(
+                    f"the library has schema {schema.version}, written by a newer version of Florilegium; this version "
+                    f"supports schemas up to {self._newest}: upgrade Florilegium"
+                )
         if schema.version < FIRST_VERSION:
             raise StorageError(
                 f"the library has schema {schema.version}, which no version of Florilegium since 0.1.0 can read; "
@@ -329,7 +336,12 @@ class LibrarySchemas:
         existing = self.find(user_id, connection)
         if existing is not None:
             return existing
-        schema = self._create_tables(connection)
+        name = "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower()
+        schema = LibrarySchema(name, self._newest, _current_kinds())
+        connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
+        added = (sql for migration in self._migrations for sql in migration.statements)
+        _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
+        _create_kinds(connection, schema)
         state: dict[str, int | str] = {
             WRITES: 0,
             "segment_version": ENTRIES_VERSION,
@@ -337,16 +349,6 @@ class LibrarySchemas:
         }
         _save_state(connection, schema, state)
         connection.execute(_INSERT, (user_id, schema.name, schema.version, time.time()))
-        return schema
-
-    def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
-        schema = LibrarySchema(
-            "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower(), self._newest, _current_kinds()
-        )
-        connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
-        added = (sql for migration in self._migrations for sql in migration.statements)
-        _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
-        _create_kinds(connection, schema)
         return schema
 
     def migrate(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema:
@@ -372,16 +374,6 @@ class LibrarySchemas:
         if row is not None:
             connection.run_script(f"DROP SCHEMA IF EXISTS {quote_schema(row[0])} CASCADE")
             connection.execute("DELETE FROM libraries WHERE user_id = ?", (user_id,))
-
-    def _require_compatible(self, connection: LibraryConnection, schema: LibrarySchema) -> None:
-        """A newer server may have migrated the library while this one is still running."""
-        with _in_schema(connection, schema):
-            row = connection.execute(_FIND_COMPATIBLE_WITH).fetchone()
-        if row is None or int(row[0]) > self._newest:
-            raise StorageError(
-                f"the library has schema {schema.version}, written by a newer version of Florilegium; this version "
-                f"supports schemas up to {self._newest}: upgrade Florilegium"
-            )
 
 
 def _run_statements(connection: LibraryConnection, schema: LibrarySchema, statements: Sequence[str]) -> None:

@@ -48,7 +48,11 @@ def body_of(draft: MediaDraft, limits: FieldLimits) -> MediaBody | None:
         content = draft.content
     else:
         content = "\n".join(chunk.text for chunk in chunks)
-        chunks = _with_offsets(chunks)
+        placed, start = [], 0
+        for chunk in chunks:
+            placed.append(replace(chunk, start=start, end=start + len(chunk.text)))
+            start += len(chunk.text) + 1
+        chunks = tuple(placed)
     content = validation.long_text(limits, "content", content)
     return MediaBody(content, _numbered(chunks) if chunks else _split(content, segments, limits), segments)
 
@@ -84,15 +88,6 @@ def _transcript_chunks(group: CueGroup, limits: FieldLimits) -> Iterator[MediaCh
             end_ms=group.end_ms,
             speaker=group.speaker,
         )
-
-
-def _with_offsets(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
-    """Sets the offsets of chunks whose text was joined with line breaks."""
-    placed, start = [], 0
-    for chunk in chunks:
-        placed.append(replace(chunk, start=start, end=start + len(chunk.text)))
-        start += len(chunk.text) + 1
-    return tuple(placed)
 
 
 def _numbered(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
@@ -152,7 +147,8 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
             title = validation.short_text(context.limits, "title", draft.title)
         body = body_of(draft, context.limits)
         if body is None:
-            columns["content_hash"] = content_hash(title, _read_content(connection, stored["id"]))
+            [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (stored["id"],)).fetchone()
+            columns["content_hash"] = content_hash(title, str(content))
         else:
             _require_chunk_count(body)
             columns |= _body_columns(title, body)
@@ -208,11 +204,6 @@ def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
         "chunk_count": len(body.chunks),
         "has_transcript": int(bool(body.segments)),
     }
-
-
-def _read_content(connection: SqlConnection, rowid: int) -> str:
-    [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (rowid,)).fetchone()
-    return str(content)
 
 
 def _require_chunk_count(body: MediaBody) -> None:

@@ -68,26 +68,24 @@ def read_passages(
     return {
         (number, sign * rowid): passages
         for (number, sign), rowids in by_kind.items()
-        for rowid, passages in _kind(number, sign).passages(translated, rowids, has_context=has_context)
+        # Negative rowids are those of titles.
+        for rowid, passages in (
+            TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
+        ).passages(translated, rowids, has_context=has_context)
     }
 
 
 def read_digests(connection: PostgresConnection, rows: Iterable[VectorRow]) -> dict[VectorRow, int]:
     """Returns a number for each live row that changes with its passages. The context of a message is always part of
     them, so that a change of it does not depend on the model."""
-    return {row: _digest(passages) for row, passages in read_passages(connection, rows, has_context=True).items()}
-
-
-def _digest(passages: Sequence[Passage]) -> int:
-    digest = blake2b(digest_size=_DIGEST_BYTES)
-    for passage in passages:
-        text = passage.text.encode()
-        digest.update(f"{passage.start} {passage.end} {len(text)} ".encode() + text)
-    return int.from_bytes(digest.digest(), signed=True)
-
-
-def _kind(number: int, sign: int) -> VectorKind:
-    return TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
+    digests = {}
+    for row, passages in read_passages(connection, rows, has_context=True).items():
+        digest = blake2b(digest_size=_DIGEST_BYTES)
+        for passage in passages:
+            text = passage.text.encode()
+            digest.update(f"{passage.start} {passage.end} {len(text)} ".encode() + text)
+        digests[row] = int.from_bytes(digest.digest(), signed=True)
+    return digests
 
 
 class _TranslatedConnection:

@@ -100,6 +100,7 @@ class ChatsSource(LibrarySource):
         if uri != _MESSAGE_URI:
             raise NotFound("resource", uri)
         message = await library.chats.get_message(variables["message_id"])
+        # A URI names both, and one with another conversation is not a second URI of the message.
         if message.conversation_id != variables["id"]:
             raise NotFound("message", variables["message_id"])
         return _message_text(message)
@@ -135,6 +136,7 @@ class ChatsSource(LibrarySource):
             snippet = replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
             return snippet, Loc(conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index)
         text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
+        # The passage of a hit is a range of the message, so it does not apply to a text that begins with the title.
         snippet = highlighter.snippet(text, query.snippet_chars, hit.passage if is_message else None)
         is_cut = is_message and len(hit.text) > query.snippet_chars
         offset = first_match_offset(snippet) if is_cut else None
@@ -192,6 +194,7 @@ class ChatsSource(LibrarySource):
         fills_budget = plan.has_budget and page is None and page_size is None
         if args.cursor is not None:
             position = read_cursor(args.cursor, meta.uri, conversation.version)
+            # A cursor continues a text, whatever the mode.
             plan = replace(plan, mode="full")
             if fills_budget:
                 return await _read_budget(library, conversation, meta, plan, position, "cursor")
@@ -220,9 +223,11 @@ class ChatsSource(LibrarySource):
     ) -> GetResponse:
         position, by = await self._anchor(library, conversation, loc, query)
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
+        # One more than the window tells whether the conversation continues.
         messages = await library.chats.messages_around(conversation.id, position, window, window + 1)
         if not messages:
             return build_response(meta, plan, by, take_forward([ItemPassage(0, "")], ContentBudget(0)), more=False)
+        # The message at the position may have been deleted: then the next one is read, or the last one of all.
         index = next((n for n, message in enumerate(messages) if message.position >= position), len(messages) - 1)
         anchor = messages[index]
         # `loc` does not repeat the message id: each id costs two dozen tokens.

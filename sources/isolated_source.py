@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 # Threads of one source that may be blocked before it is refused. Each of them exists until its code returns.
 _BLOCKED_MAX = 2
+# After which a client is told to try again.
 _RETRY_S = 10.0
 # How long a thread may take to react before it counts as blocked. A busy one reacts within milliseconds.
 _RESPONSE_S = 0.5
@@ -93,6 +94,7 @@ class SourceThread:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
+            # Usually a deadline. Whether the thread is merely slow or blocked is known at the next call.
             thread.probe()
             raise
 

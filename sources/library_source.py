@@ -145,6 +145,7 @@ class LibrarySource(ABC):
         if query.search is not None:
             page = await collection.search(query.search)
         if page.query is not None:
+            # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = replace(query, terms=page.query.terms, read_as=page.query.read_as)
         return SourceHits(
             hits=tuple([self._ranked(match, rank) for rank, match in enumerate(page.matches, query.offset)]),

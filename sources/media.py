@@ -184,6 +184,7 @@ class MediaSource(LibrarySource):
         meta = item_meta(self.name, item, item.id, item.title, cost_tokens, **fields)
         if args.cursor is not None:
             position = read_cursor(args.cursor, meta.uri, item.version)
+            # A cursor continues a text, whatever the mode.
             return await _read_from(library, item, meta, replace(plan, mode="full"), position.offset, "cursor")
         if plan.mode == "full":
             return await _read_from(library, item, meta, plan, 0, "beginning")
@@ -279,6 +280,7 @@ class MediaSource(LibrarySource):
             weight = scale.weigh_json(TranscriptResponse(content=page.content, next_cursor=_LONGEST_CURSOR))
             if weight <= budget or room == _TRANSCRIPT_MIN_CHARS:
                 return page
+            # At least 3 % less each time, so that it ends even if the weight hardly changes.
             room = max(_TRANSCRIPT_MIN_CHARS, int(room * min(0.97, budget / weight)))
 
 
@@ -290,6 +292,7 @@ async def find_media(library: Library, item_id: str | int) -> MediaItem:
 async def _read_from(
     library: Library, item: MediaItem, meta: ResultItem, plan: RetrievalPlan, offset: int, by: Anchor
 ) -> GetResponse:
+    # Only what the budget can hold is read from the library.
     text = await library.media.content(item.id, offset, content_budget(meta, plan).max_chars + _LOOKAHEAD_CHARS)
     rest = ItemPassage(0, text, offset)
     return await run_text_work(len(text), read_rest, rest, item.length_chars, meta, plan, by)

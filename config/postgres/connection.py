@@ -28,6 +28,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 Parameters = Sequence[Any] | Mapping[str, Any]
 
+# A server that does not answer must not hold up the end of the process.
 _CLOSE_TIMEOUT_S = 2.0
 # Rows as JSON are objects, in which several columns may have the same name.
 _decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value for _, value in columns])).decode
@@ -221,7 +222,7 @@ class PostgresConnection:
 
     def copy_rows(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Appends many rows to a table with COPY, which is several times as fast as inserting them."""
-        quote_schema(self.schema)
+        quote_schema(self.schema)  # raises if the name is invalid; asyncpg quotes it itself
         self.wait(
             self._connection.copy_records_to_table(
                 table, schema_name=self.schema, columns=list(columns), records=list(rows)

@@ -176,7 +176,15 @@ async def update_item(library: Library, arguments: ItemsUpdate, _settings: Setti
         raise InvalidParams("title, content, tags, fields: expected at least one of them")
     if address.message_id is not None:
         message = await _message(library, address)
-        return _message_result(await library.chats.update_message(message.id, draft, arguments.expected_version))
+        message = await library.chats.update_message(message.id, draft, arguments.expected_version)
+        return WriteResult(
+            uri=uri_of("chats", message.conversation_id, message.id),
+            id=message.id,
+            title="",
+            version=message.version,
+            tags=(),
+            last_modified=message.last_modified,
+        )
     collection = library.collection(address.source)
     item = await collection.update(await _key(library, address), draft, arguments.expected_version)
     return write_result(address.source, item)
@@ -350,15 +358,4 @@ def write_result(source: str, item: Any) -> WriteResult:
         version=item.version,
         tags=item.tags,
         last_modified=item.last_modified,
-    )
-
-
-def _message_result(message: Message) -> WriteResult:
-    return WriteResult(
-        uri=uri_of("chats", message.conversation_id, message.id),
-        id=message.id,
-        title="",
-        version=message.version,
-        tags=(),
-        last_modified=message.last_modified,
     )

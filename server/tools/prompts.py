@@ -66,6 +66,7 @@ class CollectionPrompts(Generic[R]):
         return listed, offset + len(page.rows) < page.total
 
     async def find(self, call: Call, name: str) -> McpPrompt | None:
+        # Only the number identifies the item, so that a name from an old list still works.
         match = _NAME.fullmatch(name)
         if match is None or match[1] != self._kind:
             return None

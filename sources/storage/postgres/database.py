@@ -317,6 +317,7 @@ class PostgresDatabase:
         is_new = schema is None
         if schema is None:
             schema = await self.run_control(source, partial(self._options.schemas.create, self.user_id))
+        # Each migration is a transaction of its own, and another process may run one of them meanwhile.
         while not self._options.schemas.is_current(schema):
             schema = await self.run_control(source, partial(self._options.schemas.migrate, self.user_id))
         self._schema = schema

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from config.errors import Overloaded, Unavailable
 from config.paths import UserId
@@ -217,6 +217,7 @@ class LibraryThread(threading.Thread):
             connection.commit()
         except BaseException as error:
             connection.rollback()
+            # The server may have committed before the connection was lost, so the job must not be run again.
             if not transaction.is_read_only and is_connection_lost(error):
                 raise UnconfirmedWrite from error
             raise
@@ -240,17 +241,17 @@ class LibraryThread(threading.Thread):
 
 def pass_on(result: "asyncio.Future[T]", value: T | None, error: BaseException | None) -> None:
     """Passes the result of a thread to the event loop."""
+
+    def set_result() -> None:
+        if result.done():  # the caller gave up
+            return
+        if error is None:
+            result.set_result(cast("T", value))
+        else:
+            result.set_exception(error)
+
     with suppress(RuntimeError):  # the event loop was closed
-        result.get_loop().call_soon_threadsafe(_set_result, result, value, error)
-
-
-def _set_result(result: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
-    if result.done():  # the caller gave up
-        return
-    if error is None:
-        result.set_result(value)
-    else:
-        result.set_exception(error)
+        result.get_loop().call_soon_threadsafe(set_result)
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------

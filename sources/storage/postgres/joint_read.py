@@ -173,6 +173,7 @@ class JointRead:
             pass_on(part.result, None, error)
             raise
         except job_errors():
+            # The transaction has failed: this read and those after it are run again as jobs of their own.
             raise
         except BaseException as error:
             pass_on(part.result, None, error)

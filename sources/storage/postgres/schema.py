@@ -275,6 +275,7 @@ def _create_kinds(connection: LibraryConnection, schema: "LibrarySchema") -> Non
 # transaction and migrated in one transaction per migration, each of which holds a lock: several processes may try at
 # the same time, and a migration that was interrupted continues where it stopped.
 
+# Of the random name of a schema, which is never derived from texts of users.
 _ID_BYTES = 16
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
 _FIND_TABLE = """
@@ -336,12 +337,7 @@ class LibrarySchemas:
         existing = self.find(user_id, connection)
         if existing is not None:
             return existing
-        name = "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower()
-        schema = LibrarySchema(name, self._newest, _current_kinds())
-        connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
-        added = (sql for migration in self._migrations for sql in migration.statements)
-        _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
-        _create_kinds(connection, schema)
+        schema = self._create_tables(connection)
         state: dict[str, int | str] = {
             WRITES: 0,
             "segment_version": ENTRIES_VERSION,
@@ -349,6 +345,15 @@ class LibrarySchemas:
         }
         _save_state(connection, schema, state)
         connection.execute(_INSERT, (user_id, schema.name, schema.version, time.time()))
+        return schema
+
+    def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
+        name = "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower()
+        schema = LibrarySchema(name, self._newest, _current_kinds())
+        connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
+        added = (sql for migration in self._migrations for sql in migration.statements)
+        _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
+        _create_kinds(connection, schema)
         return schema
 
     def migrate(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema:

@@ -44,6 +44,7 @@ ColumnValues = dict[str, SqlValue]
 ItemKey = str | int
 Decoder = Callable[[Any], Any]
 
+# 128 bits of the digest.
 _HASH_HEX_CHARS = 32
 # More changes than any item has seen, with room for further ones below the largest integer of SQLite.
 VERSION_MAX = 1 << 53
@@ -292,6 +293,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         self._add_derived_values(values)
         rowid = connection.insert_row(self.name, values)
         if rowid is None:
+            # Also if the item that has the uuid is deleted: it could be restored.
             raise Conflict(f"{self.kind} {values['uuid']!r} already exists")
         self._link(connection, rowid, values)
         return rowid

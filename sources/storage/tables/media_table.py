@@ -42,6 +42,8 @@ def body_of(draft: MediaDraft, limits: FieldLimits) -> MediaBody | None:
     chunks = () if draft.chunks is UNSET else tuple(_valid_chunk(limits, chunk) for chunk in draft.chunks)
     if draft.content is UNSET and not segments and not chunks:
         return None
+    # The text of a transcript is that of its segments. A text that is made of chunks gives them their offsets; with a
+    # text of its own, a draft has chunks with the offsets that the importer set.
     if segments:
         content = "\n".join(segment.text for segment in segments)
     elif draft.content is not UNSET:
@@ -67,6 +69,7 @@ def _split(content: str, segments: Sequence[Segment], limits: FieldLimits) -> tu
     ]
     return tuple(
         MediaChunk(index=index, uuid=str(uuid4()), text=content[start:end], start=start, end=end)
+        # An empty text has one empty chunk, so that the item is indexed and found by its title.
         for index, (start, end) in enumerate(spans or [(0, 0)])
     )
 
@@ -229,6 +232,7 @@ def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None
 
 
 def _delete_body(connection: SqlConnection, rowid: int) -> None:
+    # The ids of an item's chunks are a range, so no other index is needed to find them.
     base = rowid << CHUNK_BITS
     connection.execute("DELETE FROM chunks WHERE id >= ? AND id < ?", (base, base + CHUNKS_MAX))
     connection.execute("DELETE FROM segments WHERE media_id = ?", (rowid,))

@@ -278,6 +278,7 @@ def rename_namespace(connection: SqlConnection, name: str, new_name: str, contex
 
 def delete_namespace(connection: SqlConnection, name: str, context: WriteContext) -> int:
     namespace = _get_changeable(connection, name)
+    # Deleting a namespace deletes no conversation.
     _move_conversations(connection, name, DEFAULT_NAMESPACE, context)
     return namespace.conversations
 

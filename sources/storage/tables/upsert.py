@@ -118,8 +118,12 @@ class Upserter(Generic[DraftT]):
             if not self._has_values_of(row, replace(changes, metadata=UNSET)):
                 return CONFLICT
         # A followed source decides by itself which state is current, even if it goes back to an older one.
-        if not self._keeps_edits and isinstance(draft, NoteDraft | ItemDraft) and _is_outdated(draft, row):
-            return KEPT
+        if not self._keeps_edits and isinstance(draft, NoteDraft | ItemDraft):
+            # Older than the last imported state, or than an edit here. The modification time of a row that was not
+            # edited is that of its import, and says nothing.
+            modified = _modification_time(draft)
+            if is_older(draft, row) or (modified and row.has_edits and modified < row.last_modified):
+                return KEPT
         stamp = next_stamp(draft, import_stamp, row.version)
         self._update(row, changes, stamp)
         self._remember(replace(row, import_stamp=stamp, version=row.version + 1), draft)
@@ -225,13 +229,6 @@ def is_older(draft: ConversationDraft | NoteDraft | ItemDraft, row: StoredRow) -
     stamp = without_version(row.import_stamp) or ""
     modified, last_modified = _modification_time(draft), stamp.partition(" ")[2]
     return bool(modified) and modified < last_modified
-
-
-def _is_outdated(draft: NoteDraft | ItemDraft, row: StoredRow) -> bool:
-    """Whether the note was modified before the last imported state, or before it was edited here. The modification time
-    of a row that was not edited is that of its import, and says nothing."""
-    modified = _modification_time(draft)
-    return is_older(draft, row) or (bool(modified) and row.has_edits and modified < row.last_modified)
 
 
 def combine_results(own: UpsertResult, messages: Sequence[UpsertResult]) -> UpsertResult:

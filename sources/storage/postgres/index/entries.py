@@ -37,6 +37,7 @@ ENTRY_TABLES = (
     'CREATE TABLE index_words (word TEXT COLLATE "C" NOT NULL PRIMARY KEY)',
 )
 
+# Rows whose texts are in memory at once.
 _BATCH_ROWS = 500
 # In a library whose entries have at most this size, a statement of a search takes little time. Then counting a term in
 # all sources takes less time than another statement, and the search of another source probably asks for it, too.

@@ -36,7 +36,7 @@ def update_vectors(connection: PostgresConnection, indexed: Mapping[int, Collect
             connection.execute(statement, (kind, rowids))
         stored = {(kind, rowid): digest for rowid, digest in connection.execute(_DIGESTS, (kind, rowids))}
         if stored:
-            # A row is often indexed again without a change of its text, for example if its tags change.
+            # A row that is indexed again may have the passages that it had before. Then its vectors stay.
             current = read_digests(connection, stored)
             changed = [rowid for (_, rowid), digest in stored.items() if current.get((kind, rowid)) != digest]
             if changed:

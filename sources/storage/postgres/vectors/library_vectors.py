@@ -51,11 +51,19 @@ class LibraryVectors:
         await self._extension()
         if not await self._database.exists():  # its user was deleted meanwhile
             return PendingWork(NOTHING)
+
+        def claim_batch(connection: PostgresConnection) -> PassageBatch | None:
+            if not claim(connection, EMBEDDING_LEASE, self._database.process_id, _LEASE_S):
+                raise Unavailable("another process is embedding this library")
+            batch = next_batch(connection, has_context=model.has_context)
+            if batch is None:
+                release(connection, EMBEDDING_LEASE, self._database.process_id)
+            return batch
+
         work = await self._database.read(_SOURCE, partial(self._find_work, model))
         if not work.is_created or not work.coverage.missing:
             return work
-        batch = await self._database.write_vectors(_SOURCE, partial(self._claim_batch, model))
-        return PendingWork(work.coverage, batch=batch)
+        return PendingWork(work.coverage, batch=await self._database.write_vectors(_SOURCE, claim_batch))
 
     async def release(self) -> None:
         await self.end_lease(self._database.process_id)
@@ -123,14 +131,6 @@ class LibraryVectors:
             return PendingWork(library_coverage(connection, state))
         is_cleaning = state.has_old_models or self._missing_index(connection) is not None
         return PendingWork(VectorCoverage(1, 0), needs_cleaning=is_cleaning)
-
-    def _claim_batch(self, model: ModelInfo, connection: PostgresConnection) -> PassageBatch | None:
-        if not claim(connection, EMBEDDING_LEASE, self._database.process_id, _LEASE_S):
-            raise Unavailable("another process is embedding this library")
-        batch = next_batch(connection, has_context=model.has_context)
-        if batch is None:
-            release(connection, EMBEDDING_LEASE, self._database.process_id)
-        return batch
 
     def _missing_index(self, connection: PostgresConnection) -> vector_tables.HnswIndex | None:
         return vector_tables.find_missing(connection, self._options.index_min_passages)

@@ -299,7 +299,16 @@ def save_vectors(
             for number, (passage, vector) in enumerate(zip(passages, own, strict=True)):
                 stored.append((*row, number, passage.start, passage.end, digests[row], encode_vector(vector)))
     _delete_listed(connection, "vectors", unchanged, f" AND t.model = {state.number:d}")
-    _insert(connection, extension, state.number, stored)
+    if stored:
+        connection.execute(
+            "INSERT INTO vectors (kind, id, model, passage, char_start, char_end, digest, vector) "
+            f"SELECT kind, id, {state.number:d}, passage, char_start, char_end, digest, "
+            f"CAST(vector AS {extension.vector_type}) "
+            "FROM unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS INTEGER[]), "
+            "CAST(? AS INTEGER[]), CAST(? AS BIGINT[]), CAST(? AS TEXT[])) "
+            "AS made (kind, id, passage, char_start, char_end, digest, vector)",
+            [list(column) for column in zip(*stored, strict=True)],
+        )
     _delete_listed(connection, "vector_queue", unchanged)
     return len(stored)
 
@@ -389,21 +398,6 @@ def _ddl(extension: VectorExtension) -> tuple[str, ...]:
             PRIMARY KEY (kind, id, model, passage)
         )""",
         "CREATE TABLE vector_queue (kind SMALLINT NOT NULL, id BIGINT NOT NULL, PRIMARY KEY (kind, id))",
-    )
-
-
-def _insert(
-    connection: PostgresConnection, extension: VectorExtension, model: int, stored: Sequence[tuple[Any, ...]]
-) -> None:
-    if not stored:
-        return
-    connection.execute(
-        "INSERT INTO vectors (kind, id, model, passage, char_start, char_end, digest, vector) "
-        f"SELECT kind, id, {model:d}, passage, char_start, char_end, digest, CAST(vector AS {extension.vector_type}) "
-        "FROM unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS INTEGER[]), "
-        "CAST(? AS INTEGER[]), CAST(? AS BIGINT[]), CAST(? AS TEXT[])) "
-        "AS made (kind, id, passage, char_start, char_end, digest, vector)",
-        [list(column) for column in zip(*stored, strict=True)],
     )
 
 

@@ -108,7 +108,7 @@ class ChatsSource(LibrarySource):
     async def search(self, context: RequestContext, library: Library, args: ChatsSearch) -> SourceHits:
         character_id = args.character_id
         if character_id is not None and not 0 <= character_id < 2**63:
-            # Too large for a column of either engine. 0 is not a character's id either, so nothing is found.
+            # Neither engine can store it. 0 is not a character's id either, so nothing is found.
             character_id = 0
         query = build_query(
             self.name,

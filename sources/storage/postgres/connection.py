@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -51,15 +51,6 @@ _KINDS = {table.name: table.kind for table in _TABLES}
 _ItemRow = Mapping[str, SqlValue]
 
 
-class SchemaConnection(Protocol):
-    """A connection in a transaction on one schema."""
-
-    @property
-    def schema(self) -> str: ...
-    def execute(self, sql: str, parameters: Parameters = (), /) -> Rows: ...
-    def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows: ...
-
-
 class PendingConflict(Exception):
     """An item that was to be inserted exists already. The transaction cannot go on: other rows were pending, too."""
 
@@ -86,7 +77,7 @@ class PendingRows:
     def add_parameters(self, sql: str, parameters: Iterable[Parameters]) -> None:
         self._parameters.setdefault(sql, []).extend(parameters)
 
-    def send(self, connection: SchemaConnection) -> None:
+    def send(self, connection: PostgresConnection) -> None:
         """Raises PendingConflict if an item exists already."""
         # First, because the connection sends what is pending before each statement.
         items, self._items = self._items, {}

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import fields, replace
 
 from config.errors import ConfigurationError
-from config.settings import SETTINGS, Setting, Settings, check
+from config.settings import SETTINGS, Settings, check
 
 # -- risks -------------------------------------------------------------------------------------------------------------
 # Settings that are valid but weaken a deployment. The server starts, and says so in its log and in `doctor`.
@@ -184,7 +184,11 @@ class _Layer(Struct):
             self.values[name] = convert(value, name)
             self.origins[name] = origin
         except (msgspec.DecodeError, UnicodeEncodeError):
-            self.problems.append(_invalid_value(_BY_NAME[name], origin, value))
+            setting = _BY_NAME[name]
+            text = repr(value)
+            text = text if len(text) <= _VALUE_MAX_CHARS else text[:_VALUE_MAX_CHARS] + "..."
+            got = "; the value is not shown" if setting.is_secret else f", got {text}"
+            self.problems.append(f"{name} ({origin}): expected {setting.type_text}{got}")
 
 
 def load_settings(cli: Mapping[str, str | None], environ: Mapping[str, str], config_file: Path | None) -> LoadedConfig:
@@ -193,7 +197,13 @@ def load_settings(cli: Mapping[str, str | None], environ: Mapping[str, str], con
     An invalid value is an error even if it is overridden.
     """
     toml_file = find_config_file(config_file, environ)
-    layers = (_read_toml(toml_file), _read_environment(environ), _read_command_line(cli))
+    command_line = _Layer()
+    for name, value in cli.items():
+        if value is not None and name in _BY_NAME:
+            command_line.add(name, "command line", value, _from_text)
+        elif value is not None:
+            command_line.problems.append(f"command line: unknown setting {name!r}{_hint(name, _BY_NAME)}")
+    layers = (_read_toml(toml_file), _read_environment(environ), command_line)
     problems = [problem for layer in layers for problem in layer.problems]
     if problems:
         raise ConfigurationError("\n".join(problems))
@@ -210,7 +220,11 @@ def load_settings(cli: Mapping[str, str | None], environ: Mapping[str, str], con
     settings = _with_data_dir(Settings(**values), environ)
     check(settings)
     warnings = [warning for layer in layers for warning in layer.warnings]
-    warnings += _foreign_variables(environ, origins)
+    # A variable of AgentChatBus looks as if it had an effect. It has none, because its own server may run on the same
+    # machine, and would then compete for the port.
+    for variable, name in _AGENTCHATBUS_VARIABLES.items():
+        if environ.get(variable) and origins[name] == "default":
+            warnings.append(f"{variable} has no effect here; set {_BY_NAME[name].environment} or pass --{name}")
     return LoadedConfig(settings, origins, (*warnings, *risks(settings)), toml_file)
 
 
@@ -231,18 +245,6 @@ def format_toml(value: Any) -> str:
     return msgspec.json.encode(value).decode().replace('","', '", "')
 
 
-def _read_command_line(cli: Mapping[str, str | None]) -> _Layer:
-    layer = _Layer()
-    for name, value in cli.items():
-        if value is None:
-            continue
-        if name in _BY_NAME:
-            layer.add(name, "command line", value, _from_text)
-        else:
-            layer.problems.append(f"command line: unknown setting {name!r}{_hint(name, _BY_NAME)}")
-    return layer
-
-
 def _read_environment(environ: Mapping[str, str]) -> _Layer:
     layer = _Layer()
     variables = {setting.environment: setting.name for setting in SETTINGS}
@@ -261,14 +263,6 @@ def _read_environment(environ: Mapping[str, str]) -> _Layer:
             known = (*variables, *file_variables, FILE_VARIABLE)
             layer.problems.append(f"environment: unknown variable {variable}{_hint(variable, known)}")
     return layer
-
-
-def _foreign_variables(environ: Mapping[str, str], origins: Mapping[str, str]) -> Iterator[str]:
-    """Yields a warning for each variable of AgentChatBus that looks as if it had an effect. It has none, because its
-    own server may run on the same machine, and would then compete for the port."""
-    for variable, name in _AGENTCHATBUS_VARIABLES.items():
-        if environ.get(variable) and origins[name] == "default":
-            yield f"{variable} has no effect here; set {_BY_NAME[name].environment} or pass --{name}"
 
 
 def _read_secret_file(layer: _Layer, name: str, variable: str, path: Path) -> None:
@@ -397,14 +391,6 @@ def _from_text(text: str, name: str) -> Any:
     if kind in (int, float):
         return msgspec.convert(text.strip(), _TYPES[name], strict=False)
     return msgspec.convert(text, _TYPES[name])
-
-
-def _invalid_value(setting: Setting, origin: str, value: Any) -> str:
-    expected = f"{setting.name} ({origin}): expected {setting.type_text}"
-    if setting.is_secret:
-        return f"{expected}; the value is not shown"
-    text = repr(value)
-    return f"{expected}, got {text if len(text) <= _VALUE_MAX_CHARS else text[:_VALUE_MAX_CHARS] + '...'}"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

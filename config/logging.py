@@ -144,11 +144,7 @@ def current_request_id() -> str:
 
 def mask_credentials(text: str) -> str:
     """Masks bearer and basic credentials, API keys, JWTs and WebSocket tickets anywhere in the text."""
-    return _CREDENTIAL.sub(_mask, text)
-
-
-def _mask(match: re.Match[str]) -> str:
-    return (match["label"] or "") + _MASK
+    return _CREDENTIAL.sub(lambda match: (match["label"] or "") + _MASK, text)
 
 
 def configure(
@@ -160,23 +156,27 @@ def configure(
     target = stream or sys.stderr
     is_text = log_format == "text" or (log_format == "auto" and target.isatty())
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    logger.remove()
-    logger.configure(patcher=_add_request_id)
-    # diagnose would print the values of variables; catch would print the unmasked record if formatting fails.
-    write = _writer(target)
     format_line = _format_text if is_text else _format_json
+
+    def write(line: str) -> None:
+        # A log that cannot be written (closed pipe, full disk) must not fail the request.
+        try:
+            target.write(line + "\n")
+            target.flush()
+        except (OSError, ValueError):
+            pass
 
     def emit(message: "Message") -> None:
         write(format_line(message.record, str(message)))
 
-    logger.add(
-        emit,
-        level=level,
-        format=_exception_only,
-        backtrace=False,
-        diagnose=False,
-        catch=False,
-    )
+    def add_request_id(record: "Record") -> None:
+        record["extra"].setdefault("request_id", current_request_id())
+
+    logger.remove()
+    logger.configure(patcher=add_request_id)
+    # loguru formats the traceback only; `_format_json` and `_format_text` write the rest. diagnose would print the
+    # values of variables; catch would print the unmasked record if formatting fails.
+    logger.add(emit, level=level, format=lambda _record: "{exception}", backtrace=False, diagnose=False, catch=False)
     # Keeps libraries at info or above, because websockets logs frames and aiosqlite logs statements with values at
     # debug level. httpx2 logs every request at info level.
     handler = _StandardHandler(max(level, logging.INFO))
@@ -249,27 +249,6 @@ def _second_text(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
-def _add_request_id(record: "Record") -> None:
-    record["extra"].setdefault("request_id", current_request_id())
-
-
-def _exception_only(record: "Record") -> str:
-    """Lets loguru format the traceback only; `_format_json` and `_format_text` write the rest."""
-    return "{exception}"
-
-
-def _writer(stream: TextIO) -> Callable[[str], None]:
-    def write(line: str) -> None:
-        # A log that cannot be written (closed pipe, full disk) must not fail the request.
-        try:
-            stream.write(line + "\n")
-            stream.flush()
-        except (OSError, ValueError):
-            pass
-
-    return write
-
-
 def _format_json(record: "Record", exception: str) -> str:
     line: dict[str, Any] = {
         "time": format_time(record["time"]),
@@ -293,8 +272,13 @@ def _encode(line: Any) -> str:
 
 
 def _format_text(record: "Record", exception: str) -> str:
-    fields = ((name, _masked_value(name, value)) for name, value in record["extra"].items() if value != "")
-    extra = "".join(f" {name}={_quoted(value)}" for name, value in fields)
+    extra = ""
+    for name, value in record["extra"].items():
+        if value != "":
+            text = str(_masked_value(name, value))
+            # Text with spaces, quotation marks or equals signs could pass for other fields.
+            quoted = f'"{text.replace(chr(34), chr(39))}"' if _NEEDS_QUOTES.search(text) else text
+            extra += f" {name}={quoted}"
     time = record["time"].isoformat(" ", timespec="milliseconds")
     line = f"{time} {record['level'].name:<8} {mask_credentials(record['message'])}{extra}".translate(_CONTROLS)
     return f"{line}\n{mask_credentials(exception).translate(_CONTROLS_EXCEPT_LAYOUT).rstrip()}" if exception else line
@@ -305,12 +289,6 @@ def _masked_value(name: str, value: Any) -> Any:
     if name in _SECRET_NAMES:
         return _MASK
     return value if type(value) in _UNMASKED_TYPES else mask_credentials(str(value))
-
-
-def _quoted(value: Any) -> str:
-    """Quotes text with spaces, quotation marks or equals signs, which could otherwise pass for other fields."""
-    text = str(value)
-    return f'"{text.replace(chr(34), chr(39))}"' if _NEEDS_QUOTES.search(text) else text
 
 
 def _encodable(value: Any) -> Any:

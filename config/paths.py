@@ -128,7 +128,9 @@ class DataRoot:
 
         A new control database would make all of these libraries unreachable.
         """
-        if (self.control_path.exists() and self.control_path.stat().st_size) or not self._has_users():
+        users = (self.root / _USERS).glob("*/u_*")
+        has_control = self.control_path.exists() and self.control_path.stat().st_size
+        if has_control or not any(_USER_ID.match(path.name) for path in users):
             return
         raise StorageError(
             f"{_CONTROL} is missing from the data directory {self.root}, which contains libraries: it was lost, or a "
@@ -142,10 +144,6 @@ class DataRoot:
             return path.stat().st_size > 0
         except FileNotFoundError:
             return False
-
-    def _has_users(self) -> bool:
-        users = (self.root / _USERS).glob("*/u_*")
-        return any(_USER_ID.match(path.name) for path in users)
 
     def prepare_user(self, user_id: UserId) -> DatabasePaths:
         """Creates the user's directory, readable by this account only, and returns the paths of its databases."""
@@ -249,17 +247,15 @@ def _ensure_file(parent: int, name: str) -> None:
         try:
             descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE_MODE, dir_fd=parent)
         except FileExistsError:
-            _require_regular_file(os.stat(name, dir_fd=parent, follow_symlinks=False))
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError("a database in the data directory is not a regular file; remove it") from None
+            if status.st_nlink != 1:
+                # The other name may belong to another user or be outside the root, and SQLite corrupts files with two
+                # names.
+                raise StorageError("a database has a second hard link; copy the file instead of linking it") from None
         else:
             os.close(descriptor)
-
-
-def _require_regular_file(status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise StorageError("a database in the data directory is not a regular file; remove it")
-    if status.st_nlink != 1:
-        # The other name may belong to another user or be outside the root, and SQLite corrupts files with two names.
-        raise StorageError("a database has a second hard link; copy the file instead of linking it")
 
 
 @contextmanager

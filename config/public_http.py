@@ -183,22 +183,20 @@ class PublicFetch:
 
     async def get_json(self, url: str) -> bytes:
         """Returns the body of a JSON document. Raises `OutgoingRequestError`."""
+        headers, timeout_s = {"Accept": "application/json"}, self._timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._get(url)
+            # Of the whole exchange; that of `open_response` is for each part of it.
+            async with asyncio.timeout(timeout_s):
+                address = await self._address_of(_split(url, ("https",)))
+                async with open_response("GET", url, headers=headers, timeout_s=timeout_s, address=address) as response:
+                    if response.status != 200:
+                        raise OutgoingRequestError(f"responded with status {response.status}")
+                    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+                    if media_type != "application/json" and not media_type.endswith("+json"):
+                        raise OutgoingRequestError("did not respond with JSON")
+                    return await response.read(self._max_bytes)
         except TimeoutError as error:
-            raise OutgoingRequestTimeout(f"took longer than {self._timeout_s:g} s") from error
-
-    async def _get(self, url: str) -> bytes:
-        address = await self._address_of(_split(url, ("https",)))
-        headers = {"Accept": "application/json"}
-        async with open_response("GET", url, headers=headers, timeout_s=self._timeout_s, address=address) as response:
-            if response.status != 200:
-                raise OutgoingRequestError(f"responded with status {response.status}")
-            media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media_type != "application/json" and not media_type.endswith("+json"):
-                raise OutgoingRequestError("did not respond with JSON")
-            return await response.read(self._max_bytes)
+            raise OutgoingRequestTimeout(f"took longer than {timeout_s:g} s") from error
 
     async def get_document(self, url: str, etag: str = "", last_modified: str = "") -> FetchedDocument | None:
         """Returns a document, or None if it has not changed since it had these validators. Follows redirects, each of
@@ -226,15 +224,12 @@ class PublicFetch:
                 return urljoin(url, response.headers["location"])
             if response.status != 200:
                 raise OutgoingRequestError(f"responded with status {response.status}")
-            return await self._read_document(response)
-
-    async def _read_document(self, response: IncomingResponse) -> FetchedDocument:
-        return FetchedDocument(
-            body=await response.read(self._max_bytes),
-            media_type=response.headers.get("content-type", "").partition(";")[0].strip().lower(),
-            etag=response.headers.get("etag", ""),
-            last_modified=response.headers.get("last-modified", ""),
-        )
+            return FetchedDocument(
+                body=await response.read(self._max_bytes),
+                media_type=response.headers.get("content-type", "").partition(";")[0].strip().lower(),
+                etag=response.headers.get("etag", ""),
+                last_modified=response.headers.get("last-modified", ""),
+            )
 
     async def _address_of(self, parts: SplitResult) -> str:
         usual_port = _HTTP_PORT if parts.scheme == "http" else _HTTPS_PORT

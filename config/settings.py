@@ -1029,23 +1029,13 @@ SETTINGS: tuple[Setting, ...] = tuple(_read_table())
 
 def check(settings: Settings) -> None:
     """Raises ConfigurationError, with one problem per line, for combinations that are unsafe or cannot work."""
-    rules = (
-        _key_problems,
-        _claim_problems,
-        _algorithm_problems,
-        _url_problems,
-        _value_problems,
-        _semantic_problems,
-        _exposure_problems,
-        _sign_in_problems,
-        _store_problems,
-    )
+    rules = (_jwt_problems, _url_problems, _value_problems, _semantic_problems, _sign_in_problems, _store_problems)
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
         raise ConfigurationError("\n".join(problems))
 
 
-def _key_problems(settings: Settings) -> Iterator[str]:
+def _jwt_problems(settings: Settings) -> Iterator[str]:
     names = [name for name in ("jwt_secret", "jwt_key_file", "jwt_jwks_url") if getattr(settings, name)]
     if len(names) > 1:
         yield f"{' and '.join(names)}: only one of them can be set"
@@ -1057,9 +1047,6 @@ def _key_problems(settings: Settings) -> Iterator[str]:
         yield f"jwt_previous_secrets: expected at least {JWT_SECRET_MIN_BYTES} bytes each"
     if (settings.jwt_key_file or settings.jwt_jwks_url) and not settings.jwt_issuer:
         yield f"jwt_issuer: required with {names[-1]}; set it to the `iss` of your identity provider's tokens"
-
-
-def _claim_problems(settings: Settings) -> Iterator[str]:
     for entry in settings.jwt_required_claims:
         if not all(part.strip() for part in entry.rpartition("=")):
             yield f"jwt_required_claims: expected NAME=VALUE, such as type=access, got {entry!r}"
@@ -1067,6 +1054,7 @@ def _claim_problems(settings: Settings) -> Iterator[str]:
         value, _, scopes = entry.rpartition("=")
         if not value.strip() or not scopes.strip():
             yield f"jwt_scope_map: expected VALUE=SCOPE, such as editor=knowledge:write, got {entry!r}"
+    yield from _algorithm_problems(settings)
 
 
 def _algorithm_problems(settings: Settings) -> Iterator[str]:
@@ -1110,7 +1098,9 @@ def _url_problems(settings: Settings) -> Iterator[str]:
             f"such as http://127.0.0.1:4318/v1/traces, got {settings.tracing_endpoint.rpartition('@')[2]!r}"
         )
     for origin in settings.allowed_origins:
-        if not _is_origin(origin):
+        parts = _split(origin)
+        # As browsers serialize it (RFC 6454 section 6.2). `*` and `null` are not origins.
+        if parts is None or origin != f"{parts.scheme}://{parts.netloc}".lower():
             yield (
                 "allowed_origins: expected lower-case scheme://host or scheme://host:port without a path, "
                 f"such as https://app.example.com, got {origin!r}"
@@ -1192,16 +1182,13 @@ def _split_limit(entry: str) -> tuple[str, str, str]:
     return source, setting, value.strip()
 
 
-def _exposure_problems(settings: Settings) -> Iterator[str]:
+def _sign_in_problems(settings: Settings) -> Iterator[str]:
     if not is_loopback(settings.host) and not settings.is_auth_configured:
         yield (
             f"host: {settings.host!r} is reachable from other machines, but no authentication is configured; "
             "set a JWT key (jwt_secret, jwt_key_file or jwt_jwks_url), "
             "or set require_auth = true and create keys with `florilegium key create`, or listen on 127.0.0.1"
         )
-
-
-def _sign_in_problems(settings: Settings) -> Iterator[str]:
     if settings.oauth_server == "on" and not settings.is_auth_configured:
         yield "oauth_server: requires authentication; set require_auth = true or a JWT key"
     yield from provider_problems(settings.openid_providers)
@@ -1264,9 +1251,3 @@ def _is_safe_to_fetch(url: str) -> bool:
     if parts is None:
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-
-
-def _is_origin(text: str) -> bool:
-    """Whether the text is an origin as serialized by browsers (RFC 6454 section 6.2). `*` and `null` are not."""
-    parts = _split(text)
-    return parts is not None and text == f"{parts.scheme}://{parts.netloc}".lower()

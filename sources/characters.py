@@ -45,11 +45,17 @@ class CharactersSource(KindSource):
 
     async def search(self, context: RequestContext, library: Library, args: CharactersSearch) -> SourceHits:
         """Searches by tags if the query can be a list of tags and a character has all of them; else by words."""
-        tags = _tags(args.query)
-        if tags:
+        # A query may mean tags: the items of a list, or the comma-separated parts of a text.
+        parts = args.query if isinstance(args.query, list) else args.query.split(",")
+        tags = tuple(part.strip() for part in parts if part.strip())
+        if tags and (isinstance(args.query, list) or len(tags) > 1):
             query = self._build_query(context, args, "", tags, f"tags: {', '.join(tags)}")
-            if await _has_hits(library, query):
-                return _with_full_score(await self.find_hits(library.characters, query))
+            # The first page decides, so that all pages of a query are read the same way.
+            first = replace(query.search, limit=1, offset=0) if query.search is not None else None
+            if first is not None and (await library.characters.search(first)).hits:
+                page = await self.find_hits(library.characters, query)
+                # A character that has all tags of the query contains the whole query.
+                return replace(page, hits=tuple([replace(hit, score=1.0) for hit in page.hits]))
         if isinstance(args.query, str):
             query = self._build_query(context, args, args.query)
         else:
@@ -70,22 +76,3 @@ class CharactersSource(KindSource):
         )
         query = build_query(self.name, arguments, context, self._settings, tags=tags)
         return replace(query, read_as=read_as) if read_as else query
-
-
-def _tags(query: str | list[str]) -> tuple[str, ...]:
-    """The tags that a query may mean: the items of a list, or the comma-separated parts of a text."""
-    parts = query if isinstance(query, list) else query.split(",")
-    tags = tuple(part.strip() for part in parts if part.strip())
-    return tags if isinstance(query, list) or len(tags) > 1 else ()
-
-
-def _with_full_score(page: SourceHits) -> SourceHits:
-    """A character that has all tags of the query contains the whole query."""
-    return replace(page, hits=tuple([replace(hit, score=1.0) for hit in page.hits]))
-
-
-async def _has_hits(library: Library, query: SourceQuery) -> bool:
-    """Whether the first page has hits, so that all pages of a query are read the same way."""
-    if query.search is None:
-        return False
-    return bool((await library.characters.search(replace(query.search, limit=1, offset=0))).hits)

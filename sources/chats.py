@@ -100,11 +100,16 @@ class ChatsSource(LibrarySource):
         if uri != _MESSAGE_URI:
             raise NotFound("resource", uri)
         message = await library.chats.get_message(variables["message_id"])
+        # A URI names both, and one with another conversation is not a second URI of the message.
         if message.conversation_id != variables["id"]:
             raise NotFound("message", variables["message_id"])
         return _message_text(message)
 
     async def search(self, context: RequestContext, library: Library, args: ChatsSearch) -> SourceHits:
+        character_id = args.character_id
+        if character_id is not None and not 0 <= character_id < 2**63:
+            # Neither engine can store it. 0 is not a character's id either, so nothing is found.
+            character_id = 0
         query = build_query(
             self.name,
             args,
@@ -112,7 +117,7 @@ class ChatsSource(LibrarySource):
             self._settings,
             supported_filters=("sender",),
             by="both" if args.by == "no_context" else args.by,
-            character_id=_storable_id(args.character_id),
+            character_id=character_id,
             senders=(args.sender,) if args.sender else (),
             namespace=args.namespace or None,
             fields=_WITHOUT_CONTEXT if args.by == "no_context" else (),
@@ -124,10 +129,14 @@ class ChatsSource(LibrarySource):
         through those before it, the snippet begins with what matches in them."""
         is_message = hit.message_id is not None
         if hit.context and query.shows_context:
-            return _context_snippet(hit, query, highlighter), Loc(
-                conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index
-            )
+            # Two thirds for what matches, the rest for the message that the hit names.
+            before = highlighter.snippet(hit.context, query.snippet_chars * 2 // 3)
+            room = query.snippet_chars - len(before.text) - len(_MESSAGE_MARK)
+            message = Highlighter(()).snippet(hit.text, room).text if room > 0 else ""
+            snippet = replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
+            return snippet, Loc(conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index)
         text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
+        # The passage of a hit is a range of the message, so it does not apply to a text that begins with the title.
         snippet = highlighter.snippet(text, query.snippet_chars, hit.passage if is_message else None)
         is_cut = is_message and len(hit.text) > query.snippet_chars
         offset = first_match_offset(snippet) if is_cut else None
@@ -175,22 +184,32 @@ class ChatsSource(LibrarySource):
         loc = args.parsed_loc
         if loc is not None and loc.conversation_id not in (None, conversation.id):
             raise InvalidParams(f"loc.conversation_id: expected {conversation.id!r}, got {loc.conversation_id!r}")
-        defaults = request_defaults(context.config)
-        plan = plan_retrieval(args.retrieval, defaults, self._settings, _default_mode(loc, args.query, page))
+        # A conversation is read page by page, unless the arguments name a place in it.
+        names_place = (loc is not None and loc.has_position) or args.query is not None
+        mode: Mode = "chunk_with_siblings" if names_place and page is None else "full"
+        plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, mode)
         size = clamp(PAGE_SIZE if page_size is None else page_size, 1, self._settings.message_page_max)
         meta = item_meta(self.name, conversation, conversation.id, conversation.title)
         # A budget without a page is filled, however many messages that takes.
         fills_budget = plan.has_budget and page is None and page_size is None
         if args.cursor is not None:
             position = read_cursor(args.cursor, meta.uri, conversation.version)
+            # A cursor continues a text, whatever the mode.
             plan = replace(plan, mode="full")
             if fills_budget:
                 return await _read_budget(library, conversation, meta, plan, position, "cursor")
-            return await _read_from(library, conversation, meta, plan, position, size)
+            rest = await library.chats.messages_around(conversation.id, position.index, 0, size)
+            chars = _text_chars(rest)
+            return await run_text_work(chars, _read_run, rest, size, position.offset, meta, plan, "cursor", UNSET)
         if plan.mode == "full":
             if fills_budget:
                 return await _read_budget(library, conversation, meta, plan, START, "beginning")
-            return await _read_page(library, conversation, meta, plan, max(1, page or 1), size)
+            page = max(1, page or 1)
+            # One message more than the page has tells whether another page follows.
+            messages = await library.chats.messages(conversation.id, size + 1, (page - 1) * size)
+            pages = PageInfo(page=page, page_size=size, total=messages.total, has_more=len(messages.rows) > size)
+            chars = _text_chars(messages.rows)
+            return await run_text_work(chars, _read_run, messages.rows, size, 0, meta, plan, "page", pages)
         return await self._read_around(library, conversation, meta, plan, loc, args.query)
 
     async def _read_around(
@@ -204,9 +223,11 @@ class ChatsSource(LibrarySource):
     ) -> GetResponse:
         position, by = await self._anchor(library, conversation, loc, query)
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
+        # One more than the window tells whether the conversation continues.
         messages = await library.chats.messages_around(conversation.id, position, window, window + 1)
         if not messages:
             return build_response(meta, plan, by, take_forward([ItemPassage(0, "")], ContentBudget(0)), more=False)
+        # The message at the position may have been deleted: then the next one is read, or the last one of all.
         index = next((n for n, message in enumerate(messages) if message.position >= position), len(messages) - 1)
         anchor = messages[index]
         # `loc` does not repeat the message id: each id costs two dozen tokens.
@@ -224,7 +245,10 @@ class ChatsSource(LibrarySource):
                 return read_snippet(anchor.content, meta, plan, AnchorPosition(offset, by), highlighter)
             nearby = messages[: index + window + 1]
             passages = [_passage(message, has_attachment=plan.attachments) for message in nearby]
-            focus = _focus(loc if by == "loc" else None, anchor, highlighter)
+            # If the passage has to be cut, it is cut around the match, whose offset does not count the sender.
+            given = loc.approx_offset if loc is not None and by == "loc" else None
+            within = locate_match(highlighter, anchor.content) if given is None else max(0, given)
+            focus = len(_message_text(anchor)) - len(anchor.content) + within if within else 0
             excerpt = take_around(passages, index, content_budget(meta, plan), window, focus)
             more = excerpt.truncated or messages[-1].position >= excerpt.end.index
             return build_response(meta, plan, by, excerpt, more=more)
@@ -244,54 +268,14 @@ class ChatsSource(LibrarySource):
             if loc.message_index < 0:
                 raise InvalidParams(f"loc.message_index: expected 0 or more, got {loc.message_index}")
             return loc.message_index, "loc"
-        if query and (position := await self._best_message(library, conversation, query)) is not None:
-            return position, "query"
+        parsed = read_query(query or "", self._settings)
+        if parsed.expression is not None:
+            deadline_ms = self._settings.search_deadline_ms
+            search = Search(query=parsed, limit=1, within=conversation.id, by="message", deadline_ms=deadline_ms)
+            hits = (await library.chats.search(search)).hits
+            if hits and hits[0].message_index is not None:
+                return hits[0].message_index, "query"
         return 0, "beginning"
-
-    async def _best_message(self, library: Library, conversation: Conversation, query: str) -> int | None:
-        parsed = read_query(query, self._settings)
-        if parsed.expression is None:
-            return None
-        search = Search(
-            query=parsed, limit=1, within=conversation.id, by="message", deadline_ms=self._settings.search_deadline_ms
-        )
-        hits = (await library.chats.search(search)).hits
-        return hits[0].message_index if hits else None
-
-
-def _context_snippet(hit: Hit, query: SourceQuery, highlighter: Highlighter) -> Snippet:
-    before = highlighter.snippet(hit.context, query.snippet_chars * 2 // 3)
-    room = query.snippet_chars - len(before.text) - len(_MESSAGE_MARK)
-    message = Highlighter(()).snippet(hit.text, room).text if room > 0 else ""
-    return replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
-
-
-def _storable_id(character_id: int | None) -> int | None:
-    """Replaces a number that is too large to be stored with 0, which is not a character's id either."""
-    return character_id if character_id is None or 0 <= character_id < 2**63 else 0
-
-
-def _default_mode(loc: Loc | None, query: str | None, page: int | None) -> Mode:
-    """A conversation is read page by page, unless the arguments name a place in it."""
-    names_place = (loc is not None and loc.has_position) or query is not None
-    return "chunk_with_siblings" if names_place and page is None else "full"
-
-
-async def _read_page(
-    library: Library, conversation: Conversation, meta: ResultItem, plan: RetrievalPlan, page: int, size: int
-) -> GetResponse:
-    messages = await library.chats.messages(conversation.id, size + 1, (page - 1) * size)
-    pages = PageInfo(page=page, page_size=size, total=messages.total, has_more=len(messages.rows) > size)
-    chars = _text_chars(messages.rows)
-    return await run_text_work(chars, _read_run, messages.rows, size, 0, meta, plan, "page", pages)
-
-
-async def _read_from(
-    library: Library, conversation: Conversation, meta: ResultItem, plan: RetrievalPlan, position: Position, size: int
-) -> GetResponse:
-    messages = await library.chats.messages_around(conversation.id, position.index, 0, size)
-    chars = _text_chars(messages)
-    return await run_text_work(chars, _read_run, messages, size, position.offset, meta, plan, "cursor", UNSET)
 
 
 async def _read_budget(
@@ -342,13 +326,6 @@ def _text_with_sender(sender: str | None, role: str, branch_label: str, content:
 
 def _passage(message: Message, *, has_attachment: bool) -> ItemPassage:
     return ItemPassage(message.position, _message_text(message), None, _attachment(message) if has_attachment else None)
-
-
-def _focus(loc: Loc | None, message: Message, highlighter: Highlighter) -> int:
-    """The offset of the match in a message's passage, in case the passage has to be cut."""
-    offset = loc.approx_offset if loc is not None and loc.approx_offset is not None else None
-    within = locate_match(highlighter, message.content) if offset is None else max(0, offset)
-    return len(_message_text(message)) - len(message.content) + within if within else 0
 
 
 def _attachment(message: Message) -> dict[str, Any]:

@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 # Threads of one source that may be blocked before it is refused. Each of them exists until its code returns.
 _BLOCKED_MAX = 2
+# After which a client is told to try again.
 _RETRY_S = 10.0
 # How long a thread may take to react before it counts as blocked. A busy one reacts within milliseconds.
 _RESPONSE_S = 0.5
@@ -93,6 +94,7 @@ class SourceThread:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
+            # Usually a deadline. Whether the thread is merely slow or blocked is known at the next call.
             thread.probe()
             raise
 
@@ -152,9 +154,15 @@ class IsolatedSource:
         self.search_input = source.search_input
 
     async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits:
-        page = await self._run(library, lambda remote: self._source.search(context, remote, args))
-        marked: SourceHits = _rendered_off_loop(page)
-        return marked
+        page: Any = await self._run(library, lambda remote: self._source.search(context, remote, args))
+        # Marked as long, hits are rendered outside the event loop, which `render_hit` would block. The aggregator
+        # checks the page.
+        if isinstance(page, SourceHits) and isinstance(page.hits, tuple):
+            hits: tuple[Any, ...] = page.hits
+            long = [replace(hit, text_chars=SHORT_CHARS + 1) if isinstance(hit, RankedHit) else hit for hit in hits]
+            page = replace(page, hits=tuple(long))
+        checked_later: SourceHits = page
+        return checked_later
 
     def render_hit(self, hit: RankedHit, query: Any, topic: Sequence[Term]) -> ResultItem:
         timeout_s = self._deadline_ms / 1000
@@ -223,17 +231,6 @@ class _RemoteObject:
 class _RemoteLibrary(_RemoteObject):
     def collection(self, source: str) -> _RemoteObject:
         return _RemoteObject(self._target.collection(source), self._loop)
-
-
-def _rendered_off_loop(page: Any) -> Any:
-    """Marks the hits as long, so that they are rendered outside the event loop. The aggregator checks the page."""
-    if not isinstance(page, SourceHits) or not isinstance(page.hits, tuple):
-        return page
-    hits: tuple[Any, ...] = page.hits
-    return replace(
-        page,
-        hits=tuple(replace(hit, text_chars=SHORT_CHARS + 1) if isinstance(hit, RankedHit) else hit for hit in hits),
-    )
 
 
 def _find_list_problem(name: str, page: Any, limit: int) -> str | None:

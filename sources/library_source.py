@@ -24,7 +24,7 @@ from sources.items import (
     short_title,
     uri_of,
 )
-from sources.kinds import Item, Kind, NumberedItem, Record, read_texts, title_of
+from sources.kinds import Item, Kind, NumberedItem, read_texts, title_of
 from sources.query import Term
 from sources.reading.documents import Document, build_document, read_document
 from sources.reading.responses import item_meta
@@ -127,9 +127,6 @@ class LibrarySource(ABC):
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int | UnsetType:
         """The `tokens` of a get that returns all of what the hit's URI names."""
 
-    def _hit_uri(self, match: RankedMatch) -> str:
-        return uri_of(self.name, match.id) if match.part_id is None else uri_of(self.name, match.id, match.part_id)
-
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if name == f"{self.name}_search":
             page = await self.search(context, library, args)
@@ -148,6 +145,7 @@ class LibrarySource(ABC):
         if query.search is not None:
             page = await collection.search(query.search)
         if page.query is not None:
+            # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = replace(query, terms=page.query.terms, read_as=page.query.read_as)
         return SourceHits(
             hits=tuple([self._ranked(match, rank) for rank, match in enumerate(page.matches, query.offset)]),
@@ -163,7 +161,7 @@ class LibrarySource(ABC):
     def _ranked(self, match: RankedMatch, rank: int) -> RankedHit:
         return RankedHit(
             source=self.name,
-            uri=self._hit_uri(match),
+            uri=uri_of(self.name, match.id) if match.part_id is None else uri_of(self.name, match.id, match.part_id),
             id=match.id,
             rank=rank,
             score=match.score,
@@ -259,11 +257,6 @@ class KindSource(LibrarySource):
             return scale.estimate_tokens(hit.text) if hit.item_chars else 0  # the text of an empty item is its title
         return scale.estimate_tokens(build_document(self.kind.title, hit.title, hit.fields.items()).text)
 
-    def _document(self, item: Record, title: str) -> Document:
-        if self.kind.layout == "text":
-            return Document(getattr(item, self.kind.content or ""))
-        return build_document(self.kind.title, title, read_texts(self.kind, item))
-
     async def find_item(self, library: Library, item_id: str | int) -> Item | NumberedItem:
         """Returns an item by the id that a client sends."""
         key = numeric_id(item_id) if self.kind.key == "id" else str(item_id)
@@ -277,8 +270,11 @@ class KindSource(LibrarySource):
     ) -> GetResponse:
         item = await self.find_item(library, item_id)
         title = title_of(self.kind, item)
-        document = self._document(item, title)
-        mode: Mode = "snippet" if self.kind.layout == "text" else "full"
+        mode: Mode = "full"
+        if self.kind.layout == "text":
+            document, mode = Document(getattr(item, self.kind.content or "")), "snippet"
+        else:
+            document = build_document(self.kind.title, title, read_texts(self.kind, item))
         plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, mode)
 
         def read() -> GetResponse:

@@ -184,6 +184,7 @@ class MediaSource(LibrarySource):
         meta = item_meta(self.name, item, item.id, item.title, cost_tokens, **fields)
         if args.cursor is not None:
             position = read_cursor(args.cursor, meta.uri, item.version)
+            # A cursor continues a text, whatever the mode.
             return await _read_from(library, item, meta, replace(plan, mode="full"), position.offset, "cursor")
         if plan.mode == "full":
             return await _read_from(library, item, meta, plan, 0, "beginning")
@@ -210,7 +211,17 @@ class MediaSource(LibrarySource):
             in_chunk = replace(anchor, offset=anchor.offset - chunk.start)
             return await run_text_work(len(chunk.text), read_snippet, chunk.text, meta, plan, in_chunk, highlighter)
         if not plan.prefer_prechunked:
-            return await _read_new_chunks(library, item, meta, plan, anchor)
+            # The text around the anchor is split into chunks of the requested size.
+            reach = (plan.window + 2) * plan.chunk_chars
+            base = max(0, anchor.offset - reach)
+            text = await library.media.content(item.id, base, 2 * reach)
+
+            def read() -> GetResponse:
+                passages = chunk_passages(text, plan, base)
+                index = passage_index_at(passages, anchor.offset)
+                return read_passages(passages, index, item.length_chars, meta, plan, anchor)
+
+            return await run_text_work(len(text), read)
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
         first = max(0, chunk.index - window)
         run = await library.media.chunks(item.id, first, chunk.index - first + window + 1)
@@ -226,17 +237,14 @@ class MediaSource(LibrarySource):
         if loc is not None and (chunk := await _chunk_at_loc(library, item, loc)) is not None:
             offset = loc.approx_offset if loc.approx_offset is not None else chunk.start
             return chunk, AnchorPosition(clamp(offset, chunk.start, item.length_chars), "loc")
-        if query and (best := await self._best_chunk(library, item, query)) is not None:
-            return best, AnchorPosition(best.start + (locate_match(highlighter, best.text) or 0), "query")
+        parsed = read_query(query or "", self._settings)
+        if parsed.expression is not None:
+            search = Search(query=parsed, limit=1, within=item.id, deadline_ms=self._settings.search_deadline_ms)
+            hits = (await library.media.search(search)).hits
+            if hits:
+                best = await _get_chunk(library, item, hits[0].chunk_index or 0)
+                return best, AnchorPosition(best.start + (locate_match(highlighter, best.text) or 0), "query")
         return await _get_chunk(library, item, 0), AnchorPosition(0, "beginning")
-
-    async def _best_chunk(self, library: Library, item: MediaItem, query: str) -> MediaChunk | None:
-        parsed = read_query(query, self._settings)
-        if parsed.expression is None:
-            return None
-        search = Search(query=parsed, limit=1, within=item.id, deadline_ms=self._settings.search_deadline_ms)
-        hits = (await library.media.search(search)).hits
-        return await _get_chunk(library, item, hits[0].chunk_index or 0) if hits else None
 
     async def read_transcript(
         self, context: RequestContext, library: Library, args: MediaTranscript
@@ -262,12 +270,17 @@ class MediaSource(LibrarySource):
         room until it fits."""
         limit, scale = self._settings.retrieval_max_tokens, TokenScale()
         budget = scale.budget(limit if args.max_tokens is None else clamp(args.max_tokens, 1, limit))
-        timestamps, room = _has_timestamps(args), max(_TRANSCRIPT_MIN_CHARS, scale.max_chars(budget))
+        # The subtitle formats are nothing without times; of the others, only JSON has them unless they are requested.
+        if args.format in ("srt", "vtt") and args.include_timestamps is False:
+            raise InvalidParams(f"include_timestamps: expected true or null with {args.format}, got false")
+        timestamps = args.format == "json" if args.include_timestamps is None else args.include_timestamps
+        room = max(_TRANSCRIPT_MIN_CHARS, scale.max_chars(budget))
         while True:
             page = render_transcript(segments, args.format, timestamps=timestamps, room=room, start=start)
             weight = scale.weigh_json(TranscriptResponse(content=page.content, next_cursor=_LONGEST_CURSOR))
             if weight <= budget or room == _TRANSCRIPT_MIN_CHARS:
                 return page
+            # At least 3 % less each time, so that it ends even if the weight hardly changes.
             room = max(_TRANSCRIPT_MIN_CHARS, int(room * min(0.97, budget / weight)))
 
 
@@ -279,25 +292,10 @@ async def find_media(library: Library, item_id: str | int) -> MediaItem:
 async def _read_from(
     library: Library, item: MediaItem, meta: ResultItem, plan: RetrievalPlan, offset: int, by: Anchor
 ) -> GetResponse:
+    # Only what the budget can hold is read from the library.
     text = await library.media.content(item.id, offset, content_budget(meta, plan).max_chars + _LOOKAHEAD_CHARS)
     rest = ItemPassage(0, text, offset)
     return await run_text_work(len(text), read_rest, rest, item.length_chars, meta, plan, by)
-
-
-async def _read_new_chunks(
-    library: Library, item: MediaItem, meta: ResultItem, plan: RetrievalPlan, anchor: AnchorPosition
-) -> GetResponse:
-    """Splits the text around the anchor into chunks of the requested size."""
-    reach = (plan.window + 2) * plan.chunk_chars
-    base = max(0, anchor.offset - reach)
-    text = await library.media.content(item.id, base, 2 * reach)
-
-    def read() -> GetResponse:
-        passages = chunk_passages(text, plan, base)
-        index = passage_index_at(passages, anchor.offset)
-        return read_passages(passages, index, item.length_chars, meta, plan, anchor)
-
-    return await run_text_work(len(text), read)
 
 
 async def _chunk_at_loc(library: Library, item: MediaItem, loc: Loc) -> MediaChunk | None:
@@ -333,19 +331,15 @@ async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -
 
 
 def _passage(chunk: MediaChunk, *, has_attachment: bool) -> ItemPassage:
-    """Chunks of importers are not always part of the item's text; then the passage has no offset."""
+    # Chunks of importers are not always part of the item's text; then the passage has no offset.
     is_part = chunk.end - chunk.start == len(chunk.text)
-    attachment = _attachment(chunk) if has_attachment else None
-    return ItemPassage(chunk.index, chunk.text, chunk.start if is_part else None, attachment)
-
-
-def _attachment(chunk: MediaChunk) -> dict[str, Any]:
     attachment: dict[str, Any] = {"chunk_index": chunk.index}
     if chunk.start_ms is not None:
         attachment |= {"start_ms": chunk.start_ms, "end_ms": chunk.end_ms}
     if chunk.speaker:
         attachment["speaker"] = chunk.speaker
-    return attachment
+    start = chunk.start if is_part else None
+    return ItemPassage(chunk.index, chunk.text, start, attachment if has_attachment else None)
 
 
 def _cost_tokens(scale: TokenScale, text_weight: int | None, chars: int) -> int | UnsetType:
@@ -363,9 +357,3 @@ def _milliseconds(argument: str, seconds: float | None) -> int | None:
     if not 0 <= seconds * 1000 < math.inf:
         raise InvalidParams(f"{argument}: expected seconds from the start, 0 or more, got {seconds}")
     return int(seconds * 1000)
-
-
-def _has_timestamps(args: MediaTranscript) -> bool:
-    if args.format in ("srt", "vtt") and args.include_timestamps is False:
-        raise InvalidParams(f"include_timestamps: expected true or null with {args.format}, got false")
-    return args.format == "json" if args.include_timestamps is None else args.include_timestamps

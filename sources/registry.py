@@ -51,7 +51,13 @@ SOURCES: Mapping[str, Callable[[Settings], Source]] = {
 def load_sources(settings: Settings) -> tuple[Source, ...]:
     """Constructs the sources that are not switched off. If two have the same name, the first one wins."""
     sources = {name: create(settings.of_source(name)) for name, create in SOURCES.items()}
-    for source in load_points(ADDED_SOURCES, lambda create: _create(create, settings)):
+
+    def create_added(create: Callable[[Settings], Source]) -> Source:
+        source = create(settings)
+        _validate(source)
+        return IsolatedSource(source, settings)
+
+    for source in load_points(ADDED_SOURCES, create_added):
         if sources.setdefault(source.name, source) is not source:
             logger.error("skipped a source of another distribution, {}: the name is taken", source.name)
     _require_known("sources_off", settings.sources_off, sources)
@@ -63,12 +69,6 @@ def _require_known(setting: str, names: Iterable[str], sources: Mapping[str, Sou
     unknown = next((name for name in names if name not in sources), None)
     if unknown is not None:
         raise ConfigurationError(f"{setting}: expected one of {', '.join(sources)}, got {unknown!r}")
-
-
-def _create(create: Callable[[Settings], Source], settings: Settings) -> Source:
-    source = create(settings)
-    _validate(source)
-    return IsolatedSource(source, settings)
 
 
 def _validate(source: Source) -> None:

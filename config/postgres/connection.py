@@ -28,6 +28,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 Parameters = Sequence[Any] | Mapping[str, Any]
 
+# A server that does not answer must not hold up the end of the process.
 _CLOSE_TIMEOUT_S = 2.0
 # Rows as JSON are objects, in which several columns may have the same name.
 _decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value for _, value in columns])).decode
@@ -186,7 +187,9 @@ class PostgresConnection:
         arguments = statement.arguments(parameters)
         if not statement.returns_rows:
             status = self.wait(self._connection.execute(statement.text, *arguments))
-            return Rows((), _row_count(status))
+            # Such as `DELETE 3`. Statements that change no rows have no number.
+            count = status.rpartition(" ")[2]
+            return Rows((), int(count) if count.isdigit() else -1)
         rows = [tuple(record) for record in self.wait(self._connection.fetch(statement.text, *arguments))]
         return Rows(rows, len(rows))
 
@@ -219,7 +222,7 @@ class PostgresConnection:
 
     def copy_rows(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Appends many rows to a table with COPY, which is several times as fast as inserting them."""
-        quote_schema(self.schema)
+        quote_schema(self.schema)  # raises if the name is invalid; asyncpg quotes it itself
         self.wait(
             self._connection.copy_records_to_table(
                 table, schema_name=self.schema, columns=list(columns), records=list(rows)
@@ -256,8 +259,14 @@ class PostgresConnection:
                 raise StatementInterrupted
             task = self._task = self._loop.create_task(operation)
         self.statements += 1
+
+        def give_up() -> None:
+            # The server stops a statement that takes too long, but only if it is alive and can be reached.
+            self._connection.terminate()
+            task.cancel()
+
         max_s = self._answer_max_s
-        limit = None if max_s is None else self._loop.call_later(max_s, self._give_up, task)
+        limit = None if max_s is None else self._loop.call_later(max_s, give_up)
         try:
             result: T = self._loop.run_until_complete(task)
         except asyncio.CancelledError:
@@ -276,17 +285,6 @@ class PostgresConnection:
             with self._guard:
                 self._task = None
         return result
-
-    def _give_up(self, task: asyncio.Task[Any]) -> None:
-        """The server stops a statement that takes too long, but only if it is alive and can be reached."""
-        self._connection.terminate()
-        task.cancel()
-
-
-def _row_count(status: str) -> int:
-    """Reads the number of rows from a status such as `DELETE 3`. Statements that change none have no number."""
-    last = status.rpartition(" ")[2]
-    return int(last) if last.isdigit() else -1
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -323,18 +321,28 @@ class ConnectionThreads:
     def close_now(self) -> None:
         """Like `close`, for callers that cannot await it."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+        def close_connections() -> None:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+
         # On a thread, because the caller may be on that of an event loop, where no other loop can run.
-        closing = threading.Thread(target=self._close_connections)
+        closing = threading.Thread(target=close_connections)
         closing.start()
         closing.join()
 
-    def _close_connections(self) -> None:
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
-
     def _run(self, transaction: Transaction, work: Work[T]) -> T:
-        connection = self._begin(transaction)
+        connection = self._connection()
+        try:
+            connection.begin(transaction)
+        except driver_errors() as error:
+            if not is_connection_lost(error):
+                connection.rollback()
+                raise
+            # The server may have been restarted since the last transaction. Nothing was done in this one yet.
+            connection = self._connection()
+            connection.begin(transaction)
         try:
             result = work(connection)
         except BaseException:
@@ -343,33 +351,17 @@ class ConnectionThreads:
         connection.commit()
         return result
 
-    def _begin(self, transaction: Transaction) -> PostgresConnection:
-        """Begins a transaction. If the server was restarted since the last one, that fails, and can be repeated."""
-        connection = self._connection()
-        try:
-            connection.begin(transaction)
-        except driver_errors() as error:
-            if not is_connection_lost(error):
-                connection.rollback()
-                raise
-            connection = self._connection()
-            connection.begin(transaction)
-        return connection
-
     def _connection(self) -> PostgresConnection:
         """Returns the connection of this thread."""
         connection: PostgresConnection | None = getattr(self._local, "connection", None)
         if connection is not None and connection.is_due(self._options.queries_max):
-            self._discard(connection)
+            self._local.connection = None
+            with self._guard:
+                self._connections.discard(connection)
+            connection.close()
             connection = None
         if connection is None:
             connection = self._local.connection = PostgresConnection.connect(self._options)
             with self._guard:
                 self._connections.add(connection)
         return connection
-
-    def _discard(self, connection: PostgresConnection) -> None:
-        self._local.connection = None
-        with self._guard:
-            self._connections.discard(connection)
-        connection.close()

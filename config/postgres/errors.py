@@ -71,17 +71,12 @@ def storage_error(error: BaseException) -> StorageError:
     if code in _REJECTED:
         return StorageError(_REJECTED[code])
     if is_connection_lost(error):
-        return DatabaseUnavailable(_unavailable_reason(error))
+        if isinstance(error, TimeoutError):
+            return DatabaseUnavailable("no answer in time")
+        # Errors of the network name the address. Of those of PostgreSQL, only the kind is used.
+        kind = f"{type(error).__name__} {code}".rstrip()
+        return DatabaseUnavailable(str(error) if isinstance(error, OSError) else kind)
     return StorageError(f"PostgreSQL reported the error {code or type(error).__name__}")
-
-
-def _unavailable_reason(error: BaseException) -> str:
-    """Errors of the network name the address. Of those of PostgreSQL, only the kind is used."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, OSError):
-        return str(error)
-    return f"{type(error).__name__} {error_code(error)}".rstrip()
 
 
 @contextmanager

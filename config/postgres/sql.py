@@ -122,23 +122,17 @@ class _Translation:
             return token[0]
         if kind == "number":
             self._expecting = None
-            return self._position(token["number"])
+            self._positions += not token["number"]
+            return f"${token['number'] or self._positions}"
         if kind == "name":
             self._expecting = None
-            return self._named(token["name"])
+            # A name that is used twice is one parameter.
+            if token["name"] not in self._names:
+                self._names.append(token["name"])
+            return f"${self._names.index(token['name']) + 1}"
         if kind == "word":
             return self._word(index, token[0])
         return self._punctuation(token[0])
-
-    def _position(self, number: str) -> str:
-        if not number:
-            self._positions += 1
-        return f"${number or self._positions}"
-
-    def _named(self, name: str) -> str:
-        if name not in self._names:
-            self._names.append(name)
-        return f"${self._names.index(name) + 1}"
 
     def _punctuation(self, text: str) -> str:
         if text == "(":

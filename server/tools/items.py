@@ -15,7 +15,7 @@ from server.protocol.schema import read_values
 from sources.drafts import MessageDraft, make_draft
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.items import uri_of
-from sources.kinds import Kind, KindField, Record, title_of
+from sources.kinds import Kind, Record, title_of
 from sources.media import find_media
 from sources.prompts import find_prompt
 from sources.records import CONVERSATION, MESSAGE, MediaItem, Message, Role
@@ -176,7 +176,15 @@ async def update_item(library: Library, arguments: ItemsUpdate, _settings: Setti
         raise InvalidParams("title, content, tags, fields: expected at least one of them")
     if address.message_id is not None:
         message = await _message(library, address)
-        return _message_result(await library.chats.update_message(message.id, draft, arguments.expected_version))
+        message = await library.chats.update_message(message.id, draft, arguments.expected_version)
+        return WriteResult(
+            uri=uri_of("chats", message.conversation_id, message.id),
+            id=message.id,
+            title="",
+            version=message.version,
+            tags=(),
+            last_modified=message.last_modified,
+        )
     collection = library.collection(address.source)
     item = await collection.update(await _key(library, address), draft, arguments.expected_version)
     return write_result(address.source, item)
@@ -322,7 +330,8 @@ async def _message(library: Library, address: ItemAddress) -> Message:
 def _draft(
     kind: Kind, title: str | None, content: str | None, tags: Sequence[str] | None, fields: Mapping[str, Any] | None
 ) -> Any:
-    values = _read_fields(fields or {}, {field.name: _field_type(field) for field in kind.editable})
+    types = {field.name: Literal[field.choices] if field.choices else field.type for field in kind.editable}
+    values = _read_fields(fields or {}, types)
     for argument, name, value in (("title", kind.title, title), ("content", kind.content, content)):
         if value is None:
             continue
@@ -332,10 +341,6 @@ def _draft(
     if kind is MESSAGE and tags:
         raise InvalidParams("tags: a message has none")
     return make_draft(kind.source, values, **({} if tags is None or kind is MESSAGE else {"tags": tags}))
-
-
-def _field_type(field: KindField) -> Any:
-    return Literal[field.choices] if field.choices else field.type
 
 
 def _read_fields(fields: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,15 +358,4 @@ def write_result(source: str, item: Any) -> WriteResult:
         version=item.version,
         tags=item.tags,
         last_modified=item.last_modified,
-    )
-
-
-def _message_result(message: Message) -> WriteResult:
-    return WriteResult(
-        uri=uri_of("chats", message.conversation_id, message.id),
-        id=message.id,
-        title="",
-        version=message.version,
-        tags=(),
-        last_modified=message.last_modified,
     )

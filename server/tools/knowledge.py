@@ -1,6 +1,6 @@
 """The tools over all sources: `knowledge_search`, `knowledge_get` and the session tools."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,7 +22,6 @@ from server.runtime import Knowledge
 from server.tools.research import CompactItem, Permalinks, ResearchTools, compact_item, compact_response
 from sources.items import GetResponse, SearchResponse, read_time_zone
 from sources.reading.retrieval import applied_defaults
-from sources.source import Source
 
 # -- markdown ----------------------------------------------------------------------------------------------------------
 # The text of a search result that a model reads: Markdown, with about two thirds of the tokens of the same JSON.
@@ -43,27 +42,22 @@ def text_format(call: Call, defaults: SearchDefaults) -> ResultText:
 
 def search_text(response: KnowledgeResponse) -> str:
     """`response` has all fields of its results, because the order of passages depends on their positions."""
-    results = [_result(number, item) for number, item in enumerate(response.results, 1)]
+
+    def message_index(passage: FurtherPassage) -> int:
+        return (passage.loc.message_index if passage.loc is not None else None) or 0
+
+    results = []
+    for number, item in enumerate(response.results, 1):
+        # A title, what a model needs to read on, and the passages in the order of the item.
+        lines = [f"{number}. **{item.title}**" if item.title else f"{number}.", " · ".join([item.uri, *_about(item)])]
+        lead = FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
+        for passage in sorted([lead, *(item.passages or ())], key=message_index):
+            text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
+            # One line each, whatever a sender is called: another line could look like a result.
+            lines.append(f"> {' '.join(text.split())}")
+        results.append("\n".join(lines))
     notes = "\n".join(_notes(response))
     return "\n\n".join([*(results or ["No results."]), notes])
-
-
-def _result(number: int, item: KnowledgeItem) -> str:
-    """A title, what a model needs to read on, and the passages in the order of the item, one line each."""
-    title = f"{number}. **{item.title}**" if item.title else f"{number}."
-    lead = FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
-    passages = sorted([lead, *(item.passages or ())], key=_message_index)
-    return "\n".join([title, " · ".join([item.uri, *_about(item)]), *map(_quote, passages)])
-
-
-def _quote(passage: FurtherPassage) -> str:
-    """One line, whatever a sender is called: another line could look like a result."""
-    text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
-    return f"> {' '.join(text.split())}"
-
-
-def _message_index(passage: FurtherPassage) -> int:
-    return (passage.loc.message_index if passage.loc is not None else None) or 0
 
 
 def _about(item: KnowledgeItem) -> Iterator[str]:
@@ -198,7 +192,11 @@ class KnowledgeTools:
         response, defaults = await search(call.context, arguments, extra_bytes)
         if is_compact(defaults):
             return compact_response(without_repetition(response), self._links)
-        shown = _complete(response) if defaults.hit_fields == "all" else without_repetition(response)
+        shown: KnowledgeResponse | Mapping[str, Any] = without_repetition(response)
+        if defaults.hit_fields == "all":
+            # tldw's clients expect a null where there is no next page.
+            page = {"next_offset": response.next_offset, "total_estimated": response.total_estimated}
+            shown = {**msgspec.to_builtins(response), **page}
         if text_format(call, defaults) == "json":
             return shown
         return ToolResult([{"type": "text", "text": search_text(response)}], shown)
@@ -226,6 +224,13 @@ class KnowledgeTools:
         return SessionResult(session=previous.handle, defaults={}, forgotten=len(previous.seen))
 
     def search_tools(self) -> tuple[Tool, ...]:
+        # The names of the sources and their filters are listed, so that a model need not guess them. Each source's own
+        # search tool documents what its filters mean.
+        sources = self._knowledge.sources
+        schema = input_schema(ShapedSearch)
+        filters = (f"{source.name} ({', '.join(names)})" for source in sources if (names := filter_names(source)))
+        schema["properties"]["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
+        schema["properties"]["filters"] = {"type": "object", "description": f"By source: {', '.join(filters)}."}
         return (
             Tool(
                 name="knowledge_search",
@@ -238,7 +243,7 @@ class KnowledgeTools:
                 ),
                 input=ShapedSearch,
                 output=KnowledgeResponse,
-                schema=with_caps(_search_schema(self._knowledge.sources), self._settings),
+                schema=with_caps(schema, self._settings),
                 handler=self.search,
             ),
             Tool(
@@ -284,24 +289,6 @@ class KnowledgeTools:
                 handler=self.reset_session,
             ),
         )
-
-
-def _complete(response: KnowledgeResponse) -> Mapping[str, Any]:
-    """The response with all its fields; tldw's clients expect a null where there is no next page."""
-    page = {"next_offset": response.next_offset, "total_estimated": response.total_estimated}
-    return {**msgspec.to_builtins(response), **page}
-
-
-def _search_schema(sources: Sequence[Source]) -> dict[str, Any]:
-    """Adds the names of the sources and their filters to the input schema, so that a model need not guess them.
-
-    Each source's own search tool documents what its filters mean.
-    """
-    schema = input_schema(ShapedSearch)
-    filters = (f"{source.name} ({', '.join(names)})" for source in sources if (names := filter_names(source)))
-    schema["properties"]["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
-    schema["properties"]["filters"] = {"type": "object", "description": f"By source: {', '.join(filters)}."}
-    return schema
 
 
 # -- similar -----------------------------------------------------------------------------------------------------------

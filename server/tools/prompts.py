@@ -15,7 +15,7 @@ from msgspec.structs import astuple, replace
 from auth.context import READ
 from config.errors import InvalidParams, NotFound
 from server.protocol.call import Call
-from server.protocol.catalog import Completer, McpPrompt, McpPromptArgument, PromptResult
+from server.protocol.catalog import McpPrompt, McpPromptArgument, PromptResult
 from sources.items import uri_of
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
@@ -66,6 +66,7 @@ class CollectionPrompts(Generic[R]):
         return listed, offset + len(page.rows) < page.total
 
     async def find(self, call: Call, name: str) -> McpPrompt | None:
+        # Only the number identifies the item, so that a name from an old list still works.
         match = _NAME.fullmatch(name)
         if match is None or match[1] != self._kind:
             return None
@@ -75,18 +76,15 @@ class CollectionPrompts(Generic[R]):
         except NotFound:
             return None
         prompt = await run_text_work(_text_chars(row), self._to_prompt, row)
-        return replace(prompt, handler=_recorded(prompt.handler, uri_of(self.name, int(match[2]))))
+        uri = uri_of(self.name, int(match[2]))
 
+        async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
+            result = await prompt.handler(call, arguments)
+            # The item counts as read when the prompt is rendered, not when it is listed.
+            call.context.record_read(uri)
+            return result
 
-def _recorded(handler: PromptHandler, uri: str) -> PromptHandler:
-    """Records that the item was read when the prompt is rendered."""
-
-    async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
-        result = await handler(call, arguments)
-        call.context.record_read(uri)
-        return result
-
-    return render
+        return replace(prompt, handler=render)
 
 
 def saved_prompts(libraries: Libraries, max_chars: int) -> CollectionPrompts[SavedPrompt]:
@@ -131,7 +129,10 @@ def character_prompt(character: Character, max_chars: int) -> McpPrompt:
     greetings = (character.first_message, *character.alternate_greetings)
 
     async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
-        greeting = greetings[_greeting_index(arguments.get("greeting") or "0", len(greetings))]
+        number = arguments.get("greeting") or "0"
+        if not (number.isascii() and number.isdigit() and len(number) <= 6 and int(number) < len(greetings)):
+            raise InvalidParams(f"greeting: expected a number from 0 to {len(greetings) - 1}, got {number[:40]!r}")
+        greeting = greetings[int(number)]
         user = arguments.get("user") or "User"
 
         def fill() -> PromptResult:
@@ -142,6 +143,9 @@ def character_prompt(character: Character, max_chars: int) -> McpPrompt:
 
         return await run_text_work(_text_chars(character), fill)
 
+    async def complete_number(call: Call, value: str, arguments: Mapping[str, str]) -> Sequence[str]:
+        return [text for number in range(len(greetings)) if (text := str(number)).startswith(value)]
+
     which = f"Number of the greeting, 0 to {len(greetings) - 1}."
     return McpPrompt(
         name=_name("character", character.id, character.name),
@@ -149,7 +153,7 @@ def character_prompt(character: Character, max_chars: int) -> McpPrompt:
         description=_shortened(character.description or character.personality),
         arguments=(
             McpPromptArgument(name="user", description="The name by which the character addresses you."),
-            McpPromptArgument(name="greeting", description=which, completer=_numbers_below(len(greetings))),
+            McpPromptArgument(name="greeting", description=which, completer=complete_number),
         ),
         handler=render,
     )
@@ -181,19 +185,6 @@ def _fill_macros(text: str, character: Character, user: str, max_chars: int) -> 
             f"user: expected a name with which the prompt has at most {max_chars} characters, got up to {size}"
         )
     return _MACRO.sub(lambda match: names[(match[1] or match[2]).lower()], text)
-
-
-def _greeting_index(text: str, count: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) < count):
-        raise InvalidParams(f"greeting: expected a number from 0 to {count - 1}, got {text[:40]!r}")
-    return int(text)
-
-
-def _numbers_below(count: int) -> Completer:
-    async def complete(call: Call, value: str, arguments: Mapping[str, str]) -> Sequence[str]:
-        return [text for number in range(count) if (text := str(number)).startswith(value)]
-
-    return complete
 
 
 def _text_chars(row: Struct) -> int:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from aggregator.responses import KnowledgeItem, KnowledgeResponse, SourceReport
+from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
 from config.errors import InvalidParams
@@ -162,6 +162,12 @@ _RESULTS = 10
 _CURSOR = "cursor"
 # The fields of a hit's loc that are needed to find the passage again.
 _LOC_FIELDS = ("chunk_index", "message_id", "field", "approx_offset")
+# What the note says about a source, by the status of its report.
+_FAULTS = {
+    "timeout": "did not respond in time",
+    "skipped": "was skipped after repeated failures",
+    "error": "could not be searched",
+}
 # Longer than any position or cursor we create. Anything longer is rejected.
 _FRAGMENT_MAX_CHARS = 400
 
@@ -226,12 +232,30 @@ class ResearchTools:
         # The contract has no field to report suppressed hits, so none are suppressed.
         request = KnowledgeSearch(query=arguments.query, limit=_RESULTS, dedupe="off")
         response = await self._knowledge.aggregator.search(call.context, request)
-        results = tuple(_result(item, self._links, self._budget_tokens) for item in response.results)
-        return ResearchResponse(results=results, note=_note(response) or UNSET)
+        results = tuple(
+            ResearchResult(
+                id=_id_of(item, self._budget_tokens),
+                title=title_of(item, item.snippet or ""),
+                url=self._links.of(item.uri, item.loc),
+                text=passages_text(item),
+            )
+            for item in response.results
+        )
+        notes = [f"query interpretation: {response.read_as}"] if response.read_as is not UNSET else []
+        notes += [
+            f"{name} {_FAULTS[report.status]}" for name, report in response.sources.items() if report.status != "ok"
+        ]
+        return ResearchResponse(results=results, note="; ".join(notes) or UNSET)
 
     async def fetch(self, call: Call, arguments: ResearchId) -> ResearchItem:
         address = _parse_id(self._links.uri_of(arguments.id), self._source_names)
-        response = await self._knowledge.retriever.get(call.context, _get_request(address))
+        if address.cursor is not None or not address.has_position:
+            options = RetrievalOptions(mode="full")
+        else:
+            options = RetrievalOptions(mode="chunk_with_siblings", sibling_window=WINDOW_MAX)
+        loc = dict(address.loc) if address.loc is not None else None
+        request = KnowledgeGet(uri=address.uri, loc=loc, cursor=address.cursor, retrieval=options)
+        response = await self._knowledge.retriever.get(call.context, request)
         return _fetched_item(response, address, arguments.id, self._links)
 
     def tools(self) -> tuple[Tool, ...]:
@@ -261,15 +285,6 @@ class ResearchTools:
         )
 
 
-def _result(item: KnowledgeItem, links: Permalinks, budget_tokens: int) -> ResearchResult:
-    return ResearchResult(
-        id=_id_of(item, budget_tokens),
-        title=title_of(item, item.snippet or ""),
-        url=links.of(item.uri, item.loc),
-        text=passages_text(item),
-    )
-
-
 def _id_of(item: ResultItem, budget_tokens: int) -> str:
     """Returns only the URI if the whole item fits the budget, so that one item has one id."""
     is_short = item.cost_tokens is not UNSET and item.cost_tokens <= budget_tokens * _CONTENT_SHARE
@@ -277,24 +292,6 @@ def _id_of(item: ResultItem, budget_tokens: int) -> str:
         return item.uri
     position = {name: value for name in _LOC_FIELDS if (value := getattr(item.loc, name)) is not None}
     return f"{item.uri}#{urlencode(position)}" if position else item.uri
-
-
-def _note(response: KnowledgeResponse) -> str:
-    reports = [_fault(source, report) for source, report in response.sources.items()]
-    read_as = [f"query interpretation: {response.read_as}"] if response.read_as is not UNSET else []
-    return "; ".join([*read_as, *filter(None, reports)])
-
-
-def _fault(source: str, report: SourceReport) -> str | None:
-    match report.status:
-        case "ok":
-            return None
-        case "timeout":
-            return f"{source} did not respond in time"
-        case "skipped":
-            return f"{source} was skipped after repeated failures"
-        case "error":
-            return f"{source} could not be searched"
 
 
 def _parse_id(text: str, source_names: frozenset[str]) -> _ResearchAddress:
@@ -307,27 +304,25 @@ def _parse_id(text: str, source_names: frozenset[str]) -> _ResearchAddress:
     return _ResearchAddress(uri, position or None, cursor)
 
 
-def _get_request(address: _ResearchAddress) -> KnowledgeGet:
-    if address.cursor is not None or not address.has_position:
-        options = RetrievalOptions(mode="full")
-    else:
-        options = RetrievalOptions(mode="chunk_with_siblings", sibling_window=WINDOW_MAX)
-    loc = dict(address.loc) if address.loc is not None else None
-    return KnowledgeGet(uri=address.uri, loc=loc, cursor=address.cursor, retrieval=options)
-
-
 def _fetched_item(response: GetResponse, address: _ResearchAddress, identity: str, links: Permalinks) -> ResearchItem:
     """Returns the item under the requested id, with its extent and the id that continues it."""
     item = compact_item(response, links)
     metadata = {name: value for name, value in item.metadata.items() if name not in ("mode", "anchor", "next_cursor")}
-    metadata["extent"] = _extent(response, address)
+    extent: Extent = "beginning" if response.next_cursor is not None else "whole"
+    if address.has_position:
+        extent = "passage"
+    if address.cursor is not None:
+        extent = "continuation"
+    metadata["extent"] = extent
     if response.next_cursor is not None:
         metadata["next_id"] = f"{response.meta.uri}#{urlencode({_CURSOR: response.next_cursor})}"
+    # The position to cite is that of the id, with what the response adds to it, such as the time.
+    loc: dict[str, Any] = {**msgspec.to_builtins(response.meta.loc or Loc()), **(address.loc or {})}
     return ResearchItem(
         id=identity,
         title=item.title,
         text=item.text,
-        url=links.of(address.uri, _loc(response, address)),
+        url=links.of(address.uri, msgspec.convert(loc, Loc, strict=False) if loc else None),
         metadata={name: _metadata_text(value) for name, value in metadata.items()},
     )
 
@@ -339,17 +334,3 @@ def _metadata_text(value: Any) -> str:
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         return ", ".join(value)
     return msgspec.json.encode(value).decode()
-
-
-def _loc(response: GetResponse, address: _ResearchAddress) -> Loc | None:
-    """Returns the position to cite: that of the id, with what the response adds to it, such as the time."""
-    fields: dict[str, Any] = {**msgspec.to_builtins(response.meta.loc or Loc()), **(address.loc or {})}
-    return msgspec.convert(fields, Loc, strict=False) if fields else None
-
-
-def _extent(response: GetResponse, address: _ResearchAddress) -> Extent:
-    if address.cursor is not None:
-        return "continuation"
-    if address.has_position:
-        return "passage"
-    return "beginning" if response.next_cursor is not None else "whole"

@@ -14,7 +14,7 @@ from server.tools.knowledge import with_caps
 from server.tools.prompts import character_prompts, saved_prompts
 from sessions.state import SessionStates
 from sources.items import GetResponse, RetrievalOptions
-from sources.source import GetArguments, ItemEntry, Source, SourceResource, SourceTool
+from sources.source import GetArguments, Source, SourceResource, SourceTool
 from sources.storage.contract import Libraries
 
 # A rendered prompt: arguments that repeat must not fill the memory.
@@ -80,17 +80,14 @@ class SourceItems:
             page = await self._source.list_items(call.context, library, limit, offset)
         # A source that returns no rows is at its end, whatever total it claims.
         has_more = 0 < len(page.rows) < page.total - offset
-        return [self._listed(entry) for entry in page.rows], has_more
-
-    def _listed(self, entry: ItemEntry) -> dict[str, Any]:
-        listed: dict[str, Any] = {
-            "uri": entry.uri,
-            "name": entry.title or str(entry.id),
-            "mimeType": self._source.mime_type,
-        }
-        if entry.last_modified is not None:
-            listed["annotations"] = {"lastModified": entry.last_modified}
-        return listed
+        rows = []
+        for entry in page.rows:
+            name = entry.title or str(entry.id)
+            listed: dict[str, Any] = {"uri": entry.uri, "name": name, "mimeType": self._source.mime_type}
+            if entry.last_modified is not None:
+                listed["annotations"] = {"lastModified": entry.last_modified}
+            rows.append(listed)
+        return rows, has_more
 
     async def _read_item(self, call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
         async with self._libraries.library(call.context) as library:
@@ -113,26 +110,20 @@ class SourceItems:
 
     async def _complete(self, call: Call, value: str, arguments: Mapping[str, str]) -> Sequence[str]:
         """Returns ids of items whose id or a title word starts with the typed text, then ids of search hits."""
-        typed = value.strip().casefold()
+        word, typed = value.strip(), value.strip().casefold()
         async with self._libraries.library(call.context) as library:
             recent = await self._source.list_items(call.context, library, _RECENT_MAX, 0)
-            ids = [str(entry.id) for entry in recent.rows if _matches_prefix(entry, typed)]
+            ids = [
+                str(entry.id)
+                for entry in recent.rows
+                if str(entry.id).casefold().startswith(typed) or f" {typed}" in f" {(entry.title or '').casefold()}"
+            ]
             if typed:
-                request = self._source.search_input(query=_as_query(value))
+                # A single word may not be typed to its end.
+                request = self._source.search_input(query=f"{word}*" if word.isalnum() else word)
                 page = await self._source.search(call.context, library, request)
                 ids += [str(hit.id) for hit in page.hits]
         return list(dict.fromkeys(ids))
-
-
-def _matches_prefix(entry: ItemEntry, typed: str) -> bool:
-    title = (entry.title or "").casefold()
-    return str(entry.id).casefold().startswith(typed) or f" {title}".find(f" {typed}") >= 0
-
-
-def _as_query(value: str) -> str:
-    """Searches for the typed text as a prefix if it is a single word."""
-    word = value.strip()
-    return f"{word}*" if word.isalnum() else word
 
 
 # Six tools take this argument, and clients send all listed schemas to the model on each turn, so only knowledge_get
@@ -146,7 +137,10 @@ _RETRIEVAL: Mapping[str, Any] = {
 def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, settings: Settings) -> None:
     for source in knowledge.sources:
         for source_tool in source.tools:
-            schema = with_caps(_listed_schema(source_tool.input), settings)
+            schema = input_schema(source_tool.input)
+            if "retrieval" in schema["properties"]:
+                schema["properties"]["retrieval"] = _RETRIEVAL
+            schema = with_caps(schema, settings)
             catalog.add_tool(_catalog_tool(source, source_tool, schema, libraries, knowledge.session_states))
         items = SourceItems(source, libraries)
         for resource in items.fixed():
@@ -183,10 +177,3 @@ def _catalog_tool(
         source=source.name,
         handler=run_in_library,
     )
-
-
-def _listed_schema(input_type: type[Any]) -> dict[str, Any]:
-    schema = input_schema(input_type)
-    if "retrieval" in schema["properties"]:
-        schema["properties"]["retrieval"] = _RETRIEVAL
-    return schema

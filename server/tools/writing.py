@@ -34,7 +34,7 @@ from server.tools.items import (
     update_item,
     write_result,
 )
-from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, PromptDraft
 from sources.item_ids import UriArgument, whole_item_id
 from sources.items import uri_of
 from sources.records import Conversation, Message, SavedPromptArgument
@@ -237,20 +237,14 @@ async def append_messages(library: Library, arguments: ChatsAppend, settings: Se
         raise InvalidParams(f"messages: expected 1 to {limit} messages, got {len(arguments.messages)}")
     drafts = [message.draft() for message in arguments.messages]
     if arguments.conversation_id is None and arguments.uri is None:
-        return await _create_conversation(library, arguments, drafts)
+        draft = ConversationDraft(title=arguments.title, tags=arguments.tags)
+        conversation = await library.chats.create(draft, drafts, idempotency_key=arguments.idempotency_key)
+        return _append_result(conversation, (await library.chats.messages(conversation.id, len(drafts), 0)).rows)
     if arguments.title or arguments.tags:
         raise InvalidParams("title, tags: only allowed for a new conversation")
     conversation_id = str(whole_item_id("chats", "conversation_id", arguments.conversation_id, arguments.uri))
     written = await library.chats.append(conversation_id, drafts, idempotency_key=arguments.idempotency_key)
     return _append_result(await library.chats.get(conversation_id), written)
-
-
-async def _create_conversation(
-    library: Library, arguments: ChatsAppend, drafts: Sequence[MessageDraft]
-) -> AppendResult:
-    draft = ConversationDraft(title=arguments.title, tags=arguments.tags)
-    conversation = await library.chats.create(draft, drafts, idempotency_key=arguments.idempotency_key)
-    return _append_result(conversation, (await library.chats.messages(conversation.id, len(drafts), 0)).rows)
 
 
 async def _save_prompt(library: Library, arguments: PromptsSave, _settings: Settings) -> WriteResult:

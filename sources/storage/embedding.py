@@ -167,7 +167,9 @@ async def embed_batch(store: VectorStore, semantic: SemanticService) -> Embedded
 _PAUSE_S = 0.2
 # How often a library that is in use is checked for text that another process wrote.
 _CHECK_S = 60.0
+# Users whose last check is remembered. Beyond that all are forgotten, which costs one check each.
 _CHECKED_MAX = 10_000
+# After a failure, pauses double from the first to the longest.
 _RETRY_FIRST_S = 1.0
 _RETRY_MAX_S = 60.0
 

@@ -67,7 +67,14 @@ class UserQuota:
         await self.require_bytes()
         if self._limits.max_items and new_items:
             async with self._counting:
-                await self._take_item_room(new_items, 1 if may_exist else new_items)
+                if new_items > self._item_room:
+                    # Read before the count: items that others are writing may then be counted twice, but never missed.
+                    being_added = self._new_items
+                    used = await self._meter.count_items()
+                    self._item_room = self._limits.max_items - used - being_added
+                    if (1 if may_exist else new_items) > self._item_room:
+                        raise QuotaExceeded("items", used, self._limits.max_items)
+                self._item_room -= new_items
         self._new_items += new_items
         try:
             yield
@@ -99,16 +106,6 @@ class UserQuota:
     def add_passages(self, count: int) -> None:
         """Counts passages that were embedded."""
         self._passage_room -= count
-
-    async def _take_item_room(self, new_items: int, required: int) -> None:
-        if new_items > self._item_room:
-            # Counted before the items that others are writing, which may then be counted twice, but never missed.
-            being_added = self._new_items
-            used = await self._meter.count_items()
-            self._item_room = self._limits.max_items - used - being_added
-            if required > self._item_room:
-                raise QuotaExceeded("items", used, self._limits.max_items)
-        self._item_room -= new_items
 
     async def usage(self) -> LibraryUsage:
         return LibraryUsage(

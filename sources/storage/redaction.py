@@ -6,8 +6,7 @@ has to check for human-only messages itself. Each method of the protocol is writ
 method of the protocol is a type error until it is added here.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -207,16 +206,7 @@ class RedactedChats:
 def _redact(message: Message) -> Message:
     if not message.is_human_only:
         return message
-    return replace(
-        message,
-        content=HIDDEN,
-        attachments=(),
-        citations=(),
-        content_hash="",
-        metadata={"human_only": True} | _lines(message.metadata),
-    )
-
-
-def _lines(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the line numbers of an imported session, by which transcripts are read."""
-    return {name: value for name in ("line_start", "line_end") if isinstance(value := metadata.get(name), int)}
+    # The line numbers of an imported session stay: transcripts are read by them.
+    lines = {name: value for name in ("line_start", "line_end") if isinstance(value := message.metadata.get(name), int)}
+    metadata = {"human_only": True, **lines}
+    return replace(message, content=HIDDEN, attachments=(), citations=(), content_hash="", metadata=metadata)

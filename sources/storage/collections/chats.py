@@ -165,6 +165,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
                 "conversation_id = ? AND position >= ? ORDER BY position LIMIT ?",
                 (rowid, position, clamp_count(after) + 1),
             )
+            # One more was read for the message at the position itself, which may have been deleted.
             if later and later[0].position != position:
                 later = later[: clamp_count(after)]
             return [*reversed(earlier), *later]
@@ -220,6 +221,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
     async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
         self._require_batch(uuids)
         kept: list[str] = []
+        # One transaction each, with the time that its messages need.
         for uuid in uuids:
             try:
                 extra_ms = await self._removal_ms(uuid)
@@ -254,7 +256,14 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
             rowid = self._live_rowid(connection, conversation_id)
 
             def write() -> Sequence[str]:
-                _require_last_number(connection, rowid, expected_last_number)
+                # Not before: a call that is repeated with its key finds the messages of the first one.
+                last = _last_number(connection, rowid) if expected_last_number is not None else None
+                if last != expected_last_number:
+                    raise Conflict(
+                        f"the conversation has changed: expected {expected_last_number} as its last message number, "
+                        f"found {last}",
+                        {"last_number": last, "expected_last_number": expected_last_number},
+                    )
                 return [message.uuid for message in _append_messages(connection, rowid, messages, context)]
 
             uuids = self._run_once(connection, idempotency_key, (conversation_id, [*messages]), write)
@@ -338,14 +347,3 @@ def _last_number(connection: SqlConnection, conversation: int) -> int:
     sql = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY position DESC LIMIT 1"
     row = connection.execute(sql, (conversation,)).fetchone()
     return row[0] if row else 0
-
-
-def _require_last_number(connection: SqlConnection, conversation: int, expected: int | None) -> None:
-    if expected is None:
-        return
-    last = _last_number(connection, conversation)
-    if last != expected:
-        raise Conflict(
-            f"the conversation has changed: expected {expected} as its last message number, found {last}",
-            {"last_number": last, "expected_last_number": expected},
-        )

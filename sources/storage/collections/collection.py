@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -13,7 +13,7 @@ from sources.storage.contract import ItemFilter, TagCount
 from sources.storage.tables import validation
 from sources.storage.tables.item_table import DraftT, ItemKey, ItemTable, RecordT, WriteContext
 from sources.storage.tables.kind_tables import has_tags
-from sources.storage.tables.sql import SqlConnection, SqlFilter, TableWork, TextIndex, between, equals
+from sources.storage.tables.sql import SqlConnection, TableWork, TextIndex, between, equals
 from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once, withdraw_rows
 from sources.storage.tables.validation import (
     FieldLimits,
@@ -68,9 +68,17 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         return await self._read(lambda connection: self.table.get(connection, item_id))
 
     async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[RecordT]:
-        condition = _item_condition(self.table, where)
-        if condition is None:
+        table = self.table
+        columns = {"media_type": where.media_type, "namespace": where.namespace}
+        # No row can have a value of a column that the table lacks, or that cannot be stored.
+        if any(value is not None and not table.has_column(name) for name, value in columns.items()):
             return ListPage((), 0)
+        if not all(is_storable(value) for value in (*where.tags, *columns.values()) if value is not None):
+            return ListPage((), 0)
+        condition = has_tags(where.tags, table.name, f"{table.name}.id")
+        for name, value in columns.items():
+            condition &= equals(name, value)
+        condition &= between("last_modified", where.date_from, where.date_to)
         sql, parameters = f"TRUE{condition.sql}", condition.parameters
         return await self._read(lambda connection: self.table.page(connection, limit, offset, sql, parameters))
 
@@ -154,6 +162,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         """Runs `write`, or returns its earlier result if this key was used before."""
         if key is None:
             return write()
+        # The source is part of the request: a key that another collection has used is a conflict, not a repetition.
         key = validation.required_short_text(self._settings.limits, "idempotency_key", key)
         limits, now_s = self._settings.idempotency, self._settings.steady_clock()
         return run_once(connection, key, (self.source, request), write, limits=limits, now_s=now_s)
@@ -216,16 +225,3 @@ class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
         return await self._remove(
             lambda connection, context: withdraw_rows(connection, self.table, uuids, context, keeps_edits=keeps_edits)
         )
-
-
-def _item_condition(table: ItemTable[Any, Any], where: ItemFilter) -> SqlFilter | None:
-    """Returns the SQL of the conditions, or None if no row can meet them."""
-    columns = {"media_type": where.media_type, "namespace": where.namespace}
-    if any(value is not None and not table.has_column(name) for name, value in columns.items()):
-        return None
-    if not all(is_storable(value) for value in (*where.tags, *columns.values()) if value is not None):
-        return None
-    condition = has_tags(where.tags, table.name, f"{table.name}.id")
-    for name, value in columns.items():
-        condition &= equals(name, value)
-    return condition & between("last_modified", where.date_from, where.date_to)

@@ -169,29 +169,20 @@ class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
 
         def work(connection: SqlConnection, context: WriteContext) -> SavedPrompt:
             def write() -> Sequence[str]:
-                rowid = self._save(connection, name, draft, expected_version, context)
+                try:
+                    prompt = self.table.get_first(connection, _BY_NAME, name)
+                except NotFound:
+                    if expected_version:
+                        raise
+                    rowid = self.table.insert(connection, draft, context)
+                else:
+                    rowid = self.table.update(connection, prompt.id, draft, expected_version, context)
                 return [self.table.get_by_rowid(connection, rowid).uuid]
 
             [uuid] = self._run_once(connection, idempotency_key, ("save", draft, expected_version), write)
             return self.table.get_by_uuid(connection, uuid)
 
         return await self._write(work, 1, may_exist=True)
-
-    def _save(
-        self,
-        connection: SqlConnection,
-        name: str,
-        draft: PromptDraft,
-        expected_version: int | None,
-        context: WriteContext,
-    ) -> int:
-        try:
-            prompt = self.table.get_first(connection, _BY_NAME, name)
-        except NotFound:
-            if expected_version:
-                raise
-            return self.table.insert(connection, draft, context)
-        return self.table.update(connection, prompt.id, draft, expected_version, context)
 
 
 # -- bookmarks ---------------------------------------------------------------------------------------------------------
@@ -276,9 +267,10 @@ class StoredAgents:
         def work(connection: SqlConnection) -> RegisteredAgent:
             connection.execute("DELETE FROM agents WHERE used_at < ?", (idle_since,))
             connection.execute(_DELETE_LEAST_RECENTLY_USED, (max(0, limit - 1),))
-            agent = RegisteredAgent(
-                id=str(uuid4()), name=_unused_name(connection, name), token_hash=token_hash, used_at=time
-            )
+            taken = {row[0] for row in connection.execute("SELECT name FROM agents")}
+            names = (name if number == 1 else f"{name} {number}" for number in range(1, len(taken) + 2))
+            unused = next(one for one in names if one not in taken)
+            agent = RegisteredAgent(id=str(uuid4()), name=unused, token_hash=token_hash, used_at=time)
             connection.execute(_INSERT, (agent.id, agent.name, agent.token_hash, agent.used_at))
             return agent
 
@@ -299,12 +291,6 @@ class StoredAgents:
             connection.execute("UPDATE agents SET used_at = ?1 WHERE id = ?2 AND used_at < ?1", (time, agent_id))
 
         await self._database.write(_AGENTS, NOTES_INDEX, work)
-
-
-def _unused_name(connection: SqlConnection, name: str) -> str:
-    existing = {row[0] for row in connection.execute("SELECT name FROM agents")}
-    candidates = (name if number == 1 else f"{name} {number}" for number in range(1, len(existing) + 2))
-    return next(candidate for candidate in candidates if candidate not in existing)
 
 
 # -- media -------------------------------------------------------------------------------------------------------------

@@ -132,9 +132,8 @@ class SearchableChats(SearchableCollection[Conversation, ConversationDraft, str]
     _is_agent: bool
 
     async def search(self, search: Search) -> HitPage:
-        return await (super().search(search) if self._is_agent else self._search_all(search))
-
-    async def _search_all(self, search: Search) -> HitPage:
+        if self._is_agent:
+            return await super().search(search)
         meaning = await self._meaning(search)
 
         def work(connection: SqlConnection) -> HitPage:
@@ -186,14 +185,21 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
         if search.query.expression is None or conditions is None:
             return HitPage((), has_more=False, total=0, semantic=NOT_APPLICABLE)
 
-        meaning = await self._meaning(search)
+        meaning, statistics = await self._meaning(search), self._statistics
 
         def work(connection: SqlConnection) -> HitPage:
             def run(reading: Search) -> HitPage:
                 corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
                 if corrected is not None:
                     reading = replace(reading, query=corrected, corpus=None)
-                weighted = replace(reading, corpus=self._corpus(connection, reading.query, reading.corpus))
+                # How common the terms are in the library and the observations together.
+                terms, index = reading.query.terms, self.target.index
+                library = reading.corpus or statistics.corpus(reading.query, connection)
+                rows = statistics.count_rows(connection, index)
+                matches = [statistics.engine.match_text(term.word) for term in terms]
+                own = statistics.count_each(connection, index, matches)
+                frequencies = tuple(map(sum, zip(library.frequencies, own, strict=True)))
+                weighted = replace(reading, corpus=Corpus(library.rows + rows, frequencies))
                 page = self._run_search(connection, self.target, weighted, meaning, conditions)
                 return page if corrected is None or page.total == 0 else replace(page, query=corrected)
 
@@ -203,12 +209,3 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
             return search_relaxed(search, has_match, run)
 
         return await self._read(work, search.deadline_ms)
-
-    def _corpus(self, connection: SqlConnection, query: ParsedQuery, library_corpus: Corpus | None) -> Corpus:
-        """Returns how common the terms are in the library and the observations together."""
-        statistics, index = self._statistics, self.target.index
-        corpus = library_corpus or statistics.corpus(query, connection)
-        rows = statistics.count_rows(connection, index)
-        matches = [statistics.engine.match_text(term.word) for term in query.terms]
-        own = statistics.count_each(connection, index, matches)
-        return Corpus(corpus.rows + rows, tuple(map(sum, zip(corpus.frequencies, own, strict=True))))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -51,15 +51,6 @@ _KINDS = {table.name: table.kind for table in _TABLES}
 _ItemRow = Mapping[str, SqlValue]
 
 
-class SchemaConnection(Protocol):
-    """A connection in a transaction on one schema."""
-
-    @property
-    def schema(self) -> str: ...
-    def execute(self, sql: str, parameters: Parameters = (), /) -> Rows: ...
-    def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows: ...
-
-
 class PendingConflict(Exception):
     """An item that was to be inserted exists already. The transaction cannot go on: other rows were pending, too."""
 
@@ -86,14 +77,23 @@ class PendingRows:
     def add_parameters(self, sql: str, parameters: Iterable[Parameters]) -> None:
         self._parameters.setdefault(sql, []).extend(parameters)
 
-    def send(self, connection: SchemaConnection) -> None:
+    def send(self, connection: PostgresConnection) -> None:
         """Raises PendingConflict if an item exists already."""
         # First, because the connection sends what is pending before each statement.
         items, self._items = self._items, {}
         parameters, self._parameters = self._parameters, {}
-        for table in _KINDS:
+        for table, kind in _KINDS.items():
             for batch in _batches(items.get(table, ())):
-                _insert(connection, table, batch)
+                columns = ", ".join(batch[0])
+                record = f"json_populate_recordset(NULL::{quote_schema(connection.schema)}.{table}, ?::json)"
+                insert = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {record}"
+                rows = connection.execute(
+                    f"{insert} ON CONFLICT DO NOTHING RETURNING id", (msgspec.json.encode(batch).decode(),)
+                )
+                inserted = {rowid for (rowid,) in rows}
+                for values in batch:
+                    if values["id"] not in inserted:
+                        raise PendingConflict(kind, values["uuid"])
         for sql, listed in parameters.items():
             connection.executemany(sql, listed)
 
@@ -110,16 +110,6 @@ def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
             batch, chars = [], 0
     if batch:
         yield batch
-
-
-def _insert(connection: SchemaConnection, table: str, rows: list[_ItemRow]) -> None:
-    columns = ", ".join(rows[0])
-    record = f"json_populate_recordset(NULL::{quote_schema(connection.schema)}.{table}, ?::json)"
-    sql = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {record} ON CONFLICT DO NOTHING RETURNING id"
-    inserted = {rowid for (rowid,) in connection.execute(sql, (msgspec.json.encode(rows).decode(),))}
-    for values in rows:
-        if values["id"] not in inserted:
-            raise PendingConflict(_KINDS[table], values["uuid"])
 
 
 # -- statements --------------------------------------------------------------------------------------------------------
@@ -144,15 +134,13 @@ _TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 def to_postgres(sql: str) -> str:
     for pattern, replacement in _TRANSLATIONS:
         sql = pattern.sub(replacement, sql)
-    beginning, *parts = sql.split("json_extract(")
-    return beginning + "".join([_json_value(part) for part in parts])
-
-
-def _json_value(part: str) -> str:
-    """Translates `column, ?)` of a call. The path is that of nested objects, such as `$._bus.status`."""
-    column, _, rest = part.partition(", ?")
-    number, _, after = rest.partition(")")
-    return f"(({column})::json #>> string_to_array(substr(?{number}, 3), '.')){after}"
+    translated, *calls = sql.split("json_extract(")
+    for call in calls:
+        # `column, ?)`. The path is that of nested objects, such as `$._bus.status`, whose first two characters are cut.
+        column, _, rest = call.partition(", ?")
+        number, _, after = rest.partition(")")
+        translated += f"(({column})::json #>> string_to_array(substr(?{number}, 3), '.')){after}"
+    return translated
 
 
 T = TypeVar("T")
@@ -274,7 +262,10 @@ class LibraryConnection(PostgresConnection):
         that they can be sent together."""
         rowid = self._next_id(table, values)
         if rowid is not None:
-            self._add_pending(table, {**values, "id": rowid})
+            values = {**values, "id": rowid}
+            if not self._pending.fits(table, values):
+                self._pending.send(self)
+            self._pending.add_item(table, values)
         else:
             row = self.execute(_insert_sql(table, tuple(values)), tuple(values.values())).fetchone()
             if row is None:
@@ -337,11 +328,6 @@ class LibraryConnection(PostgresConnection):
         self._next_ids[table] = max(rowid + 1, self._next_ids.get(table, 0))
         return rowid
 
-    def _add_pending(self, table: str, values: Mapping[str, SqlValue]) -> None:
-        if not self._pending.fits(table, values):
-            self._pending.send(self)
-        self._pending.add_item(table, values)
-
     def add_changes(self, table: str, rowids: Iterable[int]) -> None:
         """Adds rows whose index entries must be made again."""
         self.changes.setdefault(table, set()).update(rowids)
@@ -349,18 +335,15 @@ class LibraryConnection(PostgresConnection):
 
 @lru_cache
 def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
-    """Ids are one more than the highest that was ever used."""
     names, values = ", ".join(columns), ", ".join("?" * len(columns))
     if "id" not in columns:
-        names, values = f"id, {names}", f"({_next_id_sql(table)}), {values}"
+        # One more than the highest id that was ever used, which `delete_row` has saved.
+        next_id = (
+            f"SELECT 1 + greatest(coalesce((SELECT max(id) FROM {table}), 0), "
+            f"coalesce((SELECT CAST(value AS BIGINT) FROM state WHERE name = '{_LAST_ID}{table}'), 0))"
+        )
+        names, values = f"id, {names}", f"({next_id}), {values}"
     return f"INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT DO NOTHING RETURNING id"
-
-
-def _next_id_sql(table: str) -> str:
-    return (
-        f"SELECT 1 + greatest(coalesce((SELECT max(id) FROM {table}), 0), "
-        f"coalesce((SELECT CAST(value AS BIGINT) FROM state WHERE name = '{_LAST_ID}{table}'), 0))"
-    )
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -79,12 +79,22 @@ class SchemaMeter:
         return self._bytes if is_recent and self._writes < _MEASURED_FOR_WRITES else await self.used_bytes()
 
     async def used_bytes(self) -> int:
-        self._bytes = await self._database.read(_SOURCE, _used_bytes)
+        def measure(connection: LibraryConnection) -> int:
+            [used] = connection.execute(_USED_BYTES, (connection.schema,)).fetchall()[0]
+            return int(used)
+
+        self._bytes = await self._database.read(_SOURCE, measure)
         self._measured_at, self._writes = time.monotonic(), 0
         return self._bytes
 
     async def count_items(self) -> int:
-        return await self._database.read(_SOURCE, _count_items)
+        counts = " UNION ALL ".join(f"SELECT count(*) AS items FROM {name} WHERE deleted = 0" for name in _ITEM_TABLES)
+
+        def count(connection: LibraryConnection) -> int:
+            [items] = connection.execute(f"SELECT CAST(sum(items) AS BIGINT) FROM ({counts}) counts").fetchall()[0]
+            return int(items)
+
+        return await self._database.read(_SOURCE, count)
 
     async def count_passages(self) -> int:
         return await self._database.read(_SOURCE, count_passages)
@@ -94,17 +104,6 @@ def stored_bytes(user_ids: Sequence[UserId], connection: LibraryConnection) -> d
     """Runs in a transaction of the control data."""
     rows = connection.execute(_USED_BYTES_OF_USERS, (list(user_ids),)).fetchall()
     return dict.fromkeys(user_ids, 0) | dict(rows)
-
-
-def _used_bytes(connection: LibraryConnection) -> int:
-    [used] = connection.execute(_USED_BYTES, (connection.schema,)).fetchall()[0]
-    return int(used)
-
-
-def _count_items(connection: LibraryConnection) -> int:
-    counts = " UNION ALL ".join(f"SELECT count(*) AS items FROM {table} WHERE deleted = 0" for table in _ITEM_TABLES)
-    [items] = connection.execute(f"SELECT CAST(sum(items) AS BIGINT) FROM ({counts}) counts").fetchall()[0]
-    return int(items)
 
 
 T = TypeVar("T")
@@ -218,9 +217,15 @@ class PostgresDatabase:
         settings for a write that is known to be large."""
         self._meter.add_write()
         self._has_new_writes = True
-        indexed, deadline_ms = partial(_work_and_index, work), self._options.deadline_ms + extra_ms
+
+        def work_and_index(connection: LibraryConnection) -> T:
+            result = work(connection)
+            index_changes(connection, connection.changes)
+            return result
+
+        deadline_ms = self._options.deadline_ms + extra_ms
         with span("storage write", {"florilegium.source": source}):
-            return await self._run(source, self._writer, indexed, deadline_ms, WriteTransaction)
+            return await self._run(source, self._writer, work_and_index, deadline_ms, WriteTransaction)
 
     async def write_vectors(self, source: str, work: LibraryWork[T]) -> T:
         """Runs work that changes vectors or leases only, while no text changes."""
@@ -297,13 +302,14 @@ class PostgresDatabase:
             # Not in the background, even if it begins there: a call may have to wait for it.
             with job_group(current_call() or JobGroup()):
                 self._opening = asyncio.create_task(self._find_schema(source))
-            self._opening.add_done_callback(self._end_opening)
-        return await asyncio.shield(self._opening)
 
-    def _end_opening(self, task: asyncio.Task[LibrarySchema]) -> None:
-        self._opening = None
-        if not task.cancelled():
-            task.exception()  # the caller may have been cancelled
+            def end_opening(task: asyncio.Task[LibrarySchema]) -> None:
+                self._opening = None
+                if not task.cancelled():
+                    task.exception()  # the caller may have been cancelled
+
+            self._opening.add_done_callback(end_opening)
+        return await asyncio.shield(self._opening)
 
     async def _find_schema(self, source: str) -> LibrarySchema:
         await self._options.prepare()
@@ -311,6 +317,7 @@ class PostgresDatabase:
         is_new = schema is None
         if schema is None:
             schema = await self.run_control(source, partial(self._options.schemas.create, self.user_id))
+        # Each migration is a transaction of its own, and another process may run one of them meanwhile.
         while not self._options.schemas.is_current(schema):
             schema = await self.run_control(source, partial(self._options.schemas.migrate, self.user_id))
         self._schema = schema
@@ -330,9 +337,3 @@ class PostgresDatabase:
             )
         except job_errors() as error:
             raise translate(error, source, self._options.deadline_ms) from error
-
-
-def _work_and_index(work: LibraryWork[T], connection: LibraryConnection) -> T:
-    result = work(connection)
-    index_changes(connection, connection.changes)
-    return result

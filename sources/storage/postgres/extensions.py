@@ -21,22 +21,19 @@ class InstalledExtension(Struct, frozen=True):
 def find_extension(connection: PostgresConnection, name: str) -> InstalledExtension | None:
     """Returns where an extension is. Installs it first, if the server has it and the role of the connection may."""
     row = connection.execute(_FIND, (name,)).fetchone()
-    if row is None and _install(connection, name):
+    if row is None:
+        # Without a savepoint, a refusal would end the transaction of the caller.
+        connection.run_script("SAVEPOINT extension")
+        try:
+            connection.run_script(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA florilegium")
+        except driver_errors() as error:
+            if is_connection_lost(error):
+                raise
+            connection.run_script("ROLLBACK TO SAVEPOINT extension")
+            return None
         row = connection.execute(_FIND, (name,)).fetchone()
     if row is None:
         return None
     schema, version = row
     doubled = schema.replace('"', '""')
     return InstalledExtension(f'"{doubled}"', tuple(int(number) for number in re.findall(r"\d+", version)[:2]))
-
-
-def _install(connection: PostgresConnection, name: str) -> bool:
-    connection.run_script("SAVEPOINT extension")
-    try:
-        connection.run_script(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA florilegium")
-    except driver_errors() as error:
-        if is_connection_lost(error):
-            raise
-        connection.run_script("ROLLBACK TO SAVEPOINT extension")
-        return False
-    return True

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from config.errors import Overloaded, Unavailable
 from config.paths import UserId
@@ -77,7 +77,19 @@ class JobThreads:
         queued = QueuedJob(user_id, lane, group, lambda: self._idle.start(user_id, run_on_thread))
 
         def run_on_thread(thread: LibraryThread) -> None:
-            _run(thread, job, transaction, result, lambda cost_s: self._finish(queued, cost_s))
+            cpu_before_s = time.thread_time()
+            value: T | None = None
+            error: BaseException | None = None
+            try:
+                job.check()
+                value = thread.run_job(job, transaction)
+            except BaseException as raised:
+                error = raised
+            job.is_finished = True
+            # CPU time, because how long a job takes also depends on the server.
+            queued.cost_s = time.thread_time() - cpu_before_s
+            self.jobs.finish(queued)
+            pass_on(result, value, error)
 
         self._pending[user_id] = self._pending.get(user_id, 0) + 1
         self._running.add(job)
@@ -94,13 +106,9 @@ class JobThreads:
                 del self._pending[queued.user_id]
             is_waiting = self.jobs.leave(queued)
             # It refers to the job, which refers to it.
-            queued.begin = _do_nothing
+            queued.begin = lambda: None
             if not is_waiting and not job.is_finished:
                 job.stop()
-
-    def _finish(self, queued: QueuedJob, cost_s: float) -> None:
-        queued.cost_s = cost_s
-        self.jobs.finish(queued)
 
     async def close(self) -> None:
         """Stops running jobs and closes the connections."""
@@ -111,10 +119,6 @@ class JobThreads:
         due = time.monotonic() + _CLOSE_MAX_S
         for thread in self._threads:
             await asyncio.to_thread(thread.join, max(0.0, due - time.monotonic()))
-
-
-def _do_nothing() -> None:
-    """The start of a job that is over."""
 
 
 class IdleThreads:
@@ -213,6 +217,7 @@ class LibraryThread(threading.Thread):
             connection.commit()
         except BaseException as error:
             connection.rollback()
+            # The server may have committed before the connection was lost, so the job must not be run again.
             if not transaction.is_read_only and is_connection_lost(error):
                 raise UnconfirmedWrite from error
             raise
@@ -234,41 +239,19 @@ class LibraryThread(threading.Thread):
             connection.close()
 
 
-def _run(
-    thread: LibraryThread,
-    job: LibraryJob[T],
-    transaction: Callable[[int], Transaction],
-    result: "asyncio.Future[T]",
-    finish: Callable[[float], None],
-) -> None:
-    """Runs a job on a thread and passes its result to the event loop."""
-    cpu_before_s = time.thread_time()
-    value: T | None = None
-    error: BaseException | None = None
-    try:
-        job.check()
-        value = thread.run_job(job, transaction)
-    except BaseException as raised:
-        error = raised
-    job.is_finished = True
-    # CPU time, because how long a job takes also depends on the server.
-    finish(time.thread_time() - cpu_before_s)
-    pass_on(result, value, error)
-
-
 def pass_on(result: "asyncio.Future[T]", value: T | None, error: BaseException | None) -> None:
     """Passes the result of a thread to the event loop."""
+
+    def set_result() -> None:
+        if result.done():  # the caller gave up
+            return
+        if error is None:
+            result.set_result(cast("T", value))
+        else:
+            result.set_exception(error)
+
     with suppress(RuntimeError):  # the event loop was closed
-        result.get_loop().call_soon_threadsafe(_set_result, result, value, error)
-
-
-def _set_result(result: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
-    if result.done():  # the caller gave up
-        return
-    if error is None:
-        result.set_result(value)
-    else:
-        result.set_exception(error)
+        result.get_loop().call_soon_threadsafe(set_result)
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------

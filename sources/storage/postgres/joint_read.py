@@ -148,7 +148,12 @@ class JointRead:
         statements = JointStatements(connection)
         postponed: list[ReadPart[Any]] = []
         for part in self._parts:
-            if self._begin(part):
+            with self._lock:
+                # The event loop may let the part run alone at the same time.
+                is_mine, part.is_waiting = part.is_waiting, False
+                if is_mine:
+                    part.started_at = time.monotonic()
+            if is_mine:
                 connection.job.start(part.limit_s)
                 try:
                     self._run_part(part, connection)
@@ -168,18 +173,12 @@ class JointRead:
             pass_on(part.result, None, error)
             raise
         except job_errors():
+            # The transaction has failed: this read and those after it are run again as jobs of their own.
             raise
         except BaseException as error:
             pass_on(part.result, None, error)
         else:
             pass_on(part.result, value, None)
-
-    def _begin(self, part: ReadPart[Any]) -> bool:
-        with self._lock:
-            if not part.is_waiting:
-                return False
-            part.is_waiting, part.started_at = False, time.monotonic()
-            return True
 
     def _release_if_held_up(self) -> None:
         now = time.monotonic()
@@ -211,8 +210,5 @@ class JointReads:
         joint = self._next.get(call)
         if joint is None:
             joint = self._next[call] = JointRead(call, self._run_job)
-            asyncio.get_running_loop().call_soon(self._start, call)
+            asyncio.get_running_loop().call_soon(lambda: self._next.pop(call).start())
         return await joint.read(work, limit_s)
-
-    def _start(self, call: CallGroup) -> None:
-        self._next.pop(call).start()

@@ -275,6 +275,7 @@ def _create_kinds(connection: LibraryConnection, schema: "LibrarySchema") -> Non
 # transaction and migrated in one transaction per migration, each of which holds a lock: several processes may try at
 # the same time, and a migration that was interrupted continues where it stopped.
 
+# Of the random name of a schema, which is never derived from texts of users.
 _ID_BYTES = 16
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
 _FIND_TABLE = """
@@ -315,7 +316,14 @@ class LibrarySchemas:
             return None
         schema = LibrarySchema(*row)
         if schema.version > self._newest:
-            self._require_compatible(connection, schema)
+            # A newer server may have migrated the library while this one is still running.
+            with _in_schema(connection, schema):
+                compatible = connection.execute(_FIND_COMPATIBLE_WITH).fetchone()
+            if compatible is None or int(compatible[0]) > self._newest:
+                raise StorageError(
+                    f"the library has schema {schema.version}, written by a newer version of Florilegium; this version "
+                    f"supports schemas up to {self._newest}: upgrade Florilegium"
+                )
         if schema.version < FIRST_VERSION:
             raise StorageError(
                 f"the library has schema {schema.version}, which no version of Florilegium since 0.1.0 can read; "
@@ -340,9 +348,8 @@ class LibrarySchemas:
         return schema
 
     def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
-        schema = LibrarySchema(
-            "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower(), self._newest, _current_kinds()
-        )
+        name = "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower()
+        schema = LibrarySchema(name, self._newest, _current_kinds())
         connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
         added = (sql for migration in self._migrations for sql in migration.statements)
         _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
@@ -372,16 +379,6 @@ class LibrarySchemas:
         if row is not None:
             connection.run_script(f"DROP SCHEMA IF EXISTS {quote_schema(row[0])} CASCADE")
             connection.execute("DELETE FROM libraries WHERE user_id = ?", (user_id,))
-
-    def _require_compatible(self, connection: LibraryConnection, schema: LibrarySchema) -> None:
-        """A newer server may have migrated the library while this one is still running."""
-        with _in_schema(connection, schema):
-            row = connection.execute(_FIND_COMPATIBLE_WITH).fetchone()
-        if row is None or int(row[0]) > self._newest:
-            raise StorageError(
-                f"the library has schema {schema.version}, written by a newer version of Florilegium; this version "
-                f"supports schemas up to {self._newest}: upgrade Florilegium"
-            )
 
 
 def _run_statements(connection: LibraryConnection, schema: LibrarySchema, statements: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ from sources.storage.sqlite.index.message_index import IndexBuilder, MessageInde
 from sources.storage.sqlite.index.statistics import CorpusStatistics, count_words
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.chat_targets import CHATS_TARGET, HUMAN_ONLY_TARGET
-from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches, FullScan
+from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, FullScan
 from sources.storage.sqlite.search.fts5_engine import QueryMeaning
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
 from sources.storage.sqlite.search.targets import (
@@ -188,7 +188,9 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         return hits or ExactHits(hits=(), is_complete=False)
 
     def _find_conversations(self, connection: SqlConnection, listed: SqlFilter, folded: str) -> Sequence[int]:
-        condition = listed & _title_or_id_contains(folded)
+        in_title = contains_ignoring_case("title", folded)
+        can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
+        condition = listed & (either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title)
         # With an index, SQLite would read all rows in the order of their age, each from a different page.
         rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{condition.sql}"
         sql = f"{rows} ORDER BY last_modified DESC, id DESC"
@@ -225,7 +227,13 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
                 return None
             is_complete = is_complete and progress.is_complete
         matches = exact.find(connection, search, self._search_settings.ranked_rows_max, indexes)
-        return _exact_hits(connection, matches, is_complete=is_complete)
+        rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
+        highlighter = ExactHighlighter(matches.phrases)
+        hits = tuple(
+            ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
+            for match, (message, title) in zip(matches.matches, rows, strict=True)
+        )
+        return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
 
 
 def _remaining_ms(due: float) -> int:
@@ -236,23 +244,6 @@ def _message_hits(connection: JobConnection, matches: SubstringMatches) -> Messa
     rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
     hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
     return MessageHits(hits, matches.is_complete)
-
-
-def _exact_hits(connection: JobConnection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
-    rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
-    highlighter = ExactHighlighter(matches.phrases)
-    hits = tuple(
-        ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
-        for match, (message, title) in zip(matches.matches, rows, strict=True)
-    )
-    return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
-
-
-def _title_or_id_contains(folded: str) -> SqlFilter:
-    """Conversations with a case-folded text in their title or id."""
-    in_title = contains_ignoring_case("title", folded)
-    can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
-    return either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title
 
 
 # -- items -------------------------------------------------------------------------------------------------------------

@@ -41,19 +41,18 @@ _SAVE_LAST_NUMBER = (
     "INSERT INTO state (name, value) VALUES ('last_message_number', ?) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
+_HUMAN_ONLY_WITH_TITLE = """
+    SELECT c.uuid, c.title, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id
+    WHERE m.id = ? AND m.human_only = 1
+"""
 _OTHER_WITH_SESSION = """
     SELECT own.uuid FROM conversations own JOIN conversations other ON other.session_id = own.session_id
     WHERE own.id = ? AND own.session_id <> '' AND other.deleted = 0 AND other.id <> own.id LIMIT 1
 """
 
 
+# The fields that say only where a list shows a conversation.
 _PLACE = frozenset(("is_pinned", "is_archived"))
-
-
-def _only_places(draft: ConversationDraft) -> bool:
-    """Whether a draft says only where a list shows the conversation, and changes nothing of the conversation itself."""
-    names = {name for name in draft.__struct_fields__ if getattr(draft, name) is not UNSET}
-    return bool(names) and names <= _PLACE
 
 
 def _namespace(limits: FieldLimits, field: str, value: Any) -> str:
@@ -84,7 +83,10 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
     ) -> int:
         _require_unused_session(connection, draft, str(key))
         draft = _with_character_id(connection, draft)
-        last_modified = self.stored_values(connection, key)["last_modified"] if _only_places(draft) else None
+        changed = {name for name in draft.__struct_fields__ if getattr(draft, name) is not UNSET}
+        # Moving a conversation within lists changes nothing of the conversation itself, so it keeps its time.
+        keeps_time = bool(changed) and changed <= _PLACE
+        last_modified = self.stored_values(connection, key)["last_modified"] if keeps_time else None
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
         if last_modified is not None:
             connection.execute("UPDATE conversations SET last_modified = ? WHERE id = ?", (last_modified, rowid))
@@ -147,7 +149,12 @@ class MessageTable(ItemTable[Message, MessageDraft]):
         if context.is_agent and is_human_only(decode_object(self.stored_values(connection, key)["metadata"])):
             raise InvalidParams(f"message {key!r} is human-only: agents cannot change it")
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
-        _remove_title_from_human_only_message(connection, rowid, context)
+        # The title of the conversation may have been made from the message before it became human-only.
+        row = connection.execute(_HUMAN_ONLY_WITH_TITLE, (rowid,)).fetchone()
+        if row is not None:
+            uuid, title, content = row
+            if title and title in (content, title_from_text(content)):
+                CONVERSATIONS.update(connection, uuid, ConversationDraft(title=""), None, context)
         return rowid
 
     def _add_derived_values(self, values: dict[str, Any]) -> None:
@@ -184,20 +191,6 @@ MESSAGES = MessageTable(
     join="CROSS JOIN conversations c ON c.id = messages.conversation_id",
     is_live="messages.deleted = 0 AND c.deleted = 0",
 )
-
-
-def _remove_title_from_human_only_message(connection: SqlConnection, rowid: int, context: WriteContext) -> None:
-    """A title may have been made from a message before it became human-only."""
-    sql = (
-        "SELECT c.uuid, c.title, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id "
-        "WHERE m.id = ? AND m.human_only = 1"
-    )
-    row = connection.execute(sql, (rowid,)).fetchone()
-    if row is None:
-        return
-    uuid, title, content = row
-    if title and title in (content, title_from_text(content)):
-        CONVERSATIONS.update(connection, uuid, ConversationDraft(title=""), None, context)
 
 
 def _require_unused_session(connection: SqlConnection, draft: ConversationDraft, own_uuid: str | None) -> None:

@@ -44,6 +44,7 @@ ColumnValues = dict[str, SqlValue]
 ItemKey = str | int
 Decoder = Callable[[Any], Any]
 
+# 128 bits of the digest.
 _HASH_HEX_CHARS = 32
 # More changes than any item has seen, with room for further ones below the largest integer of SQLite.
 VERSION_MAX = 1 << 53
@@ -230,11 +231,12 @@ class ItemTable(Generic[RecordT, DraftT]):
             "GROUP BY t.folded ORDER BY items DESC, t.folded LIMIT ?",
             (clamp_count(limit),),
         ).fetchall()
-        return [TagCount(self._spelling(connection, rowid, folded), items) for folded, items, rowid in rows]
-
-    def _spelling(self, connection: SqlConnection, rowid: int, folded: str) -> str:
-        [tags] = connection.execute(f"SELECT tags FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
-        return next((tag for tag in decode_texts(tags) if validation.fold_tag(tag) == folded), folded)
+        counts = []
+        for folded, items, rowid in rows:
+            [tags] = connection.execute(f"SELECT tags FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
+            spelling = next((tag for tag in decode_texts(tags) if validation.fold_tag(tag) == folded), folded)
+            counts.append(TagCount(spelling, items))
+        return counts
 
     def get_by_rowids(self, connection: SqlConnection, rowids: Sequence[int]) -> list[RecordT]:
         """Returns the items in the order of the rowids."""
@@ -273,15 +275,25 @@ class ItemTable(Generic[RecordT, DraftT]):
         if "uuid" not in values:
             values["uuid"] = str(uuid4())
         values["created_at"] = created_at = str(values["created_at"] or context.time)
-        values["last_modified"] = max(created_at, _modification_time(draft, context.limits))
+        values["last_modified"] = created_at
+        if isinstance(draft, NoteDraft | ConversationDraft | ItemDraft) and draft.last_modified is not UNSET:
+            # Times in the stored form can be compared as text. Nothing was modified before it was created.
+            modified = validation.time(context.limits, "last_modified", draft.last_modified)
+            values["last_modified"] = max(created_at, modified)
         values["client_id"] = context.client_id
-        values |= _exported_bookkeeping(draft, context.limits) | self._preferred_id(connection, draft)
+        values |= _exported_bookkeeping(draft, context.limits)
+        preferred = getattr(draft, "preferred_id", UNSET)
+        if preferred is not UNSET and 0 < preferred <= PREFERRED_ID_MAX:
+            is_taken = connection.execute(f"SELECT 1 FROM {self.name} WHERE id = ?", (preferred,)).fetchone()
+            if not is_taken:
+                values["id"] = preferred
         for name in self._required:
             if not values[name]:
                 raise invalid_field(name, expected="a non-empty string", got="nothing")
         self._add_derived_values(values)
         rowid = connection.insert_row(self.name, values)
         if rowid is None:
+            # Also if the item that has the uuid is deleted: it could be restored.
             raise Conflict(f"{self.kind} {values['uuid']!r} already exists")
         self._link(connection, rowid, values)
         return rowid
@@ -404,13 +416,6 @@ class ItemTable(Generic[RecordT, DraftT]):
                 values[name] = validation.uuid(limits, name, value)
         return values
 
-    def _preferred_id(self, connection: SqlConnection, draft: DraftT) -> ColumnValues:
-        preferred = getattr(draft, "preferred_id", UNSET)
-        if preferred is UNSET or not 0 < preferred <= PREFERRED_ID_MAX:
-            return {}
-        is_taken = connection.execute(f"SELECT 1 FROM {self.name} WHERE id = ?", (preferred,)).fetchone()
-        return {} if is_taken else {"id": preferred}
-
     def _decode(self, name: str, value: SqlValue) -> Any:
         column = self._columns.get(name)
         return value if column is None or column.decode is None else column.decode(value)
@@ -429,13 +434,6 @@ class ItemTable(Generic[RecordT, DraftT]):
             return
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
         connection.executemany_later(f"INSERT INTO {self.name}_tags (folded, id) VALUES (?, ?)", links)
-
-
-def _modification_time(draft: AnyDraft, limits: FieldLimits) -> str:
-    """Returns when an imported item was modified, in the stored form, which can be compared as text."""
-    if isinstance(draft, NoteDraft | ConversationDraft | ItemDraft) and draft.last_modified is not UNSET:
-        return validation.time(limits, "last_modified", draft.last_modified)
-    return ""
 
 
 def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:

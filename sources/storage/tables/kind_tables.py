@@ -103,14 +103,12 @@ def index_columns(kind: Kind) -> tuple[IndexColumn, ...]:
 
 def indexed_sql(kind: Kind, newline: str = "char(10)", table: str = "") -> tuple[str, ...]:
     """The expressions of what the index has for a row."""
+    separator = f" || {newline} || "
+    # Text with tags always has an index form, so the other expression is that of a text without them.
     return tuple(
-        f"coalesce({table}{column.form}, {_qualified(column, newline, table)})" for column in index_columns(kind)
+        f"coalesce({table}{column.form}, {separator.join(f'{table}{name}' for name in column.fields)})"
+        for column in index_columns(kind)
     )
-
-
-def _qualified(column: IndexColumn, newline: str, table: str) -> str:
-    # Text with tags always has an index form, so the expression is that of a text without them.
-    return f" || {newline} || ".join(f"{table}{name}" for name in column.fields)
 
 
 def text_index(kind: Kind) -> TextIndex:
@@ -247,7 +245,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
             (name, fold_tag(value), rowid)
             for name, fields in _FILTERED_FIELDS.items()
             for field in fields
-            for value in _listed_values(field, values[field])
+            for value in (decode_texts(values[field]) if field in OBSERVATION_LISTS else (values[field],))
         }
         links |= {(name, fold_tag(basename(value)), rowid) for name, value, _ in links if name == "files"}
         sql = "INSERT INTO observations_values (field, folded, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
@@ -274,7 +272,3 @@ def _require_line_order(draft: ObservationDraft) -> None:
     start, end = draft.line_start, draft.line_end
     if isinstance(start, int) and isinstance(end, int) and end < start:
         raise invalid_field("line_end", expected=f"{start} (line_start) or more", got=str(end))
-
-
-def _listed_values(field: str, stored: str) -> tuple[str, ...]:
-    return decode_texts(stored) if field in OBSERVATION_LISTS else (stored,)

@@ -42,13 +42,19 @@ def body_of(draft: MediaDraft, limits: FieldLimits) -> MediaBody | None:
     chunks = () if draft.chunks is UNSET else tuple(_valid_chunk(limits, chunk) for chunk in draft.chunks)
     if draft.content is UNSET and not segments and not chunks:
         return None
+    # The text of a transcript is that of its segments. A text that is made of chunks gives them their offsets; with a
+    # text of its own, a draft has chunks with the offsets that the importer set.
     if segments:
         content = "\n".join(segment.text for segment in segments)
     elif draft.content is not UNSET:
         content = draft.content
     else:
         content = "\n".join(chunk.text for chunk in chunks)
-        chunks = _with_offsets(chunks)
+        placed, start = [], 0
+        for chunk in chunks:
+            placed.append(replace(chunk, start=start, end=start + len(chunk.text)))
+            start += len(chunk.text) + 1
+        chunks = tuple(placed)
     content = validation.long_text(limits, "content", content)
     return MediaBody(content, _numbered(chunks) if chunks else _split(content, segments, limits), segments)
 
@@ -63,6 +69,7 @@ def _split(content: str, segments: Sequence[Segment], limits: FieldLimits) -> tu
     ]
     return tuple(
         MediaChunk(index=index, uuid=str(uuid4()), text=content[start:end], start=start, end=end)
+        # An empty text has one empty chunk, so that the item is indexed and found by its title.
         for index, (start, end) in enumerate(spans or [(0, 0)])
     )
 
@@ -84,15 +91,6 @@ def _transcript_chunks(group: CueGroup, limits: FieldLimits) -> Iterator[MediaCh
             end_ms=group.end_ms,
             speaker=group.speaker,
         )
-
-
-def _with_offsets(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
-    """Sets the offsets of chunks whose text was joined with line breaks."""
-    placed, start = [], 0
-    for chunk in chunks:
-        placed.append(replace(chunk, start=start, end=start + len(chunk.text)))
-        start += len(chunk.text) + 1
-    return tuple(placed)
 
 
 def _numbered(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
@@ -152,7 +150,8 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
             title = validation.short_text(context.limits, "title", draft.title)
         body = body_of(draft, context.limits)
         if body is None:
-            columns["content_hash"] = content_hash(title, _read_content(connection, stored["id"]))
+            [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (stored["id"],)).fetchone()
+            columns["content_hash"] = content_hash(title, str(content))
         else:
             _require_chunk_count(body)
             columns |= _body_columns(title, body)
@@ -210,11 +209,6 @@ def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
     }
 
 
-def _read_content(connection: SqlConnection, rowid: int) -> str:
-    [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (rowid,)).fetchone()
-    return str(content)
-
-
 def _require_chunk_count(body: MediaBody) -> None:
     if len(body.chunks) > CHUNKS_MAX:
         raise invalid_field("content", expected=f"at most {CHUNKS_MAX} chunks", got=f"{len(body.chunks)}")
@@ -238,6 +232,7 @@ def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None
 
 
 def _delete_body(connection: SqlConnection, rowid: int) -> None:
+    # The ids of an item's chunks are a range, so no other index is needed to find them.
     base = rowid << CHUNK_BITS
     connection.execute("DELETE FROM chunks WHERE id >= ? AND id < ?", (base, base + CHUNKS_MAX))
     connection.execute("DELETE FROM segments WHERE media_id = ?", (rowid,))

@@ -91,17 +91,14 @@ class ThreadUpserter:
         self._messages.begin_conversation(conversation, is_new=own == NEW)
         results = [self._messages.upsert_into(draft, is_outdated=is_outdated) for draft in thread.messages]
         updated = [draft for draft, result in zip(thread.messages, results, strict=True) if result == UPDATED]
-        self._touch(conversation, updated)
-        return ThreadUpsertResult(combine_results(own, results), results)
-
-    def _touch(self, conversation: int, updated: Sequence[MessageDraft]) -> None:
-        """A conversation is as new as its newest message."""
+        # A conversation is as new as its newest message.
         newest = [self._messages.newest] if self._messages.newest else []
         if updated:
             rowids = json_array([self._messages.rows[uuid_of(draft)].rowid for draft in updated])
             newest += self._connection.execute(_NEWEST_OF_UPDATED, (rowids,)).fetchone()
         if newest:
             self._connection.executemany_later(TOUCH_CONVERSATION, [(max(newest), conversation)])
+        return ThreadUpsertResult(combine_results(own, results), results)
 
 
 def withdraw_thread(connection: SqlConnection, uuid: str, context: WriteContext, *, keeps_edits: bool) -> list[str]:
@@ -205,7 +202,9 @@ def list_created(connection: SqlConnection, query: CreatedQuery, limit: int) -> 
         & equals("is_archived", query.is_archived)
         & _has_metadata("conversations.metadata", query.metadata)
     )
-    rest = matching & _is_after(query.after)
+    rest = matching
+    if query.after is not None and is_storable(query.after.id):
+        rest &= SqlFilter(("(created_at, uuid) < (?, ?)",), (query.after.created_at, query.after.id))
     order = "ORDER BY created_at DESC, uuid DESC LIMIT ?"
     rows = CONVERSATIONS.select(connection, f"TRUE{rest.sql} {order}", (*rest.parameters, clamp_count(limit)))
     return ListPage(tuple(rows), CONVERSATIONS.count(connection, f"TRUE{matching.sql}", matching.parameters))
@@ -247,12 +246,6 @@ def _has_metadata(column: str, metadata: MetadataFilter | None) -> SqlFilter:
     return metadata_in(column, metadata.path, [value for value in metadata.values if is_storable(value or "")])
 
 
-def _is_after(position: CreationPosition | None) -> SqlFilter:
-    if position is None or not is_storable(position.id):
-        return SqlFilter()
-    return SqlFilter(("(created_at, uuid) < (?, ?)",), (position.created_at, position.id))
-
-
 # -- namespaces --------------------------------------------------------------------------------------------------------
 # Namespaces group conversations by name. A namespace exists if it was created or if a conversation is in it. The
 # default namespace always exists and cannot be renamed.
@@ -285,6 +278,7 @@ def rename_namespace(connection: SqlConnection, name: str, new_name: str, contex
 
 def delete_namespace(connection: SqlConnection, name: str, context: WriteContext) -> int:
     namespace = _get_changeable(connection, name)
+    # Deleting a namespace deletes no conversation.
     _move_conversations(connection, name, DEFAULT_NAMESPACE, context)
     return namespace.conversations
 

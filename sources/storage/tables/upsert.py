@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
 from config.times import format_timestamp, parse_time
-from sources.drafts import Bookkeeping, ConversationDraft, ItemDraft, NoteDraft, UpsertResult
+from sources.drafts import ConversationDraft, ItemDraft, NoteDraft, UpsertResult
 from sources.records import WITHDRAWN, has_edits, version_part, with_version, without_version
 from sources.storage.tables.item_table import AnyDraft, DraftT, ItemTable, WriteContext, decode_texts
 from sources.storage.tables.sql import SqlConnection, json_array
@@ -84,7 +84,12 @@ class Upserter(Generic[DraftT]):
     def upsert(self, draft: DraftT) -> UpsertResult:
         """Rejected drafts are reported. They are rejected before anything is written."""
         try:
-            return self._upsert(draft, uuid_of(draft), _import_stamp(draft))
+            if draft.bookkeeping is not UNSET:
+                # An exported draft carries the stamp that its row had in the exported library.
+                import_stamp = draft.bookkeeping.arrived
+            else:
+                import_stamp = f"{_digest(draft)} {_modification_time(draft)}".rstrip()
+            return self._upsert(draft, uuid_of(draft), import_stamp)
         except (InvalidParams, Conflict) as error:
             return UpsertResult("refused", error.message)
 
@@ -96,7 +101,10 @@ class Upserter(Generic[DraftT]):
         if row.is_deleted and not row.is_withdrawn:
             return DELETED
         if row.is_deleted:
-            row = self._restore(row)
+            # The stamp stays that of a withdrawn item, so that the draft, which follows, counts as changed.
+            self._table.restore(self._connection, key_of(self._table, row), self._context)
+            version = row.version + 1
+            row = replace(row, is_deleted=False, version=version, import_stamp=with_version(WITHDRAWN, version))
         # The creation time is kept: that of a file changes whenever the file is copied.
         changes = replace(draft, created_at=UNSET)
         if self._is_known(row, changes, import_stamp):
@@ -110,8 +118,12 @@ class Upserter(Generic[DraftT]):
             if not self._has_values_of(row, replace(changes, metadata=UNSET)):
                 return CONFLICT
         # A followed source decides by itself which state is current, even if it goes back to an older one.
-        if not self._keeps_edits and isinstance(draft, NoteDraft | ItemDraft) and _is_outdated(draft, row):
-            return KEPT
+        if not self._keeps_edits and isinstance(draft, NoteDraft | ItemDraft):
+            # Older than the last imported state, or than an edit here. The modification time of a row that was not
+            # edited is that of its import, and says nothing.
+            modified = _modification_time(draft)
+            if is_older(draft, row) or (modified and row.has_edits and modified < row.last_modified):
+                return KEPT
         stamp = next_stamp(draft, import_stamp, row.version)
         self._update(row, changes, stamp)
         self._remember(replace(row, import_stamp=stamp, version=row.version + 1), draft)
@@ -125,18 +137,16 @@ class Upserter(Generic[DraftT]):
     def _update(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> None:
         self._table.update(self._connection, key_of(self._table, row), draft, None, self._context, arrived=import_stamp)
 
-    def _restore(self, row: StoredRow) -> StoredRow:
-        """The stamp stays that of a withdrawn item, so that the draft, which follows, counts as changed."""
-        self._table.restore(self._connection, key_of(self._table, row), self._context)
-        version = row.version + 1
-        return replace(row, is_deleted=False, version=version, import_stamp=with_version(WITHDRAWN, version))
-
     def _has_values_of(self, row: StoredRow, draft: DraftT) -> bool:
         return self._table.has_values_of(self._connection, row.rowid, draft, self._context.limits)
 
     def _is_known(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> bool:
-        if draft.bookkeeping is not UNSET:
-            return self._is_current(row, draft, draft.bookkeeping)
+        bookkeeping = draft.bookkeeping
+        if bookkeeping is not UNSET:
+            # An exported state: the versions decide; if one version was changed in two places, the times do.
+            if (bookkeeping.version, bookkeeping.last_modified) < (row.version, row.last_modified):
+                return True
+            return bookkeeping.version == row.version and self._has_values_of(row, draft)
         if without_version(row.import_stamp) == import_stamp:
             return True
         # The item was created here with the same values, or only its time changed: the next import is one lookup.
@@ -152,13 +162,6 @@ class Upserter(Generic[DraftT]):
     def _set_stamp(self, row: StoredRow, stamp: str | None, draft: DraftT) -> None:
         self._connection.execute(f"UPDATE {self._table.name} SET arrived = ? WHERE id = ?", (stamp, row.rowid))
         self._remember(replace(row, import_stamp=stamp), draft)
-
-    def _is_current(self, row: StoredRow, draft: DraftT, bookkeeping: Bookkeeping) -> bool:
-        """Whether the row is as new as an exported state of the item. The versions decide; if one version was changed
-        in two places, the times do."""
-        if (bookkeeping.version, bookkeeping.last_modified) < (row.version, row.last_modified):
-            return True
-        return bookkeeping.version == row.version and self._has_values_of(row, draft)
 
     def _remember(self, row: StoredRow, draft: DraftT) -> None:
         """Later drafts of the same batch may have the same uuid. Only exported drafts need the version of the row."""
@@ -228,26 +231,11 @@ def is_older(draft: ConversationDraft | NoteDraft | ItemDraft, row: StoredRow) -
     return bool(modified) and modified < last_modified
 
 
-def _is_outdated(draft: NoteDraft | ItemDraft, row: StoredRow) -> bool:
-    """Whether the note was modified before the last imported state, or before it was edited here. The modification time
-    of a row that was not edited is that of its import, and says nothing."""
-    modified = _modification_time(draft)
-    return is_older(draft, row) or (bool(modified) and row.has_edits and modified < row.last_modified)
-
-
 def combine_results(own: UpsertResult, messages: Sequence[UpsertResult]) -> UpsertResult:
     """A conversation counts as updated if any of its messages is new or updated."""
     if own.outcome == "unchanged" and any(message.outcome in ("new", "updated") for message in messages):
         return UPDATED
     return own
-
-
-def _import_stamp(draft: AnyDraft) -> str | None:
-    """Returns the value by which a draft is recognized when it is imported again. An exported draft carries the stamp
-    that its row had in the exported library."""
-    if draft.bookkeeping is not UNSET:
-        return draft.bookkeeping.arrived
-    return f"{_digest(draft)} {_modification_time(draft)}".rstrip()
 
 
 def next_stamp(draft: AnyDraft, import_stamp: str | None, version: int) -> str | None:
@@ -305,31 +293,25 @@ def run_once(
     would be lost early.
     """
     digest = sha256(repr(request).encode()).hexdigest()
-    _delete_old_keys(connection, limits, now_s)
-    row = connection.execute("SELECT digest, made FROM idempotency WHERE key = ?", (key,)).fetchone()
-    if row is None:
-        uuids = write()
-        values = (key, digest, msgspec.json.encode(uuids).decode(), _next_time(connection, now_s))
-        connection.execute("INSERT INTO idempotency (key, digest, made, made_at) VALUES (?, ?, ?, ?)", values)
-        return uuids
-    stored_digest, stored_uuids = row
-    if stored_digest != digest:
-        raise Conflict(f"idempotency key {key!r} was already used for a different request")
-    return decode_texts(stored_uuids)
-
-
-def _next_time(connection: SqlConnection, now_s: float) -> str:
-    """Returns a time after that of every stored key, so that the order of keys survives a clock that was set back."""
-    (newest,) = connection.execute("SELECT max(made_at) FROM idempotency").fetchone()
-    now = format_timestamp(now_s)
-    return now if newest is None or newest < now else format_timestamp(parse_time(newest).timestamp() + 0.001)
-
-
-def _delete_old_keys(connection: SqlConnection, limits: IdempotencyLimits, now_s: float) -> None:
-    """Deletes expired keys, and the oldest ones if there is no room for one more."""
+    # Expired keys are deleted, and the oldest ones if there is no room for one more.
     connection.execute("DELETE FROM idempotency WHERE made_at < ?", (format_timestamp(now_s - limits.ttl_s),))
     connection.execute(
         "DELETE FROM idempotency WHERE key IN ("
         f"SELECT key FROM idempotency ORDER BY made_at DESC LIMIT {COUNT_MAX} OFFSET ?)",
         (limits.max_keys - 1,),
     )
+    row = connection.execute("SELECT digest, made FROM idempotency WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        uuids = write()
+        (newest,) = connection.execute("SELECT max(made_at) FROM idempotency").fetchone()
+        now = format_timestamp(now_s)
+        if newest is not None and newest >= now:
+            # Later than every stored key, so that the order of keys survives a clock that was set back.
+            now = format_timestamp(parse_time(newest).timestamp() + 0.001)
+        values = (key, digest, msgspec.json.encode(uuids).decode(), now)
+        connection.execute("INSERT INTO idempotency (key, digest, made, made_at) VALUES (?, ?, ?, ?)", values)
+        return uuids
+    stored_digest, stored_uuids = row
+    if stored_digest != digest:
+        raise Conflict(f"idempotency key {key!r} was already used for a different request")
+    return decode_texts(stored_uuids)

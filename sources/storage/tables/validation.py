@@ -22,6 +22,7 @@ from sources.storage.tables.sql import SqlValue
 # Takes the limits, the name of the field and its value; returns the value to store or raises InvalidParams.
 Validator = Callable[["FieldLimits", str, Any], SqlValue]
 
+# Both engines store integers of 64 bits. The sum of two counts, such as limit and offset, must be one of them, too.
 _INTEGER_END = 1 << 63
 COUNT_MAX = 1 << 62
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")

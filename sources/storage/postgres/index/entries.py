@@ -37,6 +37,7 @@ ENTRY_TABLES = (
     'CREATE TABLE index_words (word TEXT COLLATE "C" NOT NULL PRIMARY KEY)',
 )
 
+# Rows whose texts are in memory at once.
 _BATCH_ROWS = 500
 # In a library whose entries have at most this size, a statement of a search takes little time. Then counting a term in
 # all sources takes less time than another statement, and the search of another source probably asks for it, too.
@@ -159,7 +160,11 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
     """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
     remaining = iter(sorted(rowids))
     while batch := list(islice(remaining, _BATCH_ROWS)):
-        rows = [row for sql in kind.sources for row in _read(connection, sql, batch)]
+        rows: list[tuple[Any, ...]] = []
+        for sql in kind.sources:
+            # The entries of titles have the negative rowids of conversations.
+            parameters = (batch, [-rowid for rowid in batch]) if "?2" in sql else (batch,)
+            rows += connection.execute(sql, parameters)
         entries = [(rowid, *kind.tsvector(forms)) for rowid, *forms in rows]
         existing = {rowid for rowid, *_ in entries}
         missing = [rowid for rowid in batch if rowid not in existing]
@@ -215,8 +220,3 @@ def is_small_index(connection: PostgresConnection) -> bool:
 
 def save_index_state(connection: PostgresConnection, state: IndexState) -> None:
     connection.known[_INDEX_STATE] = state
-
-
-def _read(connection: PostgresConnection, sql: str, rowids: list[int]) -> list[tuple[Any, ...]]:
-    parameters = (rowids, [-rowid for rowid in rowids]) if "?2" in sql else (rowids,)
-    return connection.execute(sql, parameters).fetchall()

@@ -5,10 +5,10 @@ Until then the index contains both forms.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
@@ -63,9 +63,6 @@ class IndexTask:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = asyncio.create_task(work)
-
 
 # -- reindex -----------------------------------------------------------------------------------------------------------
 # Builds the full-text index of a library again from its rows, in batches between which reads and writes go on.
@@ -95,25 +92,34 @@ _ROWS_OF_KINDS = {
 
 async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
     """Returns the number of entries by collection."""
-    await database.write(_SOURCE, NOTES_INDEX, _remove_unused, _BATCH_EXTRA_MS)
+
+    def remove_unused(connection: LibraryConnection) -> None:
+        # Words, which the entries of the batches add again, and entries without a row.
+        connection.execute("DELETE FROM index_words")
+        for kind, rows in _ROWS_OF_KINDS.items():
+            connection.execute(f"DELETE FROM index_entries e WHERE e.kind = {kind.number:d} AND NOT EXISTS ({rows})")
+
+    def save_version(connection: LibraryConnection) -> None:
+        connection.execute(_SAVE_VERSION, (ENTRIES_VERSION,))
+
+    def count_entries(connection: LibraryConnection) -> dict[str, int]:
+        rows = connection.execute("SELECT kind, count(*) FROM index_entries GROUP BY kind").fetchall()
+        counts: dict[int, int] = dict(rows)
+        return {kind.collection: counts.get(kind.number, 0) for kind in ENTRY_KINDS.values()}
+
+    await database.write(_SOURCE, NOTES_INDEX, remove_unused, _BATCH_EXTRA_MS)
     for table in _TABLES:
         last: int | None = 0
         while last is not None:
             last = await database.write(_SOURCE, NOTES_INDEX, partial(_index_batch, table, last), _BATCH_EXTRA_MS)
-    await database.write(_SOURCE, NOTES_INDEX, _save_version)
-    return await database.read(_SOURCE, _count_entries)
+    # Last, so that a run that was interrupted is repeated.
+    await database.write(_SOURCE, NOTES_INDEX, save_version)
+    return await database.read(_SOURCE, count_entries)
 
 
 def is_outdated(connection: LibraryConnection) -> bool:
     """Whether entries were made by another version."""
     return index_state(connection).segment_version != ENTRIES_VERSION
-
-
-def _remove_unused(connection: LibraryConnection) -> None:
-    """Removes words, which the entries of the batches add again, and entries without a row."""
-    connection.execute("DELETE FROM index_words")
-    for kind, rows in _ROWS_OF_KINDS.items():
-        connection.execute(f"DELETE FROM index_entries e WHERE e.kind = {kind.number:d} AND NOT EXISTS ({rows})")
 
 
 def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnection) -> int | None:
@@ -152,16 +158,6 @@ def index_again(connection: LibraryConnection, kind: Kind) -> None:
     index_changes(connection, connection.changes)
 
 
-def _save_version(connection: LibraryConnection) -> None:
-    connection.execute(_SAVE_VERSION, (ENTRIES_VERSION,))
-
-
-def _count_entries(connection: LibraryConnection) -> dict[str, int]:
-    rows = connection.execute("SELECT kind, count(*) FROM index_entries GROUP BY kind").fetchall()
-    counts: dict[int, int] = dict(rows)
-    return {kind.collection: counts.get(kind.number, 0) for kind in ENTRY_KINDS.values()}
-
-
 _LEASE_NAME = "reindex_lease"
 # How long other processes wait for one that has ended during its work.
 _LEASE_S = 3_600
@@ -176,28 +172,28 @@ class IndexUpdate(IndexTask):
         """Updates the index if it is outdated, unless another process does. With `after`, that begins later, and only
         if the library is open then and its index is not known to be current."""
         if not self.is_running:
-            self._run(self._update(after))
+            self._task = asyncio.create_task(self._update(after))
 
     async def _update(self, after: asyncio.Event | None) -> None:
         database = self._database
+        owner = database.process_id
+
+        def claim_update(connection: LibraryConnection) -> bool:
+            # Another process may have updated the index since it was read.
+            return is_outdated(connection) and claim(connection, _LEASE_NAME, owner, _LEASE_S)
+
         if after is not None:
             await after.wait()
             if not database.is_open or self.is_current:
                 return
         try:
             with background_jobs():
-                if await database.read(_SOURCE, is_outdated) and await database.write_vectors(_SOURCE, self._claim):
+                if await database.read(_SOURCE, is_outdated) and await database.write_vectors(_SOURCE, claim_update):
                     await reindex_library(database)
-                    await database.write_vectors(_SOURCE, self._release)
+                    await database.write_vectors(_SOURCE, lambda connection: release(connection, _LEASE_NAME, owner))
         except FlorilegiumError as error:
             # The batches that were written stay. All are repeated when the library is opened next.
             logger.warning("Updating the index of a library failed: {}", error.message)
-
-    def _claim(self, connection: LibraryConnection) -> bool:
-        return is_outdated(connection) and claim(connection, _LEASE_NAME, self._database.process_id, _LEASE_S)
-
-    def _release(self, connection: LibraryConnection) -> None:
-        release(connection, _LEASE_NAME, self._database.process_id)
 
 
 # -- index changes -----------------------------------------------------------------------------------------------------
@@ -250,8 +246,10 @@ def index_changes(connection: PostgresConnection, changes: Mapping[str, Collecti
             index(kind, rowids)
     conversations, messages = changes.get("conversations", ()), set(changes.get("messages", ()))
     if conversations:
-        for number, rowid in _remove_purged(connection, conversations):
-            indexed.setdefault(number, set()).add(rowid)
+        # The messages of a purged conversation are gone, so their entries are found by that.
+        if connection.execute(f"{_PURGED} LIMIT 1", (sorted(conversations),)).fetchone():
+            for number, rowid in connection.execute(_ENTRIES_WITHOUT_MESSAGE).fetchall():
+                indexed.setdefault(number, set()).add(rowid)
         rows = connection.execute(_MESSAGES_TO_INDEX, (sorted(conversations),))
         messages |= {rowid for (rowid,) in rows}
     if messages:
@@ -263,10 +261,3 @@ def index_changes(connection: PostgresConnection, changes: Mapping[str, Collecti
     if media := changes.get("media"):
         index(MEDIA_ENTRIES, [rowid for (rowid,) in connection.execute(_CHUNKS_OF, (sorted(media),))])
     update_vectors(connection, indexed)
-
-
-def _remove_purged(connection: PostgresConnection, conversations: Collection[int]) -> list[tuple[int, int]]:
-    """Removes the entries of messages whose conversation was purged. Returns their kinds and rowids."""
-    if not connection.execute(f"{_PURGED} LIMIT 1", (sorted(conversations),)).fetchone():
-        return []
-    return connection.execute(_ENTRIES_WITHOUT_MESSAGE).fetchall()

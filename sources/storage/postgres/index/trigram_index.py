@@ -5,6 +5,7 @@ The index contains the folded text of messages. PostgreSQL folds ASCII letters h
 folds to ASCII letters, so that a text of ASCII letters can be looked up.
 """
 
+import asyncio
 import re
 import time
 import unicodedata
@@ -53,8 +54,14 @@ def folded(column: str) -> str:
 def indexed_parts(text: str) -> list[str]:
     """Returns the parts of a case-folded text that are in `folded` of every text that contains it. All of the text is
     one part unless it has letters of which PostgreSQL does not know other cases."""
-    marked = "".join(character if _is_indexed(character) else "\0" for character in text)
-    return [part for part in marked.split("\0") if part]
+    marked = [
+        "\0"
+        if not character.isascii()
+        and (unicodedata.category(character) in _FOLDED_CATEGORIES or "ⓐ" <= character <= "ⓩ")
+        else character
+        for character in text
+    ]
+    return [part for part in "".join(marked).split("\0") if part]
 
 
 def can_look_up(text: str) -> bool:
@@ -94,10 +101,6 @@ def release_build(owner: str, connection: PostgresConnection) -> None:
     release(connection, _LEASE_NAME, owner)
 
 
-def _is_indexed(character: str) -> bool:
-    return character.isascii() or not (unicodedata.category(character) in _FOLDED_CATEGORIES or "ⓐ" <= character <= "ⓩ")
-
-
 # -- trigram builder ---------------------------------------------------------------------------------------------------
 # Builds the index for substring searches of one library in the background.
 
@@ -116,7 +119,7 @@ class TrigramIndexBuilder(IndexTask):
         now = time.monotonic()
         if now - self._checked_at >= _CHECK_S and not self.is_running:
             self._checked_at = now
-            self._run(self._build(messages_min))
+            self._task = asyncio.create_task(self._build(messages_min))
 
     async def _build(self, messages_min: int) -> None:
         database = self._database

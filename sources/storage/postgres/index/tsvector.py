@@ -7,7 +7,7 @@ found longer than phrases.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -42,8 +42,11 @@ def make_tsvector(columns: Sequence[IndexedColumn], prefix: str) -> str:
     start = 0
     for column in columns:
         label = "" if column.label == "D" else column.label
-        for token, offsets in _offsets(column.tokens).items():
-            places = [f"{(start + offset) % LAST_POSITION + 1}{label}" for offset in offsets[:POSITIONS_PER_LEXEME]]
+        offsets: defaultdict[str, list[int]] = defaultdict(list)
+        for offset, token in enumerate(column.tokens):
+            offsets[token].append(offset)
+        for token, own in offsets.items():
+            places = [f"{(start + offset) % LAST_POSITION + 1}{label}" for offset in own[:POSITIONS_PER_LEXEME]]
             word = clip_lexeme(token)
             positions.setdefault(prefix + word, []).extend(places)
             if column.field_prefix:
@@ -57,15 +60,14 @@ def make_tsvector(columns: Sequence[IndexedColumn], prefix: str) -> str:
         )
         if size <= _VECTOR_MAX_BYTES:
             return _render(positions, positions_max)
-    return _render(_first_lexemes(positions), 1)
-
-
-def _offsets(tokens: Sequence[str]) -> dict[str, list[int]]:
-    """Returns where each token occurs."""
-    offsets: defaultdict[str, list[int]] = defaultdict(list)
-    for offset, token in enumerate(tokens):
-        offsets[token].append(offset)
-    return offsets
+    # Even with one position each, there are too many lexemes: the first ones that fit.
+    left, first = _VECTOR_MAX_BYTES, {}
+    for lexeme, places in positions.items():
+        left -= len(lexeme.encode()) + _LEXEME_BYTES + _POSITION_BYTES
+        if left < 0:
+            break
+        first[lexeme] = places
+    return _render(first, 1)
 
 
 def clip_lexeme(token: str) -> str:
@@ -78,17 +80,6 @@ def clip_lexeme(token: str) -> str:
 def quote_lexeme(lexeme: str) -> str:
     doubled = lexeme.replace("\\", "\\\\").replace("'", "''")
     return f"'{doubled}'"
-
-
-def _first_lexemes(positions: dict[str, list[str]]) -> dict[str, list[str]]:
-    left = _VECTOR_MAX_BYTES
-    first = {}
-    for lexeme, places in positions.items():
-        left -= len(lexeme.encode()) + _LEXEME_BYTES + _POSITION_BYTES
-        if left < 0:
-            break
-        first[lexeme] = places
-    return first
 
 
 def _render(positions: dict[str, list[str]], positions_max: int) -> str:
@@ -104,15 +95,10 @@ def _render(positions: dict[str, list[str]], positions_max: int) -> str:
 def index_tokens(form: str) -> list[str]:
     """Returns the stemmed tokens of index forms, and of texts that are their own index form (see `index_form`), joined
     by spaces."""
-    tokens = fold_bytewise(form).split() if folds_bytewise(form) else list(_folded_words(form))
+    tokens: list[str] = []
+    # Most forms fold as a whole, which is one call instead of one for each word.
+    for part in [form] if folds_bytewise(form) else form.split():
+        tokens += fold_bytewise(part).split() if folds_bytewise(part) else [part]
     # Long texts repeat their words.
     stems = {token: stem(token) for token in set(tokens)}
     return [stems[token] for token in tokens]
-
-
-def _folded_words(form: str) -> Iterator[str]:
-    for word in form.split():
-        if folds_bytewise(word):
-            yield from fold_bytewise(word).split()
-        else:
-            yield word

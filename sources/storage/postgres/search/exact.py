@@ -89,16 +89,14 @@ def _contains(phrase: ExactPhrase) -> Expression:
     words: list[Word] = []
     for number, token in enumerate(tokens, 1):
         is_prefix = phrase.is_prefix and number == len(phrase.tokens)
-        # Of scripts without spaces the index has pairs of letters, each of which begins with one letter.
-        word = prefix_word(token) if is_prefix or UNSPACED_RUN.fullmatch(token) else _indexed_word(token)
+        if is_prefix or UNSPACED_RUN.fullmatch(token):
+            # Of scripts without spaces the index has pairs of letters, each of which begins with one letter.
+            word = prefix_word(token)
+        else:
+            # A single letter may be that of C++ or C#, and `net` that of .NET, which are indexed as words.
+            spellings = [token, *_LONGER_SPELLINGS.get(token, ())]
+            if len(token) == 1 and token.isascii():
+                spellings += [f"{token}plusplus", f"{token}sharp"]
+            word = Word(token, tuple(Phrase(one, tuple(segment(one).split())) for one in spellings))
         words += [word] if word is not None else []
     return AllOf(tuple(words)) if len(words) > 1 else words[0] if words else Word("", (Phrase("", ()),))
-
-
-def _indexed_word(token: str) -> Word:
-    """A single letter may be that of C++ or C#, and `net` that of .NET, which are indexed as words."""
-    spellings = [token]
-    if len(token) == 1 and token.isascii():
-        spellings += [f"{token}plusplus", f"{token}sharp"]
-    spellings += _LONGER_SPELLINGS.get(token, ())
-    return Word(token, tuple(Phrase(one, tuple(segment(one).split())) for one in spellings))

@@ -101,7 +101,10 @@ class LibraryScan:
     def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
         if not self._model:
             return []
-        found = self._find_by_index(count, least) if allowed is None and self._has_index else None
+        found = None
+        # An index knows nothing of the allowed items.
+        if allowed is None and self._state is not None and (self._model, self._kind) in self._state.indexes:
+            found = self._find_by_index(count, least)
         if found is None:
             # Compares all vectors, or those of the allowed items.
             item = f"id >> {self._item_bits}"
@@ -147,10 +150,6 @@ class LibraryScan:
 
     def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
         return {entry.rowid: self._ranges[entry.rowid] for entry in entries if entry.rowid in self._ranges}
-
-    @property
-    def _has_index(self) -> bool:
-        return self._state is not None and (self._model, self._kind) in self._state.indexes
 
     def _find_by_index(self, count: int, least: float) -> Sequence[_Near] | None:
         """Returns None if the index cannot return enough items."""

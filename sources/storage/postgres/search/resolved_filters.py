@@ -6,7 +6,6 @@ SQLite calls Python for each row. PostgreSQL cannot, so the values that meet suc
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -38,12 +37,21 @@ def resolve_filter(connection: PostgresConnection, target: SearchTarget, search:
     conditions = target.filter(plain)
     is_chats = target.table == "conversations"
     if search.contains is not None:
-        conditions &= _rows_with_literal(connection, target, search.contains)
+        conditions &= _rows_with_literal(connection, target, literal_form(search.contains))
     if search.senders and is_chats:
         sender = _one_of(connection, "messages", "sender", search.senders)
         conditions &= either(sender, _one_of(connection, "messages", "role", search.senders))
     if search.projects and is_chats:
-        conditions &= _in_projects(connection, search.projects)
+        names = {literal_form(name) for name in search.projects if is_storable(name)}
+        found = []
+        rows = connection.execute("SELECT id, namespace, metadata FROM conversations WHERE deleted = 0").fetchall()
+        for rowid, namespace, metadata in rows:
+            # The project that the metadata name, or the namespace.
+            project = msgspec.json.decode(metadata).get("project") if "project" in metadata else None
+            name = literal_form(project) if isinstance(project, str) else ""
+            if (name or literal_form(namespace)) in names:
+                found.append(rowid)
+        conditions &= _rowid_in("c.id", found)
     if search.media_types and target.table == "media":
         conditions &= _one_of(connection, "media", "media_type", search.media_types)
     return conditions
@@ -56,38 +64,23 @@ def _one_of(connection: PostgresConnection, table: str, column: str, values: Seq
     return SqlFilter((f"r.{column} = ANY(CAST(? AS TEXT[]))",), (tuple(found),))  # type: ignore[arg-type]  # an array
 
 
-def _rows_with_literal(connection: PostgresConnection, target: SearchTarget, text: str) -> SqlFilter:
+def _rows_with_literal(connection: PostgresConnection, target: SearchTarget, literal: str) -> SqlFilter:
     if target.table not in _LITERAL_COLUMNS:
         return SqlFilter(("FALSE",))
     table, columns = _LITERAL_COLUMNS[target.table]
-    literal = literal_form(text)
     found: list[int] = []
     last = 0
     sql = f"SELECT id, {', '.join(columns)} FROM {table} WHERE deleted = 0 AND id > ? ORDER BY id LIMIT ?"
     while rows := connection.execute(sql, (last, _BATCH_ROWS)).fetchall():
-        found += [rowid for rowid, *values in rows if contains_literal(_joined(columns, values), literal)]
+        for rowid, *values in rows:
+            texts = [
+                _BETWEEN_VALUES.join(map(str, msgspec.json.decode(value))) if name in _LISTS else value
+                for name, value in zip(columns, values, strict=True)
+            ]
+            if contains_literal(_BETWEEN_VALUES.join(texts), literal):
+                found.append(rowid)
         last = rows[-1][0]
     return _rowid_in("r.id", found)
-
-
-def _joined(columns: Sequence[str], values: Sequence[Any]) -> str:
-    texts = [
-        _BETWEEN_VALUES.join(map(str, msgspec.json.decode(value))) if name in _LISTS else value
-        for name, value in zip(columns, values, strict=True)
-    ]
-    return _BETWEEN_VALUES.join(texts)
-
-
-def _in_projects(connection: PostgresConnection, projects: Sequence[str]) -> SqlFilter:
-    names = {literal_form(name) for name in projects if is_storable(name)}
-    rows = connection.execute("SELECT id, namespace, metadata FROM conversations WHERE deleted = 0").fetchall()
-    return _rowid_in("c.id", [rowid for rowid, namespace, metadata in rows if _project(namespace, metadata) in names])
-
-
-def _project(namespace: str, metadata: str) -> str:
-    """Returns the project that the metadata name, or the namespace."""
-    project = msgspec.json.decode(metadata).get("project") if "project" in metadata else None
-    return (literal_form(project) if isinstance(project, str) else "") or literal_form(namespace)
 
 
 def _rowid_in(column: str, rowids: Sequence[int]) -> SqlFilter:

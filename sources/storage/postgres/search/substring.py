@@ -76,7 +76,12 @@ def find(connection: PostgresConnection, search: MessageSearch, *, is_agent: boo
         where &= SqlFilter((f"m.role IN ({placeholders(search.roles)})",), search.roles)
     if is_agent:
         where &= SqlFilter(("m.human_only = 0",))
-    titled = _conversations_with_title(connection, text) if text and search.in_titles else set()
+    titled: set[int] = set()
+    if text and search.in_titles:
+        condition = _column_may_contain("title", text)
+        sql = f"SELECT id, title FROM conversations WHERE deleted = 0{condition.sql}"
+        titles = connection.execute(sql, condition.parameters)
+        titled = {rowid for rowid, title in titles if text in title.casefold()}
     found: list[int] = []
     for rows in _candidates(connection, where, text, titled):
         for rowid, _, content, conversation_id in rows:
@@ -91,14 +96,22 @@ def _candidates(
     connection: PostgresConnection, where: SqlFilter, text: str, titled: set[int]
 ) -> Iterator[list[_Message]]:
     """Yields the messages that may contain the text, newest first."""
-    condition = _may_contain(text, titled) if text else SqlFilter()
+    condition = _column_may_contain("m.content", text) if text else SqlFilter()
+    if titled:
+        # Conversations are named by their ids: PostgreSQL can then combine two indexes.
+        ids = SqlFilter(("m.conversation_id = ANY(CAST(? AS BIGINT[]))",), (sorted(titled),))  # type: ignore[arg-type]
+        condition = either(condition, ids)
     rows, position = _scan_block(connection, where, condition, _FIRST_BLOCK)
     yield rows
     if position is not None and can_look_up(text) and has_index(connection):
-        while rows := _look_up(connection, where & condition & _before(position)):
+        while True:
+            older = where & condition & _before(position)
+            sql = _LOOK_UP_SQL.format(where=older.sql)
+            rows = connection.execute(sql, (*older.parameters, _BATCH_ROWS)).fetchall()
+            if not rows:
+                return
             yield rows
             position = rows[-1]
-        return
     while position is not None:
         rows, position = _scan_block(connection, where & _before(position), condition, _BLOCK)
         yield rows
@@ -116,28 +129,8 @@ def _scan_block(
     return matching, last
 
 
-def _look_up(connection: PostgresConnection, where: SqlFilter) -> list[_Message]:
-    sql = _LOOK_UP_SQL.format(where=where.sql)
-    return connection.execute(sql, (*where.parameters, _BATCH_ROWS)).fetchall()
-
-
 def _before(position: _Message) -> SqlFilter:
     return SqlFilter(("(m.created_at, m.id) < (?, CAST(? AS BIGINT))",), (position[1], position[0]))
-
-
-def _conversations_with_title(connection: PostgresConnection, text: str) -> set[int]:
-    condition = _column_may_contain("title", text)
-    sql = f"SELECT id, title FROM conversations WHERE deleted = 0{condition.sql}"
-    return {rowid for rowid, title in connection.execute(sql, condition.parameters) if text in title.casefold()}
-
-
-def _may_contain(text: str, titled: set[int]) -> SqlFilter:
-    """Messages of conversations are named by the ids of these: PostgreSQL can then combine two indexes."""
-    in_content = _column_may_contain("m.content", text)
-    if not titled:
-        return in_content
-    ids = SqlFilter(("m.conversation_id = ANY(CAST(? AS BIGINT[]))",), (sorted(titled),))  # type: ignore[arg-type]
-    return either(in_content, ids)
 
 
 def _column_may_contain(column: str, text: str) -> SqlFilter:

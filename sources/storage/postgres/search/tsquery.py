@@ -101,18 +101,18 @@ def _compile_phrase(phrase: Phrase | Prefix, where: Restriction) -> str:
     tokens = index_tokens(" ".join(phrase.tokens))
     if not tokens or where.is_empty:
         return NOTHING
-    is_prefix = isinstance(phrase, Prefix)
-    return _join([_compile_tokens(tokens, prefix, where.labels or "", is_prefix) for prefix in where.prefixes], "|")
-
-
-def _compile_tokens(tokens: Sequence[str], prefix: str, labels: str, is_prefix: bool) -> str:
-    lexemes = [quote_lexeme(prefix + clip_lexeme(token)) for token in tokens]
-    ends = ["" for _ in lexemes]
-    ends[-1] = "*" if is_prefix else ""
-    written = [
-        f"{lexeme}:{end}{labels}" if end or labels else lexeme for lexeme, end in zip(lexemes, ends, strict=True)
-    ]
-    return written[0] if len(written) == 1 else f"({' <-> '.join(written)})"
+    # What follows a lexeme: a star if words may begin with it, which only the last one of a phrase can have, and the
+    # labels of the columns.
+    ends = [where.labels or ""] * len(tokens)
+    if isinstance(phrase, Prefix):
+        ends[-1] = f"*{ends[-1]}"
+    alternatives = []
+    for prefix in where.prefixes:
+        lexemes = [quote_lexeme(prefix + clip_lexeme(token)) for token in tokens]
+        alternatives.append(
+            _join([f"{lexeme}:{end}" if end else lexeme for lexeme, end in zip(lexemes, ends, strict=True)], "<->")
+        )
+    return _join(alternatives, "|")
 
 
 def _join(parts: Sequence[str], operator: str) -> str:

@@ -28,18 +28,17 @@ def update_vectors(connection: PostgresConnection, indexed: Mapping[int, Collect
     of their kind. Does nothing if the library has no vectors."""
     if not any(indexed.values()) or read_state(connection) is None:
         return
-    for kind, rowids in indexed.items():
-        if rowids:
-            _update_kind(connection, kind, sorted(rowids))
-
-
-def _update_kind(connection: PostgresConnection, kind: int, rowids: list[int]) -> None:
-    for statement in _DELETE_DEAD:
-        connection.execute(statement, (kind, rowids))
-    stored = {(kind, rowid): digest for rowid, digest in connection.execute(_DIGESTS, (kind, rowids))}
-    if stored:
-        current = read_digests(connection, stored)
-        changed = [rowid for (_, rowid), digest in stored.items() if current.get((kind, rowid)) != digest]
-        if changed:
-            connection.execute(_DELETE, (kind, changed))
-    connection.execute(_QUEUE, (kind, rowids))
+    for kind, changed_rowids in indexed.items():
+        if not changed_rowids:
+            continue
+        rowids = sorted(changed_rowids)
+        for statement in _DELETE_DEAD:
+            connection.execute(statement, (kind, rowids))
+        stored = {(kind, rowid): digest for rowid, digest in connection.execute(_DIGESTS, (kind, rowids))}
+        if stored:
+            # A row that is indexed again may have the passages that it had before. Then its vectors stay.
+            current = read_digests(connection, stored)
+            changed = [rowid for (_, rowid), digest in stored.items() if current.get((kind, rowid)) != digest]
+            if changed:
+                connection.execute(_DELETE, (kind, changed))
+        connection.execute(_QUEUE, (kind, rowids))

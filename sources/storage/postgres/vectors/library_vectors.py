@@ -51,11 +51,19 @@ class LibraryVectors:
         await self._extension()
         if not await self._database.exists():  # its user was deleted meanwhile
             return PendingWork(NOTHING)
+
+        def claim_batch(connection: PostgresConnection) -> PassageBatch | None:
+            if not claim(connection, EMBEDDING_LEASE, self._database.process_id, _LEASE_S):
+                raise Unavailable("another process is embedding this library")
+            batch = next_batch(connection, has_context=model.has_context)
+            if batch is None:
+                release(connection, EMBEDDING_LEASE, self._database.process_id)
+            return batch
+
         work = await self._database.read(_SOURCE, partial(self._find_work, model))
         if not work.is_created or not work.coverage.missing:
             return work
-        batch = await self._database.write_vectors(_SOURCE, partial(self._claim_batch, model))
-        return PendingWork(work.coverage, batch=batch)
+        return PendingWork(work.coverage, batch=await self._database.write_vectors(_SOURCE, claim_batch))
 
     async def release(self) -> None:
         await self.end_lease(self._database.process_id)
@@ -85,7 +93,8 @@ class LibraryVectors:
         return saved
 
     async def clean(self) -> bool:
-        if await self._database.read(_SOURCE, _has_old_models):
+        state = await self._database.read(_SOURCE, read_state)
+        if state is not None and state.has_old_models:
             self._database.vector_model = None
             return await self._database.write_vectors(_SOURCE, drop_old_vectors)
         # Builds one index, which does not keep others from reading and writing. Returns whether it did.
@@ -123,21 +132,8 @@ class LibraryVectors:
         is_cleaning = state.has_old_models or self._missing_index(connection) is not None
         return PendingWork(VectorCoverage(1, 0), needs_cleaning=is_cleaning)
 
-    def _claim_batch(self, model: ModelInfo, connection: PostgresConnection) -> PassageBatch | None:
-        if not claim(connection, EMBEDDING_LEASE, self._database.process_id, _LEASE_S):
-            raise Unavailable("another process is embedding this library")
-        batch = next_batch(connection, has_context=model.has_context)
-        if batch is None:
-            release(connection, EMBEDDING_LEASE, self._database.process_id)
-        return batch
-
     def _missing_index(self, connection: PostgresConnection) -> vector_tables.HnswIndex | None:
         return vector_tables.find_missing(connection, self._options.index_min_passages)
-
-
-def _has_old_models(connection: PostgresConnection) -> bool:
-    state = read_state(connection)
-    return state is not None and state.has_old_models
 
 
 # -- embedding takeover ------------------------------------------------------------------------------------------------
@@ -201,7 +197,8 @@ class EmbeddingTakeover:
             await self._task
         if self._scheduler.waiting_users():
             with suppress(FlorilegiumError):
-                await self._control.run_control(_SOURCE, self._release)
+                process = self._control.process_id
+                await self._control.run_control(_SOURCE, lambda connection: connection.execute(_RELEASE, (process,)))
 
     async def _run(self) -> None:
         while True:
@@ -217,9 +214,6 @@ class EmbeddingTakeover:
                 async with asyncio.timeout(_EXCHANGE_S):
                     await self._has_new_text.wait()
             self._has_new_text.clear()
-
-    def _release(self, connection: PostgresConnection) -> None:
-        connection.execute(_RELEASE, (self._control.process_id,))
 
 
 def _exchange_users(process: str, waiting: Sequence[UserId], connection: PostgresConnection) -> Sequence[AbandonedUser]:

@@ -68,26 +68,24 @@ def read_passages(
     return {
         (number, sign * rowid): passages
         for (number, sign), rowids in by_kind.items()
-        for rowid, passages in _kind(number, sign).passages(translated, rowids, has_context=has_context)
+        # Negative rowids are those of titles.
+        for rowid, passages in (
+            TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
+        ).passages(translated, rowids, has_context=has_context)
     }
 
 
 def read_digests(connection: PostgresConnection, rows: Iterable[VectorRow]) -> dict[VectorRow, int]:
     """Returns a number for each live row that changes with its passages. The context of a message is always part of
     them, so that a change of it does not depend on the model."""
-    return {row: _digest(passages) for row, passages in read_passages(connection, rows, has_context=True).items()}
-
-
-def _digest(passages: Sequence[Passage]) -> int:
-    digest = blake2b(digest_size=_DIGEST_BYTES)
-    for passage in passages:
-        text = passage.text.encode()
-        digest.update(f"{passage.start} {passage.end} {len(text)} ".encode() + text)
-    return int.from_bytes(digest.digest(), signed=True)
-
-
-def _kind(number: int, sign: int) -> VectorKind:
-    return TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
+    digests = {}
+    for row, passages in read_passages(connection, rows, has_context=True).items():
+        digest = blake2b(digest_size=_DIGEST_BYTES)
+        for passage in passages:
+            text = passage.text.encode()
+            digest.update(f"{passage.start} {passage.end} {len(text)} ".encode() + text)
+        digests[row] = int.from_bytes(digest.digest(), signed=True)
+    return digests
 
 
 class _TranslatedConnection:
@@ -301,7 +299,16 @@ def save_vectors(
             for number, (passage, vector) in enumerate(zip(passages, own, strict=True)):
                 stored.append((*row, number, passage.start, passage.end, digests[row], encode_vector(vector)))
     _delete_listed(connection, "vectors", unchanged, f" AND t.model = {state.number:d}")
-    _insert(connection, extension, state.number, stored)
+    if stored:
+        connection.execute(
+            "INSERT INTO vectors (kind, id, model, passage, char_start, char_end, digest, vector) "
+            f"SELECT kind, id, {state.number:d}, passage, char_start, char_end, digest, "
+            f"CAST(vector AS {extension.vector_type}) "
+            "FROM unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS INTEGER[]), "
+            "CAST(? AS INTEGER[]), CAST(? AS BIGINT[]), CAST(? AS TEXT[])) "
+            "AS made (kind, id, passage, char_start, char_end, digest, vector)",
+            [list(column) for column in zip(*stored, strict=True)],
+        )
     _delete_listed(connection, "vector_queue", unchanged)
     return len(stored)
 
@@ -391,21 +398,6 @@ def _ddl(extension: VectorExtension) -> tuple[str, ...]:
             PRIMARY KEY (kind, id, model, passage)
         )""",
         "CREATE TABLE vector_queue (kind SMALLINT NOT NULL, id BIGINT NOT NULL, PRIMARY KEY (kind, id))",
-    )
-
-
-def _insert(
-    connection: PostgresConnection, extension: VectorExtension, model: int, stored: Sequence[tuple[Any, ...]]
-) -> None:
-    if not stored:
-        return
-    connection.execute(
-        "INSERT INTO vectors (kind, id, model, passage, char_start, char_end, digest, vector) "
-        f"SELECT kind, id, {model:d}, passage, char_start, char_end, digest, CAST(vector AS {extension.vector_type}) "
-        "FROM unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS INTEGER[]), "
-        "CAST(? AS INTEGER[]), CAST(? AS BIGINT[]), CAST(? AS TEXT[])) "
-        "AS made (kind, id, passage, char_start, char_end, digest, vector)",
-        [list(column) for column in zip(*stored, strict=True)],
     )
 
 

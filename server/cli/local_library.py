@@ -36,6 +36,7 @@ _REQUEST = "command line"
 
 
 class LocalLibrary(Struct, frozen=True):
+    settings: Settings
     libraries: Libraries
     semantic: SemanticService
     context: RequestContext
@@ -90,7 +91,7 @@ async def open_local(
             # Work in the background would end with the command; `florilegium embed` embeds.
             libraries = open_libraries(settings, root, semantic, quotas, embeds_in_background=False)
             try:
-                local = LocalLibrary(libraries, semantic, local_context(user, root), user)
+                local = LocalLibrary(settings, libraries, semantic, local_context(user, root), user)
                 if is_demo:
                     await fill_demo(libraries, local.context)
                 yield local

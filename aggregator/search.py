@@ -21,8 +21,19 @@ from aggregator.filters import (
     set_filters,
     with_session_defaults,
 )
-from aggregator.paging import PageSelection, RenderedResult, encode, fill_page, select_page
-from aggregator.ranking import MergedRanking, Ranking, RerankedRanking, content_of, sort_by_date, sort_by_score
+from aggregator.ranking import (
+    MergedRanking,
+    PageSelection,
+    Ranking,
+    RenderedResult,
+    RerankedRanking,
+    content_of,
+    encode,
+    fill_page,
+    select_page,
+    sort_by_date,
+    sort_by_score,
+)
 from aggregator.responses import (
     Explanation,
     FurtherPassage,
@@ -46,8 +57,8 @@ from sources.query import ParsedQuery, Term
 from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query, resolve_times
 from sources.search.scoring import QueryBoosts
+from sources.semantic.endpoint import Reranker
 from sources.semantic.named_models import NO_MODEL
-from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library, QueueState

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from auth.context import Principal
 from auth.control_database import ControlConnection
-from auth.postgres_schema import CONTROL_SCHEMA_NAME, EVENT_STATEMENTS
+from auth.postgres_control import CONTROL_SCHEMA_NAME, EVENT_STATEMENTS
 from auth.sqlite_control import ensure_private_file, storage_errors
 from config.errors import StorageError
 from config.paths import UserId

@@ -20,9 +20,8 @@ import aiosqlite
 
 from auth.control_database import ControlSchema, reserve_space, use_as_journal
 from auth.conversion import convert_control
-from config.errors import ControlDatabaseLocked, StorageError
+from config.errors import DATABASE_ERRORS, ControlDatabaseLocked, StorageError, result_code
 from config.paths import save_copy_before_migration
-from config.sqlite_errors import DATABASE_ERRORS, result_code
 
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]

@@ -34,11 +34,10 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ImportProgress, ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index.text_index import apply_queue
-from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.kinds import migrate
 from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.tables.sql import CHATS_INDEX, NOTES_INDEX, TextIndex
 

@@ -14,10 +14,9 @@ from auth.context import SCOPES, ClientId, Principal, RequestContext, build_cont
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.lifespan import open_runtime
-from server.protocol.call import NullPeer
+from server.protocol.call import CAPABILITIES_KEY, VERSION_KEY, NullPeer, modern_call, read_request_meta
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.messages import MODERN_VERSIONS, Request
-from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY, modern_call, read_request_meta
 from sources.registry import load_sources
 from sources.semantic.named_models import NAMED_MODELS, find_files
 from sources.source import Source

@@ -41,7 +41,7 @@ from config.postgres.sql import qualify
 from config.settings import Settings, check
 from sources.query import parse
 from sources.storage.postgres.connection import to_postgres
-from sources.storage.postgres.search import targets
+from sources.storage.postgres.search import entry_sql
 from sources.storage.postgres.search.entry_sql import EntrySql
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.engine import SearchTarget
@@ -68,11 +68,11 @@ _PASSED_SETTINGS = (
     "rate_tool_per_minute",
 )
 _TARGETS = (
-    targets.POSTGRES_NOTES,
-    targets.POSTGRES_MEDIA,
-    targets.POSTGRES_CHATS,
-    targets.POSTGRES_KINDS["characters"],
-    targets.POSTGRES_KINDS["prompts"],
+    entry_sql.POSTGRES_NOTES,
+    entry_sql.POSTGRES_MEDIA,
+    entry_sql.POSTGRES_CHATS,
+    entry_sql.POSTGRES_KINDS["characters"],
+    entry_sql.POSTGRES_KINDS["prompts"],
 )
 
 

@@ -18,9 +18,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from bench.prose import Prose
-from server.protocol.call import RETRY_AFTER_KEY
+from server.protocol.call import CAPABILITIES_KEY, RETRY_AFTER_KEY, VERSION_KEY
 from server.protocol.messages import LATEST_LEGACY, MODERN_VERSIONS
-from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY
 
 UserName = NewType("UserName", str)
 _TIMEOUT_S = 30.0

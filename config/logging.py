@@ -4,6 +4,8 @@ Callers must not log credentials or content. As a second safeguard, text that lo
 and debug output of libraries, which includes frames and SQL statements, is dropped.
 """
 
+import asyncio
+import importlib
 import itertools
 import logging
 import re
@@ -316,3 +318,15 @@ class _StandardHandler(logging.Handler):
             text += f" ({omitted} more since the last such line)" if omitted else ""
         level = next(name for floor, name in _LEVELS if record.levelno >= floor)
         logger.opt(exception=record.exc_info).bind(logger=record.name).log(level, text)
+
+
+# -- event loop --------------------------------------------------------------------------------------------------------
+# The event loops of this process: those of uvloop if it is installed (the extra `fast`), or else of asyncio.
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+    except ImportError:
+        return asyncio.new_event_loop()
+    return loop

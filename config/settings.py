@@ -3,6 +3,11 @@
 `check` validates combinations of settings. Values are loaded in `config.loading`.
 """
 
+# About this package: Every other package may import this one. `settings` is the table of settings and their rules, and
+# `loading` reads them. `errors` draws the tree of errors that every package raises. `paths` is the only module that
+# turns a user id into a path, `postgres` the only package that talks to asyncpg, and `public_http` the only module that
+# fetches addresses that strangers choose.
+
 import ipaddress
 from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points

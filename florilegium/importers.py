@@ -22,8 +22,7 @@ from sources.importers.engine.files import (
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 
 __all__ = [
     "DoubtfulItem",

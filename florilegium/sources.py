@@ -16,11 +16,9 @@ is affected. It keeps no state of a user: each call receives the request context
 
 from auth.context import RequestContext
 from config.settings import Settings
-from sources.item_ids import SourceGetArguments
 from sources.items import GetResponse, Loc, ResultItem, SearchResponse, uri_of
 from sources.library_source import KindGet, KindSearch, KindSource, LibrarySource, ToolText
-from sources.reading.documents import Document, build_document, read_document
-from sources.reading.responses import item_meta
+from sources.reading.documents import Document, build_document, item_meta, read_document
 from sources.reading.retrieval import plan_retrieval
 from sources.records import ListPage
 from sources.search.arguments import SearchArguments, build_query
@@ -30,6 +28,7 @@ from sources.source import (
     ItemEntry,
     RankedHit,
     Source,
+    SourceGetArguments,
     SourceHits,
     SourceResource,
     SourceTool,

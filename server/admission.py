@@ -14,20 +14,44 @@ from msgspec.structs import replace
 from auth.audit import Audit
 from auth.authenticator import Authenticator, basic_to_bearer
 from auth.context import READ, Principal, RequestContext, SessionId, build_context
+from auth.rate_limits import RateLimits
 from auth.tickets import RejectedCredentials, Tickets
 from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimited, Unauthenticated, Unavailable
 from config.logging import current_request_id, request_fields
-from config.paths import DataRoot
+from config.paths import DataRoot, UserId
 from config.settings import Settings
-from server.call_limits import CallLimits
 from server.protocol.catalog import Profiles
-from server.transports.client_connections import ClientConnection, connection_of
-from server.transports.headers import Headers, query_values, request_config
-from server.transports.open_streams import OpenStreams
-from server.transports.origin import OriginGuard
+from server.transports.client_connections import ClientConnection, OpenStreams, connection_of
+from server.transports.headers import Headers, OriginGuard, query_values, request_config
+from sources.storage.contract import Libraries
 
 if TYPE_CHECKING:
     from server.rest.operation import Operation
+
+
+# -- call limits -------------------------------------------------------------------------------------------------------
+# Whether a call may start: the queue of the user's jobs and the rates of the user and the tool. MCP and REST calls
+# share it.
+
+
+class CallLimits:
+    def __init__(self, libraries: Libraries, limits: RateLimits) -> None:
+        self._libraries = libraries
+        self._limits = limits
+
+    def require_capacity(self, user_id: UserId) -> None:
+        """Raises Overloaded if a call of the user would wait too long."""
+        self._libraries.require_capacity(user_id)
+
+    async def charge(self, principal: Principal, requests: int = 1) -> None:
+        """Counts requests against the user's rate limit."""
+        await self._limits.user.take(principal.user_id, requests)
+
+    async def take(self, key: tuple[UserId, str]) -> None:
+        """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
+        self.require_capacity(key[0])
+        await self._limits.tool.take(key)
+
 
 # The config in a header or URL of a request: all options together have a few hundred bytes.
 _CONFIG_MAX_BYTES = 2 * 1024

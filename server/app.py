@@ -19,9 +19,9 @@ from server.http_services import build_http_services
 from server.metrics import Metrics
 from server.middleware import RequestLogMiddleware, json_error
 from server.oauth.code_request import PublicEndpoint, PublicPaths
-from server.oauth.routes import oauth_routes
-from server.rest.error_page import html_error
+from server.oauth.endpoints import oauth_routes
 from server.rest.errors import MethodNotAllowed
+from server.rest.handler import html_error
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints

@@ -39,8 +39,7 @@ from server.import_board import (
 from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files, is_read_in_a_process
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import importer_by_name

@@ -3,6 +3,15 @@
 `server.http_services` adds those that only HTTP needs. No other module constructs services.
 """
 
+# About this package: Start with `lifespan`, which constructs all services, and `admission`, the checks before any
+# request is served. Then: HTTP: `app` (routes), `middleware` (log lines, error responses), `serving` (uvicorn,
+# shutdown), `service_endpoints`. Limits: `call_limits`, and `transports/client_connections` for connections and memory.
+# State: `stores` says what is kept in the process and what in Redis, `recent_calls`, `import_board`. Imports over HTTP:
+# `import_jobs`. Processes: `worker_processes` starts several, `worker_state` and `metrics` add up what they do,
+# `service_manager` talks to systemd, `directory_lock` keeps a second server away from the files of the first,
+# `loop_watchdog` reports what blocks. What clients see: `profiles` (lists of tools with instructions), `server_info`,
+# `client_guides`.
+
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -29,8 +38,7 @@ from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
 from config.tracing import tracing
-from server.admission import Admission
-from server.call_limits import CallLimits
+from server.admission import Admission, CallLimits
 from server.compat.agentchatbus.service import MessageBus, build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
@@ -56,7 +64,7 @@ from server.stores import (
 from server.tools.knowledge import add_knowledge_tools, add_similar_tool
 from server.tools.source_tools import add_sources
 from server.tools.writing import add_writing_tools
-from server.transports.open_streams import OpenStreams
+from server.transports.client_connections import OpenStreams
 from server.version import VERSION
 from sessions.state import SessionStates
 from sources.importers.registry import all_importers

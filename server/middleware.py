@@ -25,7 +25,7 @@ from server.protocol.messages import log_failure
 from server.rest.errors import MethodNotAllowed, Unprocessable
 from server.transports.client_connections import connection_of
 from server.transports.headers import MCP_PATH, SECURITY_HEADERS
-from server.transports.repeated_refusals import IS_REPEATED
+from server.transports.http_messages import IS_REPEATED
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
@@ -130,7 +130,7 @@ def _path(scope: Scope) -> str:
 # -- error responses ---------------------------------------------------------------------------------------------------
 # How errors are sent to clients: as JSON and as HTTP headers.
 #
-# HTML pages use the same headers; see `server.rest.error_page`.
+# HTML pages use the same headers; see `server.rest.handler`.
 
 # Responses belong to one caller, and so does the fact that something does not exist.
 PRIVATE_HEADERS = {"Cache-Control": "private, no-store"}

@@ -21,16 +21,14 @@ from auth.tickets import Tickets
 from config.errors import InvalidParams
 from config.paths import DataRoot
 from config.settings import Settings
-from server.admission import Admission
-from server.call_limits import CallLimits
+from server.admission import Admission, CallLimits
 from server.compat.agentchatbus.service import MessageBus
 from server.following.service import FollowService
 from server.import_jobs import UPLOADS_FOLDER, ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
-from server.recent_calls import RecentCalls
-from server.stores import StateStores
-from server.transports.open_streams import OpenStreams
+from server.stores import RecentCalls, StateStores
+from server.transports.client_connections import OpenStreams
 from sessions.state import SessionStates
 from sources.source import Source
 from sources.storage.contract import Libraries

@@ -16,13 +16,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
-from config.event_loop import new_event_loop
+from config.logging import new_event_loop
 from config.settings import Settings
 from server.loop_watchdog import watch_event_loop
 from server.transports.bounded_http import BoundedHttp, bounded_http
 from server.transports.bounded_websocket import bounded_websocket
-from server.transports.client_connections import ClientConnections
-from server.transports.open_streams import OpenStreams
+from server.transports.client_connections import ClientConnections, OpenStreams
 
 # Other users notice a pause of a quarter of a second, so a call that blocks the event loop for longer is logged with
 # its stack.

@@ -1,5 +1,10 @@
 """Legacy MCP sessions, limited in number and idle time, in this process or in Redis (`sessions.redis.store`)."""
 
+# About this package: A session of a legacy client (`store`) is what `initialize` negotiated. Session state (`state`) is
+# what searches remember: seen items, queries and defaults. Modern clients have no session, but can have state: its
+# handle is in every response to a search. Both are bound to the principal, so that an id or a handle alone gives access
+# to nothing.
+
 import secrets
 import time
 from collections import Counter, OrderedDict

@@ -6,11 +6,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext
-from sources.item_ids import SourceGetArguments
 from sources.library_source import KindSource, ToolText
 from sources.records import CHARACTER
 from sources.search.arguments import SearchArguments, SourceQuery, build_query
-from sources.source import SourceHits
+from sources.source import SourceGetArguments, SourceHits
 from sources.storage.contract import Library
 
 

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from sources.item_ids import SourceGetArguments, item_id_from
 from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, request_defaults
 from sources.library_source import LibrarySource, ToolText
-from sources.reading.cursors import START, Position, read_cursor
-from sources.reading.documents import AnchorPosition, read_snippet
-from sources.reading.responses import build_response, content_budget, item_meta
+from sources.reading.documents import AnchorPosition, build_response, content_budget, item_meta, read_snippet
 from sources.reading.retrieval import (
+    START,
     ContentBudget,
     ItemPassage,
+    Position,
     RetrievalPlan,
     plan_retrieval,
+    read_cursor,
     take_around,
     take_forward,
 )
@@ -33,7 +33,15 @@ from sources.search.arguments import (
     read_query,
 )
 from sources.search.snippets import Highlighter, Snippet
-from sources.source import GetArguments, ItemEntry, SourceHits, SourceResource, entry_page
+from sources.source import (
+    GetArguments,
+    ItemEntry,
+    SourceGetArguments,
+    SourceHits,
+    SourceResource,
+    entry_page,
+    item_id_from,
+)
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale, json_text

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
-from sources.item_ids import SourceGetArguments, whole_item_id
 from sources.items import (
     TAGS_MAX,
     GetResponse,
@@ -26,8 +25,7 @@ from sources.items import (
 )
 from sources.kinds import Item, Kind, NumberedItem, read_texts, title_of
 from sources.query import Term
-from sources.reading.documents import Document, build_document, read_document
-from sources.reading.responses import item_meta
+from sources.reading.documents import Document, build_document, item_meta, read_document
 from sources.reading.retrieval import plan_retrieval
 from sources.records import Hit, HitPage, ListPage, RankedMatch
 from sources.search.arguments import SearchArguments, SourceQuery, build_query, first_match_offset
@@ -36,12 +34,14 @@ from sources.source import (
     GetArguments,
     ItemEntry,
     RankedHit,
+    SourceGetArguments,
     SourceHits,
     SourceResource,
     SourceTool,
     entry_page,
     numeric_id,
     search_response,
+    whole_item_id,
 )
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work

@@ -11,20 +11,27 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from sources.item_ids import SourceGetArguments, UriArgument, whole_item_id
 from sources.items import Anchor, GetResponse, Loc, ResultItem, local_time, request_defaults, uri_of
 from sources.library_source import LibrarySource, ToolText
-from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import (
     AnchorPosition,
     chunk_passages,
+    content_budget,
+    item_meta,
     passage_index_at,
     read_passages,
     read_rest,
     read_snippet,
 )
-from sources.reading.responses import content_budget, item_meta
-from sources.reading.retrieval import ItemPassage, RetrievalPlan, plan_retrieval
+from sources.reading.retrieval import (
+    START,
+    ItemPassage,
+    Position,
+    RetrievalPlan,
+    plan_retrieval,
+    read_cursor,
+    write_cursor,
+)
 from sources.records import Hit, ListPage, MediaChunk, MediaItem, Segment
 from sources.search.arguments import (
     SearchArguments,
@@ -38,11 +45,14 @@ from sources.search.snippets import Highlighter, Snippet
 from sources.source import (
     GetArguments,
     ItemEntry,
+    SourceGetArguments,
     SourceHits,
     SourceResource,
     SourceTool,
+    UriArgument,
     entry_page,
     numeric_id,
+    whole_item_id,
 )
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work

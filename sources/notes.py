@@ -5,11 +5,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from auth.context import RequestContext
-from sources.item_ids import SourceGetArguments
 from sources.library_source import KindSource, ToolText
 from sources.records import NOTE
 from sources.search.arguments import SearchArguments, build_query
-from sources.source import SourceHits
+from sources.source import SourceGetArguments, SourceHits
 from sources.storage.contract import Library
 
 

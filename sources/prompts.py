@@ -6,11 +6,10 @@ from msgspec import Meta
 
 from auth.context import RequestContext
 from config.errors import NotFound
-from sources.item_ids import SourceGetArguments
 from sources.library_source import KindSource, ToolText
 from sources.records import PROMPT, SavedPrompt
 from sources.search.arguments import SearchArguments, build_query
-from sources.source import SourceHits, numeric_id
+from sources.source import SourceGetArguments, SourceHits, numeric_id
 from sources.storage.contract import Library
 
 PromptField = Literal["name", "details", "system_prompt", "user_prompt", "author", "keywords"]

@@ -24,7 +24,7 @@ What a source provides
 - `list_items`: the caller's items, newest first.
 - `tools` and `call_tool`: MCP tools; each name starts with the source's name and an underscore. Declare at least
   `<name>_search` (input `search_input`, output `SearchResponse`) and `<name>_get` (input a subclass of
-  `sources.item_ids.SourceGetArguments` with the id argument, output `GetResponse`); `LibrarySource.call_tool` shows how
+  `sources.source.SourceGetArguments` with the id argument, output `GetResponse`); `LibrarySource.call_tool` shows how
   they call `search` and `get`.
 - `resources` and `read_resource`: resources other than `name://{id}`, which every source has.
 
@@ -35,15 +35,21 @@ the whole search or list. The code of a third-party source runs on a thread of i
 (`sources.isolated_source`).
 """
 
+# About this package: Read `source` first, the protocol that the aggregator and the server use. `library_source`
+# implements most of it for sources in the library, and `chats`, `media`, `notes`, `characters` and `prompts` the rest.
+# `kinds` is how a kind of item is declared, `records` has the declarations and `drafts` what callers write. `registry`
+# loads the sources, and `isolated_source` keeps those of other distributions from affecting the server.
+
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Annotated, Any, Protocol, Self, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext
-from config.errors import InvalidParams
+from config.errors import InvalidParams, NotFound
 from sources.items import GetResponse, Loc, ResultItem, RetrievalOptions, SearchResponse, short_title, uri_of
 from sources.query import Term
 from sources.records import ListPage, SemanticStatus
@@ -288,3 +294,55 @@ def numeric_id(item_id: str | int) -> int | None:
     if isinstance(item_id, int):
         return item_id
     return int(item_id) if item_id.isascii() and item_id.isdigit() and len(item_id) <= _ID_DIGITS_MAX else None
+
+
+# -- item ids ----------------------------------------------------------------------------------------------------------
+# Item ids as arguments: every tool that takes an id also takes the item's URI.
+
+UriArgument = Annotated[str | None, Meta(description="Or the uri of a hit.")]
+
+
+class SourceGetArguments(GetArguments, frozen=True, kw_only=True):
+    """The arguments of a source's own get. Each source adds its id argument, which may be omitted if `uri` is set."""
+
+    uri: UriArgument = None
+
+
+class ItemId(Struct, frozen=True):
+    """An item of a known source. `part` is the second segment of a URI, such as the id of a message."""
+
+    id: str | int
+    part: str | None = None
+
+
+def item_id_from(source: str, argument: str, item_id: str | int | None, uri: str | None) -> ItemId:
+    """Returns the item that is named by `argument`, whose value may be a URI, or by the argument `uri`.
+
+    Raises InvalidParams if neither is set or if they contradict each other.
+    """
+    if uri is None:
+        if item_id is None:
+            raise InvalidParams(f"{argument}: expected the id or uri of a hit, got nothing")
+        if not isinstance(item_id, str) or not item_id.startswith(f"{source}://"):
+            return ItemId(item_id)
+        return _parse(source, argument, item_id)
+    parsed = _parse(source, "uri", uri)
+    if item_id is not None and str(item_id) not in (str(parsed.id), uri):
+        raise InvalidParams(f"{argument}: expected {parsed.id!r}, the value in uri, got {str(item_id)[:60]!r}")
+    return parsed
+
+
+def whole_item_id(source: str, argument: str, item_id: str | int | None, uri: str | None) -> str | int:
+    """Returns the id of a whole item. A URI with a second segment does not name one."""
+    parsed = item_id_from(source, argument, item_id, uri)
+    if parsed.part is not None:
+        raise NotFound("item", (uri or str(item_id))[:200])
+    return parsed.id
+
+
+def _parse(source: str, argument: str, uri: str) -> ItemId:
+    scheme, separator, path = uri.partition("://")
+    segments = [unquote(segment) for segment in path.split("/")]
+    if scheme != source or not separator or not all(segments) or len(segments) > 2:
+        raise InvalidParams(f"{argument}: expected a URI that starts with {source}://, got {uri[:60]!r}")
+    return ItemId(segments[0], segments[1] if len(segments) == 2 else None)

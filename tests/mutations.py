@@ -90,13 +90,13 @@ DEFECTS = (
     Defect("sessions/state.py", "len(self.seen) - seen_max)", "len(self.seen) - seen_max - 1)", "tests/sessions"),
     # aggregator
     Defect(
-        "aggregator/paging.py",
+        "aggregator/ranking.py",
         "end = waiting[0].position if waiting",
         "end = selection.end if waiting",
         "tests/aggregator/test_paging.py",
     ),
     Defect(
-        "aggregator/paging.py",
+        "aggregator/ranking.py",
         "if positions and size > room_bytes:",
         "if size > room_bytes:",
         "tests/aggregator/test_paging.py",
@@ -154,7 +154,7 @@ DEFECTS = (
         "tests/server/protocol/test_listing.py",
     ),
     Defect(
-        "server/transports/origin.py",
+        "server/transports/headers.py",
         'if scheme not in ("http", "https") or not self._is_loopback or',
         'if scheme not in ("http", "https") or',
         "tests/server/transports/test_origin.py",

@@ -17,12 +17,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.jwks import RemoteKeys
 from auth.oauth.clients import OAuthClient, read_metadata
 from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected, invalid_metadata
 from auth.oauth.grants import PRIVATE_KEY, hash_credential
 from auth.oauth.metadata import TOKEN_PATH
-from auth.signing_keys import SigningKeys, StaticKeys
+from auth.signing_keys import RemoteKeys, SigningKeys, StaticKeys
 from auth.tokens import check_times, unverified_claims, verify_signature
 from config.errors import Unauthenticated, Unavailable
 from config.public_http import OutgoingRequestError, PublicFetch

@@ -19,7 +19,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from auth.jwks import RemoteKeys, UrlFetch
+from auth.signing_keys import RemoteKeys, UrlFetch
 from auth.tokens import check_times, verify_signature
 from config.errors import FlorilegiumError, Unauthenticated, Unavailable
 from config.openid import OpenIdProvider, is_trusted_url

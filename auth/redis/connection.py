@@ -4,6 +4,10 @@ Callers decide what a failure means: session state and rate limits continue with
 accounts (tickets, tokens for one use) refuses.
 """
 
+# About this package: Start with `connection`: one pipelined connection, and scripts that Redis runs as one step. What
+# is built on it is in `stores`, and in `sessions/redis` and `server/redis`. Each has a counterpart that keeps the same
+# in the process.
+
 import asyncio
 import hashlib
 import ssl

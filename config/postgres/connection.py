@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable
-from config.event_loop import new_event_loop
+from config.logging import new_event_loop
 from config.postgres.errors import driver_errors, has_several_hosts, is_canceled, is_connection_lost
 from config.postgres.sql import qualify, qualify_together, quote_schema
 

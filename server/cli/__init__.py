@@ -3,9 +3,9 @@
 Administrative commands can run while a server is running. The server sees their effect at its next call.
 """
 
-# Read first: `lazy_group.py` (how commands are loaded, and how settings become options), `admin.py` (the control
-# database) and `local_library.py` (a library without a server). `output.py` and `terminal.py` print; `remote.py` sends
-# a command to a server instead. Every other module has the commands that are named here.
+# Read first: `lazy_group.py` (how commands are loaded, and how settings become options), and
+# `local_library.py` (the control database, and a library without a server). `output.py` prints; `remote.py` sends a
+# command to a server instead. Every other module has the commands that are named here.
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ COMMANDS = {
     "serve": "server.cli.serve:serve",
     "stdio": "server.cli.stdio:stdio",
     "search": "server.cli.search:search",
-    "similar": "server.cli.similar:similar",
-    "get": "server.cli.get:get",
+    "similar": "server.cli.search:similar",
+    "get": "server.cli.search:get",
     "add": "server.cli.items:add",
     "list": "server.cli.items:list_items",
     "edit": "server.cli.items:edit",

@@ -20,21 +20,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from auth.context import SCOPES
-from auth.postgres_control import is_control_current
-from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from auth.postgres_control import CONTROL_SCHEMA_NAME, is_control_current
 from auth.quotas import Quotas, read_own_max_bytes
 from auth.redis.connection import RedisConnection, RedisReplyError
 from auth.registry import Registry, read_users
 from auth.signing_keys import JWKS_MAX_BYTES, JWKS_TIMEOUT_S, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
-from config.errors import DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
+from config.errors import DATABASE_ERRORS, DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedConfig
 from config.paths import DataRoot, is_read_only, stored_bytes_of_user
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from config.postgres.errors import describe_url, postgres_errors
 from config.public_http import uses_proxy
 from config.settings import Settings, is_loopback
-from config.sqlite_errors import DATABASE_ERRORS
 from server.cli.output import local_url, pluralize
 from server.cli.remote import fetch_health
 from server.directory_lock import WAL_RESET_FIXED
@@ -42,10 +40,9 @@ from server.doctor.tokens import Check
 from server.stores import connection_options, control_location, stored_bytes
 from server.version import VERSION
 from sources.importers.sandbox.confinement import SandboxMode, SandboxReport, probe_sandbox
-from sources.semantic.endpoint import EmbeddingEndpoint
+from sources.semantic.endpoint import EmbeddingEndpoint, Reranker
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model
-from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.sqlite.maintenance.library_check import check_library, missing_files
@@ -360,8 +357,8 @@ async def check_auth(settings: Settings, now: float) -> Check:
 
 async def _check_jwks(settings: Settings) -> Check:
     # Fetched with the limits of the server, so that a document that is too large or too slow fails here, too.
-    from auth.jwks import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
+    from auth.signing_keys import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
 
     body = await UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES)(settings.jwt_jwks_url)
     try:

@@ -15,8 +15,8 @@ from config.times import format_time_seconds
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
 from server.cli.local_library import library_options, run_with_library
 from server.cli.output import pluralize, print_json
+from server.protocol.call import CAPABILITIES_KEY, VERSION_KEY
 from server.protocol.messages import MODERN_VERSIONS
-from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY
 from sources.demo import demo_uuid, fill
 
 # -- tour --------------------------------------------------------------------------------------------------------------

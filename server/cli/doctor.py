@@ -7,9 +7,9 @@ import time
 import click
 
 from config.errors import ConfigurationError
-from server.cli.admin import data_root
 from server.cli.checks import check_all
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.local_library import data_root
 from server.cli.output import print_json, require_url
 from server.doctor.oauth_hops import FLOWS
 from server.doctor.tokens import Check

@@ -13,25 +13,22 @@ from auth.follows import Deployment, Deployments, FollowRecord, Follows, UserMap
 from auth.registry import Registry, UserRecord
 from config.errors import FlorilegiumError, InvalidParams, StorageError
 from config.settings import Settings
-from server.cli.admin import (
-    data_root,
-    load_for_change,
-    record_change,
-    record_operation,
-    require_data_root,
-    run_with_registry,
-)
 from server.cli.lazy_group import NamedValue, SettingsOverrides, setting_options
 from server.cli.local_library import (
     LocalLibrary,
+    data_root,
     library_options,
+    load_for_change,
     local_user,
     open_local,
+    record_change,
+    record_operation,
+    require_data_root,
     run_with_library,
+    run_with_registry,
     user_option,
 )
-from server.cli.output import pluralize, print_json, print_table
-from server.cli.terminal import echo, strip_control_characters
+from server.cli.output import echo, pluralize, print_json, print_table, strip_control_characters
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment, allowed_location
 from server.following.operations import FollowedSource, describe

@@ -10,11 +10,9 @@ from msgspec.structs import asdict
 
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
 from server.cli.local_library import library_options, open_local, settings_of_user
-from server.cli.output import pluralize, print_json
-from server.cli.terminal import dim, echo, show_progress, strip_control_characters
+from server.cli.output import dim, echo, pluralize, print_json, show_progress, strip_control_characters
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
 from sources.importers.registry import format_names

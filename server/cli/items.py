@@ -11,8 +11,7 @@ import msgspec
 
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
 from server.cli.local_library import LocalLibrary, library_options, run_with_library
-from server.cli.output import confirm, pluralize, print_json, print_result, print_table
-from server.cli.terminal import echo, strip_control_characters
+from server.cli.output import confirm, echo, pluralize, print_json, print_result, print_table, strip_control_characters
 from server.protocol.schema import read_arguments
 from server.tools.items import (
     SOURCE_NAMES,

@@ -11,7 +11,8 @@ from auth.notices import KeyCreation, KeyCreations
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
 from auth.registry import KeyRecord, Registry
 from config.errors import InvalidParams
-from server.cli.admin import (
+from server.cli.lazy_group import SettingsOverrides
+from server.cli.local_library import (
     admin_options,
     find_user,
     load_for_change,
@@ -19,7 +20,6 @@ from server.cli.admin import (
     record_operation,
     run_with_registry,
 )
-from server.cli.lazy_group import SettingsOverrides
 from server.cli.output import format_time, parse_expiry, print_json, print_result, print_table
 from server.cli.remote import RemoteApi, path_segment, remote_server
 from server.profiles import PROFILE_NAMES

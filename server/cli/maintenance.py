@@ -11,9 +11,8 @@ from auth.registry import UserRecord
 from config.errors import Unavailable
 from config.paths import DataRoot, set_aside
 from config.settings import Settings
-from server.cli.admin import admin_options, data_root, find_user, run_with_registry
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import open_local, user_option
+from server.cli.local_library import admin_options, data_root, find_user, open_local, run_with_registry, user_option
 from server.cli.output import pluralize, print_json, print_result, print_table
 from server.directory_lock import locked_directory
 from server.stores import require_sqlite

@@ -5,9 +5,8 @@ import asyncio
 import click
 
 from config.paths import UserId
-from server.cli.admin import data_root
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
-from server.cli.local_library import library_options, open_local
+from server.cli.local_library import data_root, library_options, open_local
 from server.cli.output import pluralize, print_result
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS

@@ -18,10 +18,9 @@ from auth.accounts.links import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
 from config.loading import LoadedConfig
 from config.settings import Settings, check
-from server.cli.admin import create_data_root
 from server.cli.demo import welcome
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, lasting_objects, setting_options
-from server.cli.local_library import demo_option, demo_settings, local_context, single_user
+from server.cli.local_library import create_data_root, demo_option, demo_settings, local_context, single_user
 from server.cli.output import local_url
 from server.directory_lock import DirectoryLock, locked_directory
 from server.runtime import Runtime

@@ -11,9 +11,8 @@ from auth.authenticator import local_principal
 from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
-from server.cli.admin import create_data_root
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
-from server.cli.local_library import demo_option, demo_settings, fill_demo, local_context, local_user
+from server.cli.local_library import create_data_root, demo_option, demo_settings, fill_demo, local_context, local_user
 from server.directory_lock import locked_directory
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES

@@ -10,9 +10,9 @@ from auth.registry import Registry, has_key_prefix
 from auth.signing_keys import load_signing_keys
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
-from server.cli.admin import admin_options, find_user, load_for_change, run_with_registry
 from server.cli.keys import DEFAULT_SCOPES
 from server.cli.lazy_group import SettingsOverrides
+from server.cli.local_library import admin_options, find_user, load_for_change, run_with_registry
 from server.cli.output import format_time, parse_duration, print_result
 
 

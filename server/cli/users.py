@@ -17,7 +17,8 @@ from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
 from config.paths import UserId, is_user_id
 from config.settings import Settings
-from server.cli.admin import (
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.local_library import (
     admin_options,
     data_root,
     find_user,
@@ -26,7 +27,6 @@ from server.cli.admin import (
     record_operation,
     run_with_registry,
 )
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, local_url, print_json, print_result, print_table
 from server.cli.remote import path_segment, remote_server
 from server.stores import open_audit_log, open_libraries, stored_bytes

@@ -11,8 +11,8 @@ from auth.accounts.service import Accounts
 from config.errors import Conflict, InvalidParams, RateLimited
 from config.settings import Settings
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
+from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import form_error
-from server.console.viewer import PersonalPage, Viewer
 from server.http_services import HttpServices
 from server.rest.account import Account, NoArguments, UsageRequest, UsageResponse, account_operations, usage_operation
 from server.rest.browser_sessions import BrowserList, BrowserSessionRequest, PasskeyList, browser_session_operations

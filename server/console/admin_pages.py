@@ -11,8 +11,8 @@ from auth.context import ROLE_SCOPES
 from auth.quotas import QuotaOverrides
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
+from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
-from server.console.viewer import PersonalPage, Viewer
 from server.http_services import HttpServices
 from server.rest.account import NoArguments
 from server.rest.administration import (

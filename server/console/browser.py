@@ -26,10 +26,8 @@ from server.console.pages import render_page
 from server.rest.browser_sessions import browser_name
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
-from server.rest.inputs import read_body
-from server.rest.operation import is_recent, require_recent_sign_in
-from server.transports.headers import Headers
-from server.transports.origin import OriginGuard
+from server.rest.operation import is_recent, read_body, require_recent_sign_in
+from server.transports.headers import Headers, OriginGuard
 
 # Forms have a few short fields.
 FORM_MAX_BYTES = 64 * 1024

@@ -16,13 +16,13 @@ from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
 from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
 from server.console.browser import BrowserGuard, see_other
+from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
-from server.console.viewer import PersonalPage, Viewer
 from server.doctor.oauth_hops import FLOWS
 from server.profiles import PROFILE_NAMES
 from server.rest import account
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations
-from server.rest.calls import CallList, CallsRequest, calls_operation
+from server.rest.knowledge import CallList, CallsRequest, calls_operation
 from server.rest.operation import Operation, SignInNeeded
 from server.rest.server_status import ConnectionReport, ConnectionTestRequest, connection_test_operation
 from server.runtime import Runtime

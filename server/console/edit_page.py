@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from config.errors import Conflict, InvalidParams
 from server.console.browser import BrowserGuard, see_other
+from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import form_error
-from server.console.viewer import LibraryPage, Viewer
 from server.rest.items import EditableItemRequest, ItemOperations
 from server.rest.operation import Operation
 from server.runtime import Runtime

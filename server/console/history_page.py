@@ -15,9 +15,9 @@ from server.compat.agentkit import schemas
 from server.compat.agentkit.responses import ConversationSummary
 from server.compat.agentkit.routes import agentkit_operations
 from server.console.browser import see_other
+from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
 from server.console.threads_page import ConversationReader
-from server.console.viewer import LibraryPage, Viewer
 from server.http_services import HttpServices
 from server.rest.items import ItemOperations
 from server.runtime import Runtime

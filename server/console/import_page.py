@@ -15,14 +15,13 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, BrowserGuard, see_other
-from server.console.viewer import LibraryPage, Viewer
+from server.console.page_handler import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
 from server.following.operations import FollowedSource
 from server.import_board import ImportJob
 from server.rest import follows, imports
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
-from server.rest.inputs import receive_upload
-from server.rest.operation import Upload, UploadRequest
+from server.rest.operation import Upload, UploadRequest, receive_upload
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason

@@ -17,18 +17,17 @@ from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
 from server.console.markdown import TextRange, render_markdown, render_plain
+from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
 from server.console.search_page import SearchForm
-from server.console.viewer import LibraryPage, Viewer
 from server.middleware import PRIVATE_HEADERS, json_error
-from server.rest.error_page import html_error
-from server.rest.handler import build_response, check_method, rest_context, run_operation
-from server.rest.inputs import read_input
+from server.rest.handler import build_response, check_method, html_error, rest_context, run_operation
 from server.rest.items import ItemLinks, ItemLinksRequest, links_operation
 from server.rest.knowledge import ItemRequest, KnowledgeOperations
+from server.rest.operation import read_input
 from server.runtime import Runtime
 from server.tools.research import PASSAGE, Permalinks, title_of
-from server.web_addresses import is_web_address
+from server.version import is_web_address
 from sources.installed import TABLE_KINDS
 from sources.items import GetResponse, Loc, Mode
 from sources.query import Term

@@ -1,19 +1,33 @@
 """Serves one web page: its handlers by method, and errors as pages."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from auth.authenticator import basic_to_bearer
+from auth.browser_sessions import browser_principal
+from auth.context import ADMIN, WRITE, RequestContext, SessionId
 from config.errors import FlorilegiumError
 from config.settings import Settings
-from server.console.browser import BrowserGuard, SignInRequired, safe_path, see_other, sign_in_again_path
+from server.admission import IncomingRequest
+from server.console.browser import (
+    BrowserGuard,
+    SignInRequired,
+    safe_path,
+    see_other,
+    sign_in_again_path,
+    sign_in_required,
+)
 from server.console.pages import render_page
 from server.middleware import error_headers
-from server.rest.handler import check_method
-from server.rest.operation import SignInNeeded
+from server.rest.handler import check_method, rest_context, run_operation
+from server.rest.operation import Operation, SignInNeeded
+from server.runtime import Runtime
 
 PageFunction = Callable[[Request], Awaitable[Response]]
 _TITLES = {403: "Not allowed", 404: "Not found", 409: "Not possible", 429: "Try again later", 503: "Try again later"}
@@ -59,3 +73,91 @@ def error_page(settings: Settings, error: FlorilegiumError, link: str = "", link
     for name, value in error_headers(settings, error).items():
         response.headers[name] = value
     return response
+
+
+# -- viewer ------------------------------------------------------------------------------------------------------------
+# The person who looks at a page, and the REST operations that the page is made of.
+#
+# A server for one user needs no sign-in. Elsewhere the person has signed in with a browser, or sends an API key as a
+# Basic password, which permalinks have always accepted.
+
+# The session state of searches on pages. Each user has their own, and a browser its own (see `BrowserSession.id`).
+_LOCAL_SESSION = SessionId("console")
+# The kinds of principals that are people in front of a browser.
+_PEOPLE = frozenset(("browser", "local"))
+
+
+class Viewer(Struct, frozen=True, kw_only=True):
+    """Only people get forms to write: they are signed in, or the server is theirs alone. An API key is for programs,
+    which use REST."""
+
+    context: RequestContext
+    name: str  # of a person who is signed in, and empty for others
+
+    @property
+    def is_person(self) -> bool:
+        return self.context.principal.kind in _PEOPLE
+
+    @property
+    def can_write(self) -> bool:
+        return self.is_person and self.context.principal.has_scope(WRITE)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.is_person and self.context.principal.has_scope(ADMIN)
+
+
+class LibraryPage:
+    """The base class of pages that show a person's library."""
+
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Iterable[Operation] = ()) -> None:
+        self._runtime = runtime
+        self._browser = browser
+        self._operations = {operation.id: operation for operation in operations}
+
+    async def admit(self, request: Request, operation: Operation) -> Viewer:
+        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no
+        session and the client is a browser, which can show the sign-in page."""
+        incoming = IncomingRequest.from_scope(request.scope)
+        admission, authorization = self._runtime.admission, basic_to_bearer(incoming.authorization)
+        session = None
+        if authorization is None and self._runtime.settings.is_auth_configured:
+            session = await self._browser.session_of(request)
+            if session is None and "text/html" in request.headers.get("accept", "").lower():
+                raise sign_in_required(request)
+        if session is None:
+            admitted = await admission.admit_operation(incoming, authorization, operation)
+        else:
+            admitted = await admission.admit_browser(incoming, browser_principal(session), operation)
+        context = rest_context(self._runtime, admitted)
+        session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
+        name = session.user.name if session is not None else ""
+        return Viewer(context=replace(context, session=session_id), name=name)
+
+    async def find_viewer(self, request: Request, operation: Operation) -> Viewer | None:
+        """Returns the person who is signed in, or None. For pages that everyone may see."""
+        if self._runtime.settings.is_auth_configured and await self._browser.session_of(request) is None:
+            return None
+        return await self.admit(request, operation)
+
+    async def run(self, viewer: Viewer, operation: Operation, args: Any) -> Any:
+        """Runs an operation as a REST request of the viewer would."""
+        return await run_operation(self._runtime, operation, viewer.context, args)
+
+    async def render(
+        self, request: Request, viewer: Viewer, template: str, *, status: int = 200, **values: Any
+    ) -> Response:
+        return await self._browser.render(request, template, status=status, viewer=viewer, **values)
+
+
+class PersonalPage(LibraryPage):
+    """The base class of pages that change an account or the server. They are for people; programs with an
+    API key use REST."""
+
+    async def admit(self, request: Request, operation: Operation) -> Viewer:
+        if self._runtime.settings.is_auth_configured:
+            await self._browser.require_session(request)
+        viewer = await super().admit(request, operation)
+        if not viewer.is_person:
+            raise sign_in_required(request)
+        return viewer

@@ -17,8 +17,7 @@ from config.times import parse_time
 from server.admission import Admission
 from server.tools.research import Permalinks
 from server.transports.headers import Headers
-from server.version import VERSION
-from server.web_addresses import address_at_time
+from server.version import VERSION, address_at_time
 
 if TYPE_CHECKING:
     from jinja2 import Environment

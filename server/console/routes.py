@@ -1,5 +1,9 @@
 """The routes of the web pages."""
 
+# About this package: `routes.py` lists every page with its functions; read it first, then `page_handler.py`: a page is
+# admitted and runs the operations of REST, so that it can do nothing that REST cannot. `browser.py` protects forms and
+# starts sessions, and `pages.py` renders the templates.
+
 from typing import get_args
 
 from starlette.exceptions import HTTPException
@@ -16,10 +20,9 @@ from server.console.edit_page import EditPages
 from server.console.history_page import ConversationForms, HistoryPage
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
-from server.console.library_page import LibraryBrowser
 from server.console.page_handler import PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, Assets
-from server.console.search_page import SearchPage
+from server.console.search_page import LibraryBrowser, SearchPage
 from server.console.sign_in import OpenIdPages, PasskeyPages, SignInPages
 from server.console.threads_page import ThreadsPage
 from server.http_services import HttpServices

@@ -21,8 +21,8 @@ from server.compat.agentkit.routes import agentkit_operations
 from server.compat.agentkit.schemas import ReadConversationRequest
 from server.console.item_page import ItemSection
 from server.console.markdown import TextRange, render_markdown
+from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
-from server.console.viewer import LibraryPage, Viewer
 from server.http_services import HttpServices
 from server.rest.operation import Operation
 from server.runtime import Runtime

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from msgspec import Struct
 
-from server.doctor.requests import HopFailed, Requests
+from server.doctor.tokens import HopFailed, Requests
 
 # -- flows -------------------------------------------------------------------------------------------------------------
 # How each client connects: what it sends, and what it insists on.

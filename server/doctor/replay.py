@@ -3,6 +3,12 @@
 Only the registration leaves something behind on the server: a client named "Florilegium doctor", which expires unused.
 """
 
+# About this package: Exists because people who add a server to a hosted client see only "failed to connect". The doctor
+# sends the same requests as the client, and names the first that fails with the setting to change. Read first:
+# `replay.py` (the hops in their order). `oauth_hops.py` has the clients and the hops of signing in, and `tokens.py`
+# sends requests and says why a credential is refused. The checks of the machine and the settings, without a
+# connection, are in `server/cli/checks.py`.
+
 import ipaddress
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,8 +24,15 @@ from server.doctor.oauth_hops import (
     register,
     try_token_endpoint,
 )
-from server.doctor.requests import HopFailed, HopResponse, Requests, response_problem
-from server.doctor.tokens import Check, ExpectedToken, describe_refusal
+from server.doctor.tokens import (
+    Check,
+    ExpectedToken,
+    HopFailed,
+    HopResponse,
+    Requests,
+    describe_refusal,
+    response_problem,
+)
 
 # A revision with an `initialize` handshake, whose first request is the same for all clients.
 _PROTOCOL_VERSION = "2025-11-25"

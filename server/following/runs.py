@@ -20,7 +20,7 @@ from sources.following.state import SourceState, SyncReport, load_state, run_lea
 from sources.following.sync import SourceSync
 from sources.following.url_sync import UrlSync
 from sources.importers.engine.files import printable_name
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress
 from sources.storage.contract import Library
 
 _WORK_FOLDER_PREFIX = "follow-"

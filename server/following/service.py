@@ -5,6 +5,11 @@ events and scanned now and then; files and databases are looked at every `follow
 the import runner, in the background and a limited number of sources at a time.
 """
 
+# About this package: `service.py` decides when a source is read, and `runs.py` reads it once; read these first.
+# `locations.py` says which paths and URLs a user may follow, and watches folders. `operations.py` is what users can do
+# with their sources, `deployment_operations.py` what administrators can do with whole deployments of tldw, and
+# `deployments.py` turns a deployment into sources of its users. How a source is read is in `sources/following`.
+
 import asyncio
 import math
 import stat

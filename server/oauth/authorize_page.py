@@ -1,5 +1,10 @@
 """The authorization endpoint: people sign in, see who asks for what, and allow or deny it."""
 
+# About this package: Exists because hosted clients such as claude.ai and ChatGPT connect by OAuth and by nothing else.
+# Read first: `endpoints.py` (all addresses, and what programs call), then `authorize_page.py` (what people see).
+# `code_request.py` validates authorization requests and builds what the others share. Clients,
+# grants, codes and tokens are stored by `auth/oauth`, which knows nothing of HTTP.
+
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,13 +27,13 @@ from server.console.browser import BrowserGuard, client_address, safe_path, see_
 from server.console.pages import render_page
 from server.oauth.code_request import (
     AuthorizationCodeRequest,
+    OAuthServices,
     Parameters,
     ReturnAddress,
     find_return_address,
     parse_parameters,
     read_code_request,
 )
-from server.oauth.services import OAuthServices
 
 # -- consent -----------------------------------------------------------------------------------------------------------
 # The consent page: what a client asks for, in plain words, and what the person decided.

@@ -8,25 +8,33 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from auth.oauth.clients import AUTHORIZATION_CODE, OAuthClient
+from auth.audit import Audit
+from auth.oauth.client_assertions import ClientAssertions, MetadataDocuments, document_fetch, is_document_url
+from auth.oauth.clients import AUTHORIZATION_CODE, OAuthClient, OAuthClients
+from auth.oauth.device_codes import DeviceCodes
 from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected, invalid_request
-from auth.oauth.grants import Resources, TokenResource
+from auth.oauth.grants import GrantRecord, GrantRequest, OAuthGrants, Resources, TokenResource
 from auth.oauth.metadata import (
     DEVICE_AUTHORIZATION_PATH,
     METADATA_PATH,
     REGISTRATION_PATH,
     REVOCATION_PATH,
     TOKEN_PATH,
+    format_scopes,
     requested_scopes,
 )
 from auth.oauth.redirects import is_loopback_uri, is_private_use, is_registered
-from auth.oauth.tokens import METHOD, is_challenge
+from auth.oauth.tokens import METHOD, OAuthTokens, is_challenge
+from auth.rate_limits import LimitRule, RateLimit
 from config.errors import FlorilegiumError, RateLimited, Unavailable
+from config.settings import Settings
+from server.console.browser import client_address
 from server.middleware import retry_after
 from server.rest.errors import MethodNotAllowed
 from server.rest.forms import URLENCODED, media_type_of
 from server.rest.handler import check_method
-from server.rest.inputs import read_body
+from server.rest.operation import read_body
+from server.runtime import Runtime
 
 # -- parameters --------------------------------------------------------------------------------------------------------
 # The parameters of an OAuth request, from a query string or a form.
@@ -225,3 +233,91 @@ def oauth_error(error: FlorilegiumError) -> Response:
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return JSONResponse({"error": code, "error_description": error.message}, error.status, headers)
+
+
+# -- services ----------------------------------------------------------------------------------------------------------
+# The services of the authorization server, shared by its endpoints and pages.
+
+# Requests of one address that are allowed at once, and those for one that registers a client or a device.
+_BURST = 100
+_REQUESTS_PER_REGISTRATION = 60
+
+# New clients and device codes are stored, so there are fewer of them than of other requests.
+_REGISTRATION_BURST = 20
+
+
+class OAuthLimits(Struct, frozen=True):
+    """Requests to the endpoints and new clients, per address, and failed attempts to guess a secret or a code."""
+
+    requests: RateLimit
+    registrations: RateLimit
+    failures: RateLimit
+
+
+class OAuthServices(Struct, frozen=True, kw_only=True):
+    settings: Settings
+    resources: Resources
+    clients: OAuthClients
+    documents: MetadataDocuments
+    assertions: ClientAssertions
+    grants: OAuthGrants
+    tokens: OAuthTokens
+    device_codes: DeviceCodes
+    limits: OAuthLimits
+    audit: Audit
+    sources: tuple[str, ...]
+
+    def record(self, action: str, grant: GrantRequest | GrantRecord, request: Request) -> None:
+        """Records an event of a connection in the audit log of its user."""
+        self.audit.record(
+            action,
+            grant.user.id,
+            client=grant.client_id,
+            target=grant.client_name,
+            address=client_address(request),
+            detail=format_scopes(grant.scopes),
+        )
+
+    def is_document(self, client_id: str) -> bool:
+        return self.settings.oauth_client_metadata and is_document_url(client_id)
+
+    async def find_client(self, client_id: str) -> OAuthClient:
+        """Returns a client for a person who is signed in: its metadata document is fetched if it has one."""
+        # The id of such a client is the URL of its metadata document; nothing about it is stored here.
+        if self.is_document(client_id):
+            return await self.documents.find(client_id)
+        client = await self.clients.find(client_id)
+        if client is None:
+            raise RequestRejected(
+                "this application is not registered here, or no longer; remove the connection in the application and "
+                "add it again"
+            )
+        return client
+
+
+def build_oauth_services(runtime: Runtime) -> OAuthServices:
+    settings, database = runtime.settings, runtime.registry.database
+    resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
+    # Documents and keys of clients are fetched under the same rules.
+    fetch = document_fetch(settings)
+    documents = MetadataDocuments(fetch)
+    make_limit, per_minute = runtime.stores.make_limit, settings.rate_oauth_per_minute
+    registrations = (per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
+    limits = OAuthLimits(
+        make_limit(LimitRule("oauth", "OAuth requests", per_minute, _BURST)),
+        make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
+        runtime.limits.failures,
+    )
+    return OAuthServices(
+        settings=settings,
+        resources=resources,
+        clients=OAuthClients(database, settings),
+        documents=documents,
+        assertions=ClientAssertions(database, settings, documents, fetch),
+        grants=runtime.oauth_grants,
+        tokens=tokens,
+        device_codes=DeviceCodes(database, settings, resources, tokens),
+        limits=limits,
+        audit=runtime.audit,
+        sources=tuple(source.name for source in runtime.knowledge.sources),
+    )

@@ -11,23 +11,40 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
 
 from auth.oauth.client_assertions import ASSERTION_TYPE
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, GRANT_TYPES, REFRESH
 from auth.oauth.device_codes import OAUTH_DEVICE_CODE_TTL_S, format_user_code
 from auth.oauth.errors import InvalidClient, OAuthError, invalid_request
 from auth.oauth.metadata import (
+    AUTHORIZE_PATH,
+    DEVICE_AUTHORIZATION_PATH,
     DEVICE_PATH,
+    METADATA_PATH,
+    REGISTRATION_PATH,
+    REVOCATION_PATH,
+    TOKEN_PATH,
     authorization_server_metadata,
     format_scopes,
     known_scopes,
     requested_scopes,
 )
 from auth.oauth.tokens import CredentialReused, TokenRequest
-from server.console.browser import FORM_MAX_BYTES, client_address
-from server.oauth.code_request import NO_STORE, Parameters, read_form_parameters
-from server.oauth.services import OAuthServices
-from server.rest.inputs import read_body
+from server.console.browser import FORM_MAX_BYTES, BrowserGuard, client_address
+from server.console.page_handler import PageFunction, PageHandler
+from server.oauth.authorize_page import AuthorizePage, DevicePage
+from server.oauth.code_request import (
+    NO_STORE,
+    EndpointFunction,
+    OAuthServices,
+    Parameters,
+    PublicEndpoint,
+    build_oauth_services,
+    read_form_parameters,
+)
+from server.rest.operation import read_body
+from server.runtime import Runtime
 
 # -- client authentication ---------------------------------------------------------------------------------------------
 # How clients prove who they are at the token endpoint: by a secret, in a header or in the form, by a signed token, or
@@ -222,3 +239,35 @@ class OAuthEndpoints:
             scopes=known_scopes(parameters.get("scope")) or None,
             has_refresh_token=REFRESH in client.grant_types,
         )
+
+
+# -- routes ------------------------------------------------------------------------------------------------------------
+# The routes of the authorization server.
+
+
+def oauth_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
+    if not runtime.settings.has_oauth_server:
+        return []
+    services = build_oauth_services(runtime)
+    endpoints = OAuthEndpoints(services)
+    authorize, device = AuthorizePage(services, browser), DevicePage(services, browser)
+
+    def endpoint(path: str, method: str, function: EndpointFunction) -> Route:
+        return Route(path, PublicEndpoint(method, function))
+
+    def page(path: str, get: PageFunction, post: PageFunction) -> Route:
+        return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
+
+    return [
+        endpoint(METADATA_PATH, "GET", endpoints.metadata),
+        # Some clients append the path of the MCP address, or that of a public URL with a path (RFC 8414 section 3.1).
+        # `/.well-known/openid-configuration` does not exist: this server is no OpenID provider, and clients that try
+        # it first go on to this one.
+        endpoint(METADATA_PATH + "/{path:path}", "GET", endpoints.metadata),
+        endpoint(REGISTRATION_PATH, "POST", endpoints.register),
+        endpoint(TOKEN_PATH, "POST", endpoints.token),
+        endpoint(REVOCATION_PATH, "POST", endpoints.revoke),
+        endpoint(DEVICE_AUTHORIZATION_PATH, "POST", endpoints.device_authorization),
+        page(AUTHORIZE_PATH, authorize.show, authorize.decide),
+        page(DEVICE_PATH, device.show, device.submit),
+    ]

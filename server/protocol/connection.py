@@ -18,10 +18,16 @@ from typing import Any, Protocol
 from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, SharedStateUnavailable, TooLarge, Unavailable
 from config.logging import RequestScope, log_request, new_request_id
+from server.protocol.call import (
+    has_modern_meta,
+    legacy_call,
+    modern_call,
+    read_request_meta,
+    with_handshake_defaults,
+)
 from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
-from server.protocol.in_flight import InFlightRequests
-from server.protocol.legacy_sessions import LegacySessions
+from server.protocol.legacy_sessions import InFlightRequests, LegacySessions
 from server.protocol.messages import (
     BATCH_VERSION,
     JSON_ERRORS,
@@ -40,13 +46,6 @@ from server.protocol.messages import (
     read_id,
     read_message,
     result_message,
-)
-from server.protocol.request_meta import (
-    has_modern_meta,
-    legacy_call,
-    modern_call,
-    read_request_meta,
-    with_handshake_defaults,
 )
 from sessions.store import Session
 

@@ -12,14 +12,15 @@ from starlette.types import Receive, Scope, Send
 
 from auth.browser_sessions import browser_principal
 from auth.context import RequestContext
-from config.errors import FlorilegiumError, Unavailable
+from config.errors import FlorilegiumError, Unauthenticated, Unavailable
+from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
-from server.middleware import PRIVATE_HEADERS, json_error
+from server.console.pages import render_page
+from server.middleware import PRIVATE_HEADERS, error_headers, json_error
 from server.protocol.call import Deadline
 from server.rest.errors import MethodNotAllowed
-from server.rest.inputs import read_input, receive_upload
-from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest
+from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest, read_input, receive_upload
 from server.runtime import Runtime
 from server.transports.headers import Headers
 
@@ -126,3 +127,39 @@ def with_etag(response: Response, headers: Headers) -> Response:
         return Response(status_code=304, headers={**remaining, "ETag": etag})
     response.headers["ETag"] = etag
     return response
+
+
+# -- error page --------------------------------------------------------------------------------------------------------
+# Errors as HTML pages, for people who open a permalink in a browser.
+
+_SIGN_IN_HELP = (
+    "This address shows an item to the owner of the library it is in.",
+    "Reload the page to enter a user name and password: use any name, and an API key as the password.",
+    "Programs send an API key or an access token in the header Authorization: Bearer.",
+    "An operator creates an API key with: florilegium key create NAME.",
+)
+_PAGE_TITLES = {
+    400: "Invalid address",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not allowed",
+    429: "Try again in a moment",
+    503: "Try again in a moment",
+}
+
+
+def html_error(settings: Settings, error: FlorilegiumError) -> Response:
+    """Returns an error page. Browsers can ask for a password but not for a token, so 401 also offers Basic."""
+    # Messages are written for a program, as a part of a sentence. The template escapes them.
+    message = error.message[:1].upper() + error.message[1:] + "."
+    if isinstance(error, Unauthenticated):
+        title, sentences = "Sign in to read this", [message, *_SIGN_IN_HELP]
+    else:
+        title, sentences = _PAGE_TITLES.get(error.status, "Something went wrong"), [message]
+    page = render_page("message.html", status=error.status, title=title, sentences=sentences)
+    for name, value in {**PRIVATE_HEADERS, **error_headers(settings, error)}.items():
+        page.headers[name] = value
+    # A second challenge next to Bearer: with it, browsers ask for a password, which may be an API key.
+    if isinstance(error, Unauthenticated):
+        page.headers.append("WWW-Authenticate", 'Basic realm="Florilegium", charset="UTF-8"')
+    return page

@@ -14,7 +14,7 @@ from server.import_board import ImportJob
 from server.import_jobs import IMPORT_DEADLINE_S, ImportJobs
 from server.rest.operation import Operation, Upload, UploadRequest, stream
 from server.runtime import Runtime
-from server.transports.open_streams import OpenStreams
+from server.transports.client_connections import OpenStreams
 
 _PATH = "/api/v1/import"
 _FILE = "application/octet-stream"

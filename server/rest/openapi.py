@@ -19,8 +19,8 @@ from starlette.responses import Response
 from auth.context import ADMIN
 from config.settings import Settings
 from server.console.browser import BrowserGuard
+from server.console.page_handler import LibraryPage
 from server.console.pages import render_text
-from server.console.viewer import LibraryPage
 from server.rest.account import account_operations
 from server.rest.forms import JSON
 from server.rest.operation import Location, Operation

@@ -21,12 +21,11 @@ from server.rest.account import account_operations, usage_operation
 from server.rest.administration import administration_operations, invitation_operations
 from server.rest.audit import audit_operations
 from server.rest.browser_sessions import browser_session_operations
-from server.rest.calls import calls_operation
 from server.rest.follows import deployment_operations, follow_operations
 from server.rest.handler import RestHandler, with_etag
 from server.rest.imports import import_operations
 from server.rest.items import item_operations, links_operation
-from server.rest.knowledge import knowledge_operations
+from server.rest.knowledge import calls_operation, knowledge_operations
 from server.rest.library import library_operations
 from server.rest.openapi import ReferencePage, openapi_document
 from server.rest.operation import Operation

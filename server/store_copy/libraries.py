@@ -13,11 +13,11 @@ from contextlib import ExitStack, closing, contextmanager
 import msgspec
 from msgspec import Struct
 
-from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from auth.postgres_control import CONTROL_SCHEMA_NAME
+from config.errors import DATABASE_ERRORS
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions, Transaction
 from config.postgres.errors import postgres_errors
-from config.sqlite_errors import DATABASE_ERRORS
 from server.store_copy.tables import (
     FILE_TABLES,
     LIBRARY_TABLES,
@@ -36,8 +36,7 @@ from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.maintenance.backups import open_snapshots
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
-from sources.storage.sqlite.schema.kinds import create_kinds
-from sources.storage.sqlite.schema.migrations import migrate_to
+from sources.storage.sqlite.schema.kinds import create_kinds, migrate_to
 from sources.text.segmentation import SEGMENT_VERSION
 
 _KEY_COLUMNS = "key, digest, made, made_at"

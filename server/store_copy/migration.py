@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.audit import AuditFile
-from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from auth.postgres_control import CONTROL_SCHEMA_NAME
 from auth.registry import ControlLocation, Registry, UserRecord
 from auth.sqlite_control import storage_errors
 from config.errors import StorageError

@@ -19,8 +19,7 @@ from server.protocol.catalog import McpPrompt, McpPromptArgument, PromptResult
 from sources.items import uri_of
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
-from sources.text.chunking import run_text_work
-from sources.text.templates import fill_placeholders, join_paragraphs, prompt_arguments
+from sources.text.chunking import fill_placeholders, join_paragraphs, prompt_arguments, run_text_work
 
 _DESCRIPTION_MAX_CHARS = 300
 _SLUG_MAX_CHARS = 40

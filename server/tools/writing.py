@@ -35,9 +35,9 @@ from server.tools.items import (
     write_result,
 )
 from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.item_ids import UriArgument, whole_item_id
 from sources.items import uri_of
 from sources.records import Conversation, Message, SavedPromptArgument
+from sources.source import UriArgument, whole_item_id
 from sources.storage.contract import Libraries, Library
 
 # Repeating the call without an idempotency key adds another item.

@@ -3,6 +3,12 @@
 The credential is verified on every request; a session id never replaces it.
 """
 
+# About this package: Start with `http`: nearly all clients use it. The others, `bounded_websocket`, `sse` and `stdio`,
+# feed a lasting `Connection` (`server/protocol/connection`). The client side of the WebSocket is `bridge`, for clients
+# that only know stdio. Before a request has a credential, only these see it: `bounded_http` and `bounded_websocket`
+# limit what a stranger can make the server parse, `client_connections` how many connections and bytes there are,
+# `origin` which sites may send requests.
+
 import asyncio
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +19,19 @@ from auth.context import SessionId
 from config.errors import FlorilegiumError, InvalidRequest, ProtocolError, UnsupportedVersion, retry_after_seconds
 from server.admission import AdmittedRequest, IncomingRequest
 from server.middleware import raw_error_headers
-from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer, Started
+from server.protocol.call import (
+    RETRY_AFTER_KEY,
+    Call,
+    NullPeer,
+    Started,
+    has_modern_meta,
+    legacy_call,
+    modern_call,
+    read_request_meta,
+)
 from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import CallObserver
-from server.protocol.in_flight import InFlightRequests, RunningCall
-from server.protocol.legacy_sessions import SESSION_METHODS
+from server.protocol.legacy_sessions import SESSION_METHODS, InFlightRequests, RunningCall
 from server.protocol.messages import (
     ALL_VERSIONS,
     BATCH_VERSION,
@@ -34,7 +48,6 @@ from server.protocol.messages import (
     read_message,
     result_message,
 )
-from server.protocol.request_meta import has_modern_meta, legacy_call, modern_call, read_request_meta
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
 from server.transports.headers import SESSION, VERSION, check_headers, profile_in
@@ -42,6 +55,8 @@ from server.transports.http_messages import (
     KEEP_ALIVE,
     STREAM_HEADERS,
     HttpStatusError,
+    PostResponse,
+    RepeatedRefusals,
     error_and_status,
     message_event,
     read_body,
@@ -49,8 +64,6 @@ from server.transports.http_messages import (
     send_method_not_allowed,
     wait_for_disconnect,
 )
-from server.transports.post_response import PostResponse
-from server.transports.repeated_refusals import RepeatedRefusals
 from sessions.store import Session
 
 # Calls that end sooner never pay for watching whether the client is still connected.

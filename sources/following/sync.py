@@ -5,6 +5,12 @@ Items are written before the state of their file is, and both are idempotent, so
 moment repeats its last file and nothing else.
 """
 
+# About this package: `sync.py` is one run over a folder or file and the place to start; `url_sync.py` is the same for a
+# URL. A run looks at files (`scan.py`), recognizes renamed ones and decides how a folder is read (`note_files.py`),
+# gives items their ids and writes edited notes back (`identities.py`), and copies databases in a process of their own
+# (`database_copy.py`, `copy_process.py`, `changed_rows.py`). `state.py` has what is remembered between runs.
+# `server/following` decides when to run.
+
 import asyncio
 import os
 import time
@@ -38,8 +44,7 @@ from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.import_runner import ImportRunner
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import ReaderProcess, open_reader_process
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.storage.contract import FollowedFile, FollowedItem, Library

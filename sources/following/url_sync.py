@@ -18,8 +18,7 @@ from sources.following.state import SourceState, SyncReport
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.files import ImportedItem, ImportedMedia, ItemKind
 from sources.importers.engine.import_runner import ImportRunner
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files, open_reader_process
 from sources.importers.engine.summary import ImportProblem
 from sources.storage.contract import FollowedFile, FollowedFiles, FollowedItem, Library

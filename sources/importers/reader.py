@@ -18,8 +18,8 @@ from sources.importers.engine.batches import BatchReader, limit_events
 from sources.importers.engine.confined_files import confine_reading
 from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
 from sources.importers.engine.files import FailedItem, ImportedItem
+from sources.importers.engine.importer import ParsingImporter
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.reader_messages import (
     HEADER_BYTES,
     Confine,
@@ -39,8 +39,7 @@ from sources.importers.engine.reader_messages import (
     found_file,
     frame,
 )
-from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.parsers.parser_process import OUT_OF_MEMORY, DocumentKind
+from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, DocumentKind, ParsedDocument, ParseFailure
 from sources.importers.registry import all_importers, load_importer
 from sources.importers.sandbox.confinement import confine
 

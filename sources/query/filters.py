@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.query.expression import QueryNotes
-from sources.query.grammar import Negation, TitleLeaf, Tree
+from sources.query.grammar import Negation, QueryNotes, TitleLeaf, Tree
 from sources.query.lexer import (
     FILTER_NAMES,
     BareWord,

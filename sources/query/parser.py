@@ -10,17 +10,25 @@ from unicodedata import normalize
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.text import replace_unstorable
-from sources.query.expression import AllOf, AnyOf, Expression, Phrase, QueryNotes, Title, Without, Word, render
+from config.numbers import replace_unstorable
 from sources.query.filters import FilterExtractor, Filters, mentioned_times
 from sources.query.grammar import (
+    AllOf,
+    AnyOf,
     Branch,
+    Expression,
     Negation,
+    Phrase,
+    QueryNotes,
+    Title,
     TitleLeaf,
     Tree,
+    Without,
+    Word,
     build_tree,
     flatten,
     has_operators,
+    render,
     without_exclusions,
     without_operators,
 )

@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
-from sources.query.expression import Phrase, Prefix, QueryNotes, Word
+from sources.query.grammar import Phrase, Prefix, QueryNotes, Word
 from sources.query.lexer import BareWord, QueryLimits, QuotedText
 from sources.text.folding import fold, tone_token
 from sources.text.segmentation import (

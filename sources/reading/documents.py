@@ -1,23 +1,114 @@
 """Reads items that are a single text in every retrieval mode: a note, or the fields of a character or prompt under
-headings. The functions are pure, because the whole text is available."""
+headings. The functions are pure, because the whole text is available.
+"""
 
+import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.items import Anchor, GetResponse, Loc, ResultItem
-from sources.reading.cursors import Position, read_cursor
-from sources.reading.responses import build_response, content_budget
-from sources.reading.retrieval import Excerpt, ItemPassage, RetrievalPlan, take_around, take_forward
+from sources.items import TAGS_MAX, Anchor, GetResponse, Loc, PageInfo, ResultItem, short_time, short_title, uri_of
+from sources.kinds import Record
+from sources.reading.retrieval import (
+    ContentBudget,
+    Excerpt,
+    ItemPassage,
+    Position,
+    RetrievalPlan,
+    read_cursor,
+    take_around,
+    take_forward,
+    write_cursor,
+)
+from sources.records import Message
 from sources.search.arguments import locate_match, read_query
 from sources.search.snippets import Highlighter
 from sources.source import GetArguments
 from sources.text.chunking import split_into_chunks
 from sources.text.segmentation import word_boundary_before
+
+# -- responses ---------------------------------------------------------------------------------------------------------
+# Builds the response of a get. The budget covers the whole response, not only its content.
+
+# The share of a budget that content fills if there is enough of it.
+CONTENT_SHARE = 0.8
+# The smallest share of a budget for the content. The metadata of an item takes about 150 tokens; a smaller budget would
+# otherwise return no content at all.
+CONTENT_SHARE_MIN = 0.2
+_WIDEST_NUMBER = 999_999
+_WIDEST_POSITION = Position(_WIDEST_NUMBER, _WIDEST_NUMBER)
+
+
+def item_meta(
+    source: str, record: Record, item_id: str | int, title: str, cost_tokens: int | UnsetType = UNSET, **fields: Any
+) -> ResultItem:
+    """The metadata of an item that was requested by id, so its score is 1 and of no type."""
+    return ResultItem(
+        id=item_id,
+        source=source,
+        title=short_title(title),
+        uri=uri_of(source, item_id),
+        score=1.0,
+        created_at=short_time(record.created_at),
+        last_modified=short_time(record.last_modified),
+        version=record.version,
+        tags=record.tags[:TAGS_MAX],
+        cost_tokens=cost_tokens,
+        **fields,
+    )
+
+
+def content_budget(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType = UNSET) -> ContentBudget:
+    """Returns the budget for content and attachments together."""
+    # The cost of everything but content and attachments, with the cursor and the token count at their widest.
+    empty = GetResponse(
+        meta=meta,
+        content="",
+        mode=plan.mode,
+        anchor="beginning",
+        tokens=_WIDEST_NUMBER,
+        next_cursor=write_cursor(meta.uri, meta.version or 0, _WIDEST_POSITION),
+        pages=pages,
+    )
+    left = plan.budget - plan.scale.weigh_json(empty)
+    text_target = 0 if plan.attachments else math.ceil(plan.budget * CONTENT_SHARE)
+    return ContentBudget(max(left, int(plan.budget * CONTENT_SHARE_MIN)), plan.scale, text_target)
+
+
+def build_response(
+    meta: ResultItem,
+    plan: RetrievalPlan,
+    anchor: Anchor,
+    excerpt: Excerpt,
+    *,
+    more: bool,
+    pages: PageInfo | UnsetType = UNSET,
+) -> GetResponse:
+    """`more` is true if the item continues after the excerpt."""
+    if excerpt.truncated and not excerpt.text:
+        raise InvalidParams(
+            f"retrieval.max_tokens: expected 200 or more, got {plan.max_tokens}, which is too small for any content"
+        )
+    response = GetResponse(
+        meta=meta,
+        content=excerpt.text,
+        attachments=excerpt.attachments,
+        mode=plan.mode,
+        anchor=anchor,
+        tokens=_WIDEST_NUMBER,
+        truncated=excerpt.truncated,
+        next_cursor=write_cursor(meta.uri, meta.version or 0, excerpt.end) if more else None,
+        pages=pages,
+    )
+    text_weight = plan.scale.weigh(excerpt.text)
+    is_over = plan.scale.weigh_json(replace(response, content="")) + text_weight > plan.budget
+    # Only the content, so that reading a whole item reports the `cost_tokens` of its hit.
+    return replace(response, tokens=plan.scale.tokens(text_weight), over_budget=is_over or UNSET)
 
 
 class Section(Struct, frozen=True):
@@ -149,3 +240,79 @@ def _chunk_index(passages: Sequence[ItemPassage], anchor: AnchorPosition) -> int
     if not 0 <= anchor.chunk_index < len(passages):
         raise InvalidParams(f"loc.chunk_index: expected 0 to {len(passages) - 1}, got {anchor.chunk_index}")
     return anchor.chunk_index
+
+
+# -- exchanges ---------------------------------------------------------------------------------------------------------
+# Groups the messages of a conversation into exchanges, and assigns line numbers to them.
+#
+# An exchange is a user message with everything that follows it, up to the next user message.
+
+T = TypeVar("T")
+
+
+class LineRange(Struct, frozen=True):
+    """Line numbers from 1, both inclusive."""
+
+    start: int
+    end: int
+
+
+class NumberedMessage(Struct, frozen=True):
+    """A message and its lines."""
+
+    message: Message
+    lines: LineRange
+
+
+def group_turns(turns: Iterable[T], is_start: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
+    """Splits turns into runs, each starting at a turn for which `is_start` is true. Turns before the first such turn
+    form a run of their own."""
+    run: list[T] = []
+    for turn in turns:
+        if run and is_start(turn):
+            yield tuple(run)
+            run = []
+        run.append(turn)
+    if run:
+        yield tuple(run)
+
+
+def last_exchange(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages from the last user message on; all of them if there is none."""
+    start = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "user"), 0)
+    return messages[start:]
+
+
+def message_lines(message: Message) -> LineRange:
+    """The message's lines in the imported session file; else the line given by its position in the conversation."""
+    return _stored_lines(message) or LineRange(message.position + 1, message.position + 1)
+
+
+def has_stored_lines(message: Message) -> bool:
+    return _stored_lines(message) is not None
+
+
+def number_messages(messages: Iterable[Message], after: LineRange) -> Iterator[NumberedMessage]:
+    """Assigns lines that never decrease: messages appended to an imported session continue after its last line.
+    Messages that share a line of the file keep sharing it."""
+    last = after
+    for message in messages:
+        stored = _stored_lines(message)
+        if stored is None:
+            start = end = max(message.position + 1, last.end + 1)
+        else:
+            start = max(stored.start, last.start)
+            end = max(stored.end, start, last.end)
+        last = LineRange(start, end)
+        yield NumberedMessage(message, last)
+
+
+def _stored_lines(message: Message) -> LineRange | None:
+    start, end = _line_number(message.metadata.get("line_start")), _line_number(message.metadata.get("line_end"))
+    if start is None:
+        return None
+    return LineRange(start, max(start, end or start))
+
+
+def _line_number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

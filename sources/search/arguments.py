@@ -26,7 +26,7 @@ from sources.text.folding import fold
 from sources.text.segmentation import UNSPACED_RUN
 from sources.text.token_estimates import TokenScale
 from sources.times import TimeMention, TimeSpan, asks_for_anything, read_time, resolve
-from sources.times.expressions import RecentPeriod
+from sources.times.words import RecentPeriod
 
 # Terms of a query. Each one is a lookup in the index and part of the score.
 QUERY_MAX_TERMS = 32

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, load_model
-from sources.semantic.worker_messages import HEADER_BYTES, Vectors, WorkerFailure, decode_texts, encode_response, frame
+from sources.semantic.worker_process import HEADER_BYTES, Vectors, WorkerFailure, decode_texts, encode_response, frame
 
 # Texts embedded between two pauses. A long pause after a long burst would be noticed by others on the same core.
 _BURST = 8

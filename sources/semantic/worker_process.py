@@ -16,18 +16,39 @@ from typing import IO
 
 import msgspec
 from loguru import logger
+from msgspec import Struct
 
 from config.settings import Settings
 from sources.semantic.model import SemanticUnavailable, clean_text
 from sources.semantic.named_models import NamedModel, locate_model
-from sources.semantic.worker_messages import (
-    HEADER_BYTES,
-    WorkerFailure,
-    WorkerResponse,
-    decode_response,
-    encode_texts,
-    frame,
-)
+
+# -- worker messages ---------------------------------------------------------------------------------------------------
+# The messages between the server and the process that embeds passages, as MessagePack with a length in front.
+
+HEADER_BYTES = 4
+
+
+class Vectors(Struct, frozen=True, tag=True):
+    vectors: list[bytes]
+
+
+class WorkerFailure(Struct, frozen=True, tag=True):
+    """Why the model could not be loaded. The process ends after it."""
+
+    reason: str
+
+
+WorkerResponse = Vectors | WorkerFailure
+
+encode_texts = msgspec.msgpack.Encoder().encode
+decode_texts = msgspec.msgpack.Decoder(list[str]).decode
+encode_response = msgspec.msgpack.Encoder().encode
+decode_response = msgspec.msgpack.Decoder(WorkerResponse).decode
+
+
+def frame(message: bytes) -> bytes:
+    return len(message).to_bytes(HEADER_BYTES, "big") + message
+
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MODULE = "sources.semantic.worker"

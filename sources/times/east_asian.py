@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from unicodedata import normalize
 
-from sources.times.expressions import (
+from sources.times.scanner import MENTIONS_MAX, FoundTime
+from sources.times.words import (
     Bound,
     CalendarDate,
     CalendarUnit,
@@ -17,7 +18,6 @@ from sources.times.expressions import (
     Unit,
     Weekday,
 )
-from sources.times.scanner import MENTIONS_MAX, FoundTime
 
 _DIGITS = "〇一二三四五六七八九"
 _NUMBER = f"(?:\\d{{1,2}}|[{_DIGITS}十]{{1,3}})"

@@ -11,21 +11,27 @@ from itertools import pairwise
 from msgspec import Struct
 
 from sources.text.folding import fold
-from sources.times.expressions import (
+from sources.times.words import (
+    LEXICONS,
+    PERIOD_CONNECTIONS,
+    PHRASE_WORDS_MAX,
+    UNITS,
     Bound,
     CalendarDate,
     CalendarUnit,
+    Lexicon,
     PeriodBefore,
     RecentPeriod,
     RelativeYear,
     Season,
     TimeExpression,
     TimeMention,
+    TimeWord,
     Unit,
     Weekday,
+    WordKind,
     Year,
 )
-from sources.times.words import LEXICONS, PERIOD_CONNECTIONS, PHRASE_WORDS_MAX, UNITS, Lexicon, TimeWord, WordKind
 
 # A date with slashes is read if only one of its first two numbers can be a month.
 _MONTH_NUMBER, _OTHER_DAY_NUMBER = "(?:0?[1-9]|1[0-2])", "(?:1[3-9]|2\\d|3[01])"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from auth.jwks import RemoteKeys, UrlFetch
+from auth.signing_keys import RemoteKeys, UrlFetch
 from config.errors import Unavailable
 from tests.auth.auth_fixture import ISSUER, FakeClock, make_settings
 from tests.auth.issuers import eddsa, es256, jwks

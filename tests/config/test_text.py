@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.text import UNSTORABLE, replace_unstorable
+from config.numbers import UNSTORABLE, replace_unstorable
 
 
 def test_nul_and_lone_surrogates_are_replaced() -> None:

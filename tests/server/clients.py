@@ -10,8 +10,8 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from server.protocol.call import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
 from server.protocol.messages import LATEST_LEGACY, MODERN_VERSIONS
-from server.protocol.request_meta import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, RawConnection, fetch
 
 MODERN = MODERN_VERSIONS[0]

@@ -1,5 +1,11 @@
 """The message bus: registers agents, and creates, reads, searches and writes threads."""
 
+# About this package: Agents register, open threads, post, read and search messages. A thread is a conversation of the
+# caller's library: the caller's credential decides whose threads they are, and an agent's token only tells that user's
+# agents apart. Read `service.py` first, then `posting.py`, which keeps agents in sync. `threads.py` translates between
+# conversations and threads; `routes.py` and `tools.py` declare the operations; `events.py` is the stream that replaces
+# polling.
+
 import time
 from collections.abc import Callable, Sequence
 from uuid import uuid4

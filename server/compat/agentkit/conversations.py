@@ -26,10 +26,10 @@ from server.compat.agentkit.responses import (
     transcript_message,
 )
 from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
-from server.transports.open_streams import OpenStreams
+from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft
 from sources.importers.formats.conversation_archive import reader
-from sources.importers.formats.conversation_archive.writer import ArchiveWriter
+from sources.importers.formats.conversation_archive.archive_import import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch

@@ -1,14 +1,18 @@
 """The operations of the conversations API, in the order in which they are documented."""
 
+# About this package: AgentKit had a single user. Here every operation works on the caller's own library only; another
+# user's conversation is reported as not found. `routes.py` lists the operations, and `recording.build_agentkit`
+# constructs the services behind them: `conversations.py` (read, change, export, namespaces, changes), `recording.py`
+# (write, one at a time or a whole archive) and the package `chat`.
+
 from typing import Any
 
 from auth.context import WRITE
 from config.settings import Settings
 from server.compat.agentkit import responses, schemas
-from server.compat.agentkit.archives import ZIP
 from server.compat.agentkit.chat.routes import chat_operations
 from server.compat.agentkit.conversations import DOWNLOAD_TYPES
-from server.compat.agentkit.recording import AgentKit
+from server.compat.agentkit.recording import ZIP, AgentKit
 from server.import_jobs import IMPORT_DEADLINE_S
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import NotFound, SourceTimeout
 from config.settings import Settings
-from server.compat.conversation_memory.arguments import MemoryQuery
+from server.compat.conversation_memory.arguments import ExchangeRow, MemoryQuery
 from server.compat.conversation_memory.observation_search import (
     NOT_SEARCHED,
     MatchingRows,
@@ -22,9 +22,8 @@ from server.compat.conversation_memory.observation_search import (
     query_notes,
     search_by_mode,
 )
-from server.compat.conversation_memory.schemas import ExchangeRow
 from server.compat.conversation_memory.transcript import path_of, project_of, summary_of
-from sources.reading.exchanges import last_exchange, message_lines
+from sources.reading.documents import last_exchange, message_lines
 from sources.records import Conversation, Hit, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.search.snippets import Highlighter

@@ -10,10 +10,9 @@ from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
 from server.compat.conversation_memory import transcript
-from server.compat.conversation_memory.arguments import MemoryQuery
-from server.compat.conversation_memory.schemas import ExchangeRow, ObservationRow
+from server.compat.conversation_memory.arguments import ExchangeRow, MemoryQuery, ObservationRow
 from server.compat.conversation_memory.transcript import memory_error, path_of
-from sources.importers.engine.ids import imported_observation_id
+from sources.importers.engine.files import imported_observation_id
 from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without, literal_text, parse_literal
 from sources.records import Hit, HitPage, Observation, SemanticStatus
 from sources.search.arguments import LIMIT_MAX, SearchArguments, SourceQuery, build_query, read_query

@@ -1,21 +1,139 @@
 """The MCP tools of conversation-memory. They return Markdown, as their clients expect; JSON is returned as structured
-content too. No argument is a file system path."""
+content too. No argument is a file system path.
+"""
 
-from auth.context import WRITE
-from config.errors import InvalidParams
+# About this package: `memory_search` returns short rows, `memory_get_observations` returns observations in full, and
+# `memory_read` returns the conversation they come from. `observations_record` stores new observations. Read `tools.py`
+# first: it also has the rule when conversations are searched instead of observations.
+# `observation_search.py` and `conversation_search.py` search, `transcript.py` reads, and `responses.py` renders.
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import msgspec
+from msgspec import UNSET
+
+from auth.context import WRITE, RequestContext
+from config.errors import InvalidParams, NotFound
 from config.settings import Settings
-from server.compat.conversation_memory import schemas
-from server.compat.conversation_memory.arguments import parse_ids, parse_lines, parse_path, parse_query
-from server.compat.conversation_memory.observation_search import find_observations
+from server.compat.conversation_memory import arguments
+from server.compat.conversation_memory.arguments import MemoryQuery, parse_ids, parse_lines, parse_path, parse_query
+from server.compat.conversation_memory.conversation_search import ConversationSearcher
+from server.compat.conversation_memory.observation_search import (
+    MatchingRows,
+    find_observations,
+    is_compared,
+    search_observations,
+)
 from server.compat.conversation_memory.responses import render_observations, render_results, render_transcript
-from server.compat.conversation_memory.service import record_observations, search_memory
-from server.compat.conversation_memory.transcript import TextBudget, read_transcript
+from server.compat.conversation_memory.transcript import TextBudget, find_conversation, read_transcript
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
+from sources.drafts import ObservationDraft
+from sources.importers.engine.files import observation_id
 from sources.items import request_defaults, uri_of
 from sources.reading.retrieval import plan_retrieval
-from sources.storage.contract import Libraries
+from sources.storage.contract import Chats, Libraries, Library
 from sources.text.chunking import run_text_work
+
+# -- service -----------------------------------------------------------------------------------------------------------
+# Layer 1: searches observations. If none match, it searches exchanges of conversations instead and says so. Several
+# concepts are searched in conversations, which must match all of them.
+#
+# If meanings could not be compared, the result says so unless mode `text` was requested.
+
+_EXCHANGES_INSTEAD = "No observations found. These results are exchanges from conversations."
+_OBSERVATIONS_ONLY = (
+    "Conversations were not searched: the filters types, concepts and files apply to observations only."
+)
+
+
+async def search_memory(
+    library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
+) -> arguments.MemoryResults:
+    searcher = ConversationSearcher(library.chats, context, settings, query)
+    if not query.is_single_concept:
+        return _results("conversations", query, await searcher.search_conversations())
+    observations = await search_observations(library, context, settings, query)
+    if query.has_observation_filters:
+        note = () if observations.rows else (_OBSERVATIONS_ONLY,)
+        return _results("observations", query, observations, note)
+    # Observations are always more or less near. In mode `both`, exchanges that contain the words are better.
+    has_words = observations.has_matching_words or query.ranking == "meaning"
+    if observations.rows and has_words:
+        return _results("observations", query, observations)
+    exchanges = await searcher.search_exchanges()
+    if observations.rows and not exchanges.has_matching_words:
+        return _results("observations", query, observations)
+    note = (_EXCHANGES_INSTEAD,) if exchanges.rows else ()
+    return _results("exchanges", query, exchanges, note)
+
+
+def _results(
+    kind: arguments.ResultKind, query: MemoryQuery, found: MatchingRows, notes: Sequence[str] = ()
+) -> arguments.MemoryResults:
+    return arguments.MemoryResults(
+        kind=kind,
+        results=found.rows,
+        total=found.total,
+        count=len(found.rows),
+        mode=query.mode,
+        served_by=query.mode if is_compared(found.semantic) else "text",
+        semantic=UNSET if query.is_literal else found.semantic,
+        concepts=UNSET if query.is_single_concept else query.concepts,
+        note=" ".join([*notes, *found.notes]) or UNSET,
+    )
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+# Records observations as clients send them. Only their origin is added.
+
+# The other fields of an entry are stored as they are, under the same names.
+_OTHER_IN_STORAGE = frozenset(("conversation_id", "time"))
+
+
+async def record_observations(
+    library: Library, entries: Sequence[arguments.ObservationEntry], idempotency_key: str | None
+) -> arguments.RecordedObservations:
+    """Records all entries or none. A retry with the same key returns what the first call recorded."""
+    drafts = []
+    for index, entry in enumerate(entries):
+        # With a key the same entry gets the same id; otherwise a retry would be a different request.
+        parts: tuple[str, ...] = (uuid4().hex,)
+        if idempotency_key is not None:
+            parts = ("client", idempotency_key, str(index), msgspec.json.encode(entry).decode())
+        fields = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in _OTHER_IN_STORAGE}
+        drafts.append(
+            ObservationDraft(
+                uuid=observation_id(*parts),
+                origin="client",
+                conversation_id=await _conversation_id(library.chats, entry, index),
+                created_at=UNSET if entry.time is None else entry.time,
+                **fields,
+            )
+        )
+    observations = await library.observations.create_many(drafts, idempotency_key=idempotency_key)
+    recorded = tuple(
+        arguments.RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
+        for observation in observations
+    )
+    return arguments.RecordedObservations(observations=recorded, count=len(recorded))
+
+
+async def _conversation_id(chats: Chats, entry: arguments.ObservationEntry, index: int) -> str | None:
+    """Raises the same error for a missing conversation and for one of another user."""
+    name = entry.conversation_id
+    if name is None:
+        return None
+    try:
+        is_path = "/" in name or name.endswith(".jsonl")
+        return (await find_conversation(chats, name) if is_path else await chats.get(name)).id
+    except (NotFound, InvalidParams):
+        raise InvalidParams(
+            f"observations[{index}].conversation_id: expected the id or path of one of your conversations, "
+            f"got {name[:80]!r}"
+        ) from None
+
 
 # Observations in one call: what a model can write in one turn.
 _OBSERVATIONS_BATCH_MAX = 50
@@ -36,13 +154,13 @@ class ConversationMemoryTools:
         self._libraries = libraries
         self._settings = settings
 
-    async def search(self, call: Call, arguments: schemas.MemorySearch) -> schemas.MemoryResults | ToolResult:
+    async def search(self, call: Call, arguments: arguments.MemorySearch) -> arguments.MemoryResults | ToolResult:
         query = parse_query(arguments)
         async with self._libraries.library(call.context) as library:
             results = await search_memory(library, call.context, self._settings, query)
         return results if arguments.response_format == "json" else _markdown(render_results(results))
 
-    async def get_observations(self, call: Call, arguments: schemas.GetObservations) -> ToolResult:
+    async def get_observations(self, call: Call, arguments: arguments.GetObservations) -> ToolResult:
         ids = parse_ids(arguments.ids)
         async with self._libraries.library(call.context) as library:
             observations = await find_observations(library.observations, ids)
@@ -51,7 +169,7 @@ class ConversationMemoryTools:
         chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)
         return _markdown(await run_text_work(chars, render_observations, observations, self._budget(call)))
 
-    async def read(self, call: Call, arguments: schemas.ReadConversation) -> ToolResult:
+    async def read(self, call: Call, arguments: arguments.ReadConversation) -> ToolResult:
         path, lines = parse_path(arguments.path), parse_lines(arguments.start_line, arguments.end_line)
         async with self._libraries.library(call.context) as library:
             transcript = await read_transcript(
@@ -61,7 +179,7 @@ class ConversationMemoryTools:
         chars = sum(len(message.text) for message in transcript.messages)
         return _markdown(await run_text_work(chars, render_transcript, transcript))
 
-    async def record(self, call: Call, arguments: schemas.RecordObservations) -> schemas.RecordedObservations:
+    async def record(self, call: Call, arguments: arguments.RecordObservations) -> arguments.RecordedObservations:
         count, batch_max = len(arguments.observations), _OBSERVATIONS_BATCH_MAX
         if not 1 <= count <= batch_max:
             raise InvalidParams(f"observations: expected 1 to {batch_max}, got {count}")
@@ -81,12 +199,12 @@ class ConversationMemoryTools:
                 description=(
                     "Layer 1 of memory: search what was learned in earlier sessions. Returns short rows, best first; "
                     "get_observations returns them in full. If no observation matches, it returns exchanges of "
-                    f"conversations, for read. An array of {schemas.CONCEPTS_MIN} to {schemas.CONCEPTS_MAX} concepts "
-                    "finds conversations that match all of them. "
+                    f"conversations, for read. An array of {arguments.CONCEPTS_MIN} to {arguments.CONCEPTS_MAX} "
+                    "concepts finds conversations that match all of them. "
                     'Example: {"query": "authentication", "types": ["decision"], "after": "2025-09-01"}'
                 ),
-                input=schemas.MemorySearch,
-                schema=schemas.memory_search_schema(),
+                input=arguments.MemorySearch,
+                schema=arguments.memory_search_schema(),
                 handler=self.search,
             ),
             Tool(
@@ -94,11 +212,11 @@ class ConversationMemoryTools:
                 source="chats",
                 title="Read observations",
                 description=(
-                    f"Layer 2 of memory: observations in full, 1 to {schemas.IDS_MAX} by their ids from a search, with "
-                    'the conversation and lines they come from. Example: {"ids": ["obs-104729003771625"]}'
+                    f"Layer 2 of memory: observations in full, 1 to {arguments.IDS_MAX} by their ids from a search, "
+                    'with the conversation and lines they come from. Example: {"ids": ["obs-104729003771625"]}'
                 ),
-                input=schemas.GetObservations,
-                schema=schemas.get_observations_schema(),
+                input=arguments.GetObservations,
+                schema=arguments.get_observations_schema(),
                 handler=self.get_observations,
             ),
             Tool(
@@ -110,8 +228,8 @@ class ConversationMemoryTools:
                     "only if the observations do not answer the question. "
                     'Example: {"path": "chats://9b2e", "startLine": 100, "endLine": 200}'
                 ),
-                input=schemas.ReadConversation,
-                schema=schemas.read_conversation_schema(),
+                input=arguments.ReadConversation,
+                schema=arguments.read_conversation_schema(),
                 handler=self.read,
             ),
             Tool(
@@ -124,8 +242,8 @@ class ConversationMemoryTools:
                     'Example: {"observations": [{"type": "decision", "title": "JWT instead of sessions", "facts": '
                     '["Refresh tokens rotate"], "concepts": ["JWT"], "project": "my-api"}], "idempotency_key": "s1-3"}'
                 ),
-                input=schemas.RecordObservations,
-                output=schemas.RecordedObservations,
+                input=arguments.RecordObservations,
+                output=arguments.RecordedObservations,
                 scope=WRITE,
                 hints=_APPENDS,
                 handler=self.record,

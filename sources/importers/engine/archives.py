@@ -18,8 +18,7 @@ from typing import IO, Any
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.files import printable_name
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 
 # The size of one entry in a zip's directory: 46 bytes and its name, plus room for extra fields.
 _DIRECTORY_ENTRY_BYTES = 512

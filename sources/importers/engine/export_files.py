@@ -11,8 +11,7 @@ from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import FailedItem, ImportEvent, printable_name
 from sources.importers.engine.json_stream import JsonElement, iter_objects
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 
 # Enough to recognize a file, and to look into an archive.
 _PEEK_BYTES = 1 << 16

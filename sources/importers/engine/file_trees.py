@@ -11,8 +11,7 @@ from config.times import format_time
 from sources.importers.engine.archives import Archive, decode_name, is_visible, open_archive
 from sources.importers.engine.file_probe import files_in
 from sources.importers.engine.files import file_size, modified_at, printable_name, read_bytes
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 
 
 class FolderTree:

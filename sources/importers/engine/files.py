@@ -3,11 +3,18 @@
 Nothing larger than its limit is read, and pipes and devices are never opened.
 """
 
+# About this package: Read first: `files.py`, what importers yield; `discovery.py`, which importer reads which file;
+# `import_runner.py`. Containers: `archives.py` (zip, tar), `file_trees.py` (a zip or the folder it was unpacked to),
+# `export_files.py` (JSON exports), `json_stream.py` (JSON larger than memory), `table_reader.py` (SQLite, CSV),
+# `png_texts.py`. Values: `values.py` and `chat_messages.py` turn what other programs wrote into drafts. Process:
+# `reader_process.py` is the server's side of `../reader.py`, with the messages in `reader_messages.py`. Every size and
+# count is limited by `limits.py`: a file of a few megabytes can hold millions of records.
+
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from hashlib import file_digest, sha1
+from hashlib import blake2b, file_digest, sha1
 from pathlib import Path
 from typing import IO, Any
 from uuid import UUID
@@ -325,3 +332,30 @@ def modified_at(path: Path, limits: ImportLimits) -> str | UnsetType:
     if not limits.has_stable_path:
         return UNSET
     return format_timestamp(path.stat().st_mtime)
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+# Ids of observations, and of conversations archived by the conversation-memory plugin.
+#
+# Observation ids consist of digits: models need about one token for three digits, but one for every one or two
+# hexadecimal characters, and a search result of layer 1 is little more than an id.
+
+# The chance of a collision among 100,000 observations is 1 in 200,000; the second one would be rejected.
+_DIGITS = 15
+
+
+def observation_id(*parts: str) -> str:
+    """Returns the same id for the same parts."""
+    digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
+    return f"obs-{int.from_bytes(digest) % 10**_DIGITS:0{_DIGITS}d}"
+
+
+def imported_observation_id(original_id: str) -> str:
+    """Returns the id of the observation that conversation-memory stored with another id."""
+    return observation_id("imported", original_id)
+
+
+def archived_conversation_id(path: str) -> str:
+    """Returns the id of the conversation that conversation-memory archived under a path. The path itself is not stored,
+    because it reveals where files are on the user's disk."""
+    return stable_uuid("conversation_memory", "chats", path)

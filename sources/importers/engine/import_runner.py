@@ -38,8 +38,7 @@ from sources.importers.engine.known_files import (
     keep_former_ids,
     save_known_file,
 )
-from sources.importers.engine.limits import ImportLimits, import_limits
-from sources.importers.engine.progress import FileProgress, ImportProgress
+from sources.importers.engine.limits import FileProgress, ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.reader_process import (
     ProcessBatchReader,
     ReaderProcess,

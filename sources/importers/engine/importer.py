@@ -33,6 +33,13 @@ Optional: `output_version`, `recognizes_moved_files`, `reads_from_folder`, `foll
 for files that grow at their end; see below.
 """
 
+# About this package: `formats/` has one module or package per format. Read first: `engine/importer.py`, what a format
+# implements; `formats/roam.py`, a short one; `engine/import_runner.py`, how items are written; and `reader.py`, the
+# confined process in which importers run. An import crosses three processes. The server writes the library. The reader
+# finds, recognizes and reads files, and may open no others. A document is parsed in a third process, which the server
+# starts because the reader may not. Nothing here knows a user: the caller passes a library. Importers yield drafts with
+# stable ids, so that an import can be repeated or completed at any time.
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,9 +47,9 @@ from typing import ClassVar
 
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import ImportEvent, ReadPosition
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.table_reader import FollowedDatabase
+from sources.importers.parsers.parsed_document import DocumentParser, parse_in_subprocess
 
 # Formats take what the signature of `read` needs from here, too, instead of from four modules.
 __all__ = ["FileProbe", "ImportEvent", "ImportLimits", "Importer", "ProgressCallback", "ReadPosition"]
@@ -85,3 +92,15 @@ class Importer(ABC):
         """Returns whether `read` uses this file of a folder that it reads as a whole. Files for which this is False are
         reported as ignored; an importer that reports unused files itself keeps the default."""
         return True
+
+
+# -- parsing importer --------------------------------------------------------------------------------------------------
+# The base of importers that read documents, or files with documents inside them.
+
+
+class ParsingImporter(Importer):
+    """An importer that has documents parsed in another process. The process that reads imported files may not start
+    one, so it replaces `parse`."""
+
+    def __init__(self, parse: DocumentParser = parse_in_subprocess) -> None:
+        self._parse = parse

@@ -1,13 +1,13 @@
 """Limits on what importers read, taken from the settings."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from sources.importers.sandbox.confinement import SandboxMode
 
 if TYPE_CHECKING:
-    # Not at run time: the parser subprocess loads this module for every document, and needs no settings.
     from config.settings import Settings
 
 
@@ -64,3 +64,39 @@ def import_limits(settings: "Settings") -> ImportLimits:
         reader_deadline_s=settings.fixed.import_reader_deadline_s,
         sandbox=settings.import_sandbox,
     )
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+# Progress of an import, updated while files are read and items are written.
+
+
+class ProgressCallback(Protocol):
+    """Called with the number of bytes read so far. For a compressed file these are compressed bytes."""
+
+    def __call__(self, bytes_read: int, /) -> None: ...
+
+
+class ImportProgress(Struct):
+    """`before_batch` is awaited before each batch is written, so that the import can wait for others there."""
+
+    bytes_total: int = 0
+    bytes_read: int = 0
+    items: int = 0
+    file: str = ""
+    before_batch: Callable[[], Awaitable[None]] | None = None
+
+
+class FileProgress:
+    """Adds the bytes read from one file to the import's total. The total never decreases, although a reader may seek
+    backwards."""
+
+    def __init__(self, progress: ImportProgress) -> None:
+        self._progress = progress
+        self._bytes_before = progress.bytes_read
+
+    def __call__(self, bytes_read: int) -> None:
+        self._progress.bytes_read = max(self._progress.bytes_read, self._bytes_before + bytes_read)
+
+    def finish(self, size_bytes: int) -> None:
+        """Counts the whole file as read, including parts that were skipped."""
+        self._progress.bytes_read = self._bytes_before + size_bytes

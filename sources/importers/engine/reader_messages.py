@@ -17,8 +17,7 @@ from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, 
 from sources.importers.engine.files import ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem
-from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.parsers.parser_process import DocumentKind
+from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, ParseFailure
 from sources.importers.registry import all_importers, importer_by_name
 from sources.importers.sandbox.confinement import SandboxMode
 

@@ -26,8 +26,7 @@ from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
 from sources.importers.engine.files import ReadPosition
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.reader_messages import (
     HEADER_BYTES,
     Confine,
@@ -47,8 +46,7 @@ from sources.importers.engine.reader_messages import (
     encode_request,
     frame,
 )
-from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.parsers.parser_process import OUT_OF_MEMORY, parse_in_subprocess
+from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure, parse_in_subprocess
 from sources.importers.registry import all_importers
 from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 

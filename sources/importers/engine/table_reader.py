@@ -23,8 +23,7 @@ from config.errors import InvalidParams
 from sources.importers.engine.confined_files import file_status, opening_only, real_path
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import printable_name
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.values import clean_line, clean_tags
 
 # -- databases ---------------------------------------------------------------------------------------------------------

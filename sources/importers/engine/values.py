@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from config.errors import InvalidParams
-from config.text import UNSTORABLE, replace_unstorable
+from config.numbers import UNSTORABLE, replace_unstorable
 from config.times import format_time, format_timestamp, parse_time
 from sources.importers.engine.limits import ImportLimits
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
-from config.text import replace_unstorable
+from config.numbers import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.confined_files import open_file

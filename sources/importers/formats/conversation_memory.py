@@ -13,8 +13,16 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportedObservation, SkippedItem, file_size, stable_uuid
-from sources.importers.engine.ids import archived_conversation_id, imported_observation_id, observation_id
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedObservation,
+    SkippedItem,
+    archived_conversation_id,
+    file_size,
+    imported_observation_id,
+    observation_id,
+    stable_uuid,
+)
 from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import (
     RowProgress,

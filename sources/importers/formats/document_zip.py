@@ -10,8 +10,7 @@ from sources.importers.engine.archives import is_visible, is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import FailedItem, SkippedItem, file_key
-from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
-from sources.importers.engine.parsing_importer import ParsingImporter
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ParsingImporter, ProgressCallback, ReadPosition
 from sources.importers.formats.documents import IMPORTER as DOCUMENTS
 from sources.importers.formats.embedded_documents import EmbeddedDocument, is_document, read_embedded
 

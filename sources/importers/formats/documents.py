@@ -26,12 +26,10 @@ from sources.importers.engine.files import (
     read_decoded,
     stable_uuid,
 )
-from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ParsingImporter, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import split_words
-from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.values import clean_tags, short_title, stored_date
-from sources.importers.parsers.parsed_document import ParsedDocument
-from sources.importers.parsers.parser_process import DocumentKind
+from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument
 
 TEXT_SUFFIXES = (".txt", ".text")
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")

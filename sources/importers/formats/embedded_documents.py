@@ -26,8 +26,7 @@ from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_date
 from sources.importers.formats.documents import TEXT_SUFFIXES, document_kind
-from sources.importers.parsers.parsed_document import ParsedDocument
-from sources.importers.parsers.parser_process import DocumentKind, DocumentParser
+from sources.importers.parsers.parsed_document import DocumentKind, DocumentParser, ParsedDocument
 
 
 class EmbeddedDocument(Struct, frozen=True):

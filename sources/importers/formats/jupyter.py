@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
-from config.text import replace_unstorable
+from config.numbers import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe

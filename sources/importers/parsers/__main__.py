@@ -14,8 +14,7 @@ import msgspec
 
 from config.errors import FlorilegiumError
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.parsers.parser_process import OUT_OF_MEMORY
+from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure
 from sources.importers.sandbox.confinement import confine
 
 # By module and function, so that only the parser in use is loaded.

@@ -9,7 +9,7 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 
 from config.errors import InvalidParams
-from config.text import replace_unstorable
+from config.numbers import replace_unstorable
 from sources.importers.engine.archives import Archive, open_archive
 from sources.importers.engine.files import read_bytes
 from sources.importers.engine.limits import ImportLimits

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
-from config.text import replace_unstorable
+from config.numbers import replace_unstorable
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder

@@ -1,5 +1,9 @@
 """Puts this process into the sandbox, layer by layer. Layers that the kernel lacks are left out and reported."""
 
+# About this package: `confinement.py` enters the layers one by one and reports which are missing; `seccomp.py` has the
+# system calls. A flaw in a parser could otherwise read the files of every user, because the process would have the
+# rights of the server.
+
 import ctypes
 import os
 import struct

@@ -22,9 +22,9 @@ from sources.records import (
 from sources.storage.collections.collection import StoredItems, UserDatabase
 from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter
 from sources.storage.tables import validation
+from sources.storage.tables.conversation_tables import MEDIA_ITEMS
 from sources.storage.tables.item_table import WriteContext
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PROMPTS, observation_conditions
-from sources.storage.tables.media_table import MEDIA_ITEMS
 from sources.storage.tables.sql import CHUNK_BITS, CHUNKS_MAX, NOTES_INDEX, SqlConnection, json_array, placeholders
 from sources.storage.tables.upsert import rows_by_uuid
 from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storable

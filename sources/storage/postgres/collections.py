@@ -21,24 +21,25 @@ from sources.records import (
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
 from sources.storage.collections.chats import StoredChats
-from sources.storage.collections.collection import IdT, StoredItems
+from sources.storage.collections.collection import (
+    IdT,
+    SearchableChats,
+    SearchableCollection,
+    SearchableObservations,
+    SearchSettings,
+    StoredItems,
+)
 from sources.storage.collections.items import (
     StoredMedia,
     StoredNotes,
     StoredObservations,
     StoredPrompts,
 )
-from sources.storage.collections.searchable import (
-    SearchableChats,
-    SearchableCollection,
-    SearchableObservations,
-    SearchSettings,
-)
 from sources.storage.contract import ExactSearch, MessageSearch
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRY_KINDS
-from sources.storage.postgres.search import exact, substring, targets
+from sources.storage.postgres.search import entry_sql, exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
 from sources.storage.postgres.search.statistics import EntryStatistics
 from sources.storage.postgres.vectors.vector_tables import previous_model
@@ -88,11 +89,11 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
 
 
 class PostgresNotes(PostgresCollection[Note, NoteDraft, str], StoredNotes):
-    target = targets.POSTGRES_NOTES
+    target = entry_sql.POSTGRES_NOTES
 
 
 class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], StoredMedia):
-    target = targets.POSTGRES_MEDIA
+    target = entry_sql.POSTGRES_MEDIA
 
 
 class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
@@ -101,24 +102,24 @@ class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[Record
     def __init__(self, source: str, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
         super().__init__(database, settings, client_id)
         self.source, self.table = source, PLAIN_TABLES[source]
-        self.target = targets.POSTGRES_KINDS[source]
+        self.target = entry_sql.POSTGRES_KINDS[source]
 
 
 class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
-    target = targets.POSTGRES_KINDS["prompts"]
+    target = entry_sql.POSTGRES_KINDS["prompts"]
 
 
 class PostgresObservations(
     SearchableObservations, PostgresCollection[Observation, ObservationDraft, str], StoredObservations
 ):
-    target = targets.POSTGRES_OBSERVATIONS
+    target = entry_sql.POSTGRES_OBSERVATIONS
 
 
 class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
-    target = targets.POSTGRES_CHATS
-    human_only_target = targets.POSTGRES_HUMAN_ONLY
+    target = entry_sql.POSTGRES_CHATS
+    human_only_target = entry_sql.POSTGRES_HUMAN_ONLY
 
     def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str, *, is_agent: bool) -> None:
         StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)

@@ -23,10 +23,9 @@ from config.postgres.errors import (
 )
 from config.postgres.sql import quote_schema
 from sources.storage.job_queue import BackgroundPace
-from sources.storage.tables.conversation_tables import CONVERSATIONS, MESSAGES
+from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEMS, MESSAGES
 from sources.storage.tables.item_table import ItemTable
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
-from sources.storage.tables.media_table import MEDIA_ITEMS
 from sources.storage.tables.sql import SqlValue
 
 # -- pending rows ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from auth.postgres_control import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from config.tracing import span
@@ -33,7 +33,7 @@ from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.joint_read import JointReads, RunAlone
 from sources.storage.postgres.schema import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.search.statistics import IndexCounts
-from sources.storage.postgres.vectors.coverage_memory import CoverageMemory
+from sources.storage.postgres.vectors.changed_rows import CoverageMemory
 from sources.storage.postgres.vectors.vector_tables import VectorExtension, VectorExtensionMemory, count_passages
 from sources.storage.quota import QuotaLimits, UserQuota
 from sources.storage.search.vocabulary import VocabularyMemory

@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from auth.postgres_control import CONTROL_SCHEMA_NAME
 from config.errors import StorageError
 from config.paths import UserId
 from config.postgres.sql import qualify, quote_schema

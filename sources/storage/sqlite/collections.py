@@ -22,19 +22,20 @@ from sources.records import (
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
 from sources.storage.collections.chats import StoredChats
-from sources.storage.collections.collection import IdT, StoredItems
+from sources.storage.collections.collection import (
+    IdT,
+    SearchableChats,
+    SearchableCollection,
+    SearchableObservations,
+    SearchSettings,
+    StoredItems,
+    has_human_only_messages,
+)
 from sources.storage.collections.items import (
     StoredMedia,
     StoredNotes,
     StoredObservations,
     StoredPrompts,
-)
-from sources.storage.collections.searchable import (
-    SearchableChats,
-    SearchableCollection,
-    SearchableObservations,
-    SearchSettings,
-    has_human_only_messages,
 )
 from sources.storage.contract import ExactSearch, MessageSearch
 from sources.storage.search.exact_snippets import ExactHighlighter

@@ -1,13 +1,15 @@
 """The tables of conversations and messages."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
+from uuid import uuid4
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
-from sources.drafts import ConversationDraft, MessageDraft
-from sources.records import Conversation, Message, is_human_only
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
+from sources.records import Conversation, MediaChunk, MediaItem, Message, Segment, is_human_only
 from sources.storage.contract import DEFAULT_NAMESPACE
 from sources.storage.tables import validation
 from sources.storage.tables.item_table import (
@@ -17,13 +19,24 @@ from sources.storage.tables.item_table import (
     ItemTable,
     TableColumn,
     WriteContext,
+    content_hash,
     decode_object,
     decode_objects,
     index_form_of,
 )
-from sources.storage.tables.sql import CHATS_INDEX, SqlConnection, SqlValue
-from sources.storage.tables.validation import FieldLimits, is_storable
-from sources.text.chunking import title_from_text
+from sources.storage.tables.sql import (
+    CHATS_INDEX,
+    CHUNK_BITS,
+    CHUNKS_MAX,
+    MEDIA_INDEX,
+    SqlConnection,
+    SqlValue,
+    index_form,
+)
+from sources.storage.tables.validation import FieldLimits, invalid_field, is_storable
+from sources.text.chunking import TextChunk, split_into_chunks, title_from_text
+from sources.text.token_estimates import TokenScale
+from sources.text.transcripts import CueGroup, group_cues
 
 DEFAULT_ROLE = "user"
 # Other systems store messages without a role.
@@ -209,3 +222,221 @@ def _with_character_id(connection: SqlConnection, draft: ConversationDraft) -> C
     sql = "SELECT id FROM characters WHERE uuid = ? AND deleted = 0"
     row = connection.execute(sql, (draft.character,)).fetchone()
     return replace(draft, character_id=row[0] if row else None)
+
+
+# -- media table -------------------------------------------------------------------------------------------------------
+# The tables of media items: the item, its whole text, the chunks that are searched, and transcript segments.
+
+# -- media chunks ------------------------------------------------------------------------------------------------------
+# Builds the text of a media item and its chunks from a draft. Pure functions.
+
+
+class MediaBody(Struct, frozen=True):
+    """A text, its chunks (at least one), and its segments if it is a transcript."""
+
+    content: str
+    chunks: tuple[MediaChunk, ...]
+    segments: tuple[Segment, ...]
+
+
+def body_of(draft: MediaDraft, limits: FieldLimits) -> MediaBody | None:
+    """Returns None if the draft does not set the text."""
+    segments = () if draft.segments is UNSET else tuple(_valid_segment(limits, segment) for segment in draft.segments)
+    chunks = () if draft.chunks is UNSET else tuple(_valid_chunk(limits, chunk) for chunk in draft.chunks)
+    if draft.content is UNSET and not segments and not chunks:
+        return None
+    # The text of a transcript is that of its segments. A text that is made of chunks gives them their offsets; with a
+    # text of its own, a draft has chunks with the offsets that the importer set.
+    if segments:
+        content = "\n".join(segment.text for segment in segments)
+    elif draft.content is not UNSET:
+        content = draft.content
+    else:
+        content = "\n".join(chunk.text for chunk in chunks)
+        placed, start = [], 0
+        for chunk in chunks:
+            placed.append(replace(chunk, start=start, end=start + len(chunk.text)))
+            start += len(chunk.text) + 1
+        chunks = tuple(placed)
+    content = validation.long_text(limits, "content", content)
+    return MediaBody(content, _numbered(chunks) if chunks else _split(content, segments, limits), segments)
+
+
+def _split(content: str, segments: Sequence[Segment], limits: FieldLimits) -> tuple[MediaChunk, ...]:
+    if segments:
+        groups = group_cues(segments, limits.chunk_size_chars)
+        return _numbered([chunk for group in groups for chunk in _transcript_chunks(group, limits)])
+    spans = [
+        (span.start, span.end)
+        for span in split_into_chunks(content, limits.chunk_size_chars, limits.chunk_overlap_chars)
+    ]
+    return tuple(
+        MediaChunk(index=index, uuid=str(uuid4()), text=content[start:end], start=start, end=end)
+        # An empty text has one empty chunk, so that the item is indexed and found by its title.
+        for index, (start, end) in enumerate(spans or [(0, 0)])
+    )
+
+
+def _transcript_chunks(group: CueGroup, limits: FieldLimits) -> Iterator[MediaChunk]:
+    """Yields one chunk, or several with the same times if a single line is longer than a chunk."""
+    text, size = group.text, limits.chunk_size_chars
+    spans = [TextChunk(0, 0, len(text))]
+    if len(text) > size:
+        spans = split_into_chunks(text, size, limits.chunk_overlap_chars)
+    for span in spans:
+        yield MediaChunk(
+            index=0,
+            uuid=str(uuid4()),
+            text=text[span.start : span.end],
+            start=group.start + span.start,
+            end=group.start + span.end,
+            start_ms=group.start_ms,
+            end_ms=group.end_ms,
+            speaker=group.speaker,
+        )
+
+
+def _numbered(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
+    return tuple(replace(chunk, index=index) for index, chunk in enumerate(chunks))
+
+
+def _valid_chunk(limits: FieldLimits, chunk: MediaChunk) -> MediaChunk:
+    if not 0 <= chunk.start <= chunk.end or not is_storable(chunk.end):
+        raise invalid_field("chunks", expected="0 <= start <= end", got=f"characters {chunk.start} to {chunk.end}")
+    _require_times("chunks", chunk.start_ms, chunk.end_ms)
+    return replace(
+        chunk,
+        uuid=validation.uuid(limits, "chunks", chunk.uuid) if chunk.uuid else str(uuid4()),
+        text=validation.long_text(limits, "chunks", chunk.text),
+        speaker=validation.optional_short_text(limits, "chunks", chunk.speaker),
+    )
+
+
+def _valid_segment(limits: FieldLimits, segment: Segment) -> Segment:
+    _require_times("segments", segment.start_ms, segment.end_ms)
+    return replace(
+        segment,
+        text=validation.long_text(limits, "segments", segment.text),
+        speaker=validation.optional_short_text(limits, "segments", segment.speaker),
+    )
+
+
+def _require_times(field: str, start_ms: int | None, end_ms: int | None) -> None:
+    if start_ms is not None and end_ms is not None and not (0 <= start_ms <= end_ms and is_storable(end_ms)):
+        raise invalid_field(field, expected="0 <= start_ms <= end_ms", got=f"{start_ms} ms to {end_ms} ms")
+
+
+class MediaTable(ItemTable[MediaItem, MediaDraft]):
+    """Writes the text, chunks and segments of an item together with its row."""
+
+    def insert(self, connection: SqlConnection, draft: MediaDraft, context: WriteContext, **columns: SqlValue) -> int:
+        title = "" if draft.title is UNSET else validation.short_text(context.limits, "title", draft.title)
+        body = body_of(draft, context.limits) or body_of(MediaDraft(content=""), context.limits)
+        assert body is not None
+        _require_chunk_count(body)
+        rowid = super().insert(connection, draft, context, **_body_columns(title, body), **columns)
+        _insert_body(connection, rowid, body)
+        return rowid
+
+    def update(
+        self,
+        connection: SqlConnection,
+        key: ItemKey,
+        draft: MediaDraft,
+        expected_version: int | None,
+        context: WriteContext,
+        **columns: SqlValue,
+    ) -> int:
+        stored = self.stored_values(connection, key)
+        title = stored["title"]
+        if draft.title is not UNSET:
+            title = validation.short_text(context.limits, "title", draft.title)
+        body = body_of(draft, context.limits)
+        if body is None:
+            [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (stored["id"],)).fetchone()
+            columns["content_hash"] = content_hash(title, str(content))
+        else:
+            _require_chunk_count(body)
+            columns |= _body_columns(title, body)
+        rowid = super().update(connection, key, draft, expected_version, context, **columns)
+        if body is not None:
+            _delete_body(connection, rowid)
+            _insert_body(connection, rowid, body)
+        return rowid
+
+    def purge(self, connection: SqlConnection, key: ItemKey) -> None:
+        _delete_body(connection, self.rowid(connection, key))
+        super().purge(connection, key)
+
+    def has_values_of(self, connection: SqlConnection, rowid: int, draft: MediaDraft, limits: FieldLimits) -> bool:
+        body = body_of(draft, limits)
+        if not super().has_values_of(connection, rowid, draft, limits):
+            return False
+        row = connection.execute("SELECT title, content_hash, has_transcript FROM media WHERE id = ?", (rowid,))
+        title, stored_hash, has_transcript = row.fetchone()
+        if body is None:
+            return True
+        return bool(stored_hash == content_hash(title, body.content)) and has_transcript == bool(body.segments)
+
+
+MEDIA_ITEMS = MediaTable(
+    table="media",
+    kind="media",
+    record=MediaItem,
+    key="id",
+    columns=(
+        TableColumn("title", validation.short_text),
+        TableColumn("media_type", validation.required_short_text, "text"),
+        TableColumn("url", validation.short_text),
+        TableColumn("author", validation.short_text),
+    ),
+    index_forms=(index_form_of("title", has_tags=True),),
+    index=MEDIA_INDEX,
+    computed=(
+        ComputedColumn("id", "media.id"),
+        ComputedColumn("length_chars", "length_chars"),
+        ComputedColumn("text_weight", "text_weight"),
+        ComputedColumn("chunk_count", "chunk_count"),
+        ComputedColumn("has_transcript", "has_transcript", bool),
+    ),
+)
+
+
+def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
+    return {
+        "content_hash": content_hash(title, body.content),
+        "length_chars": len(body.content),
+        "text_weight": TokenScale().weigh(body.content),
+        "chunk_count": len(body.chunks),
+        "has_transcript": int(bool(body.segments)),
+    }
+
+
+def _require_chunk_count(body: MediaBody) -> None:
+    if len(body.chunks) > CHUNKS_MAX:
+        raise invalid_field("content", expected=f"at most {CHUNKS_MAX} chunks", got=f"{len(body.chunks)}")
+
+
+def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None:
+    connection.executemany_later("INSERT INTO texts (id, content) VALUES (?, ?)", [(rowid, body.content)])
+    base = rowid << CHUNK_BITS
+    connection.executemany_later(
+        'INSERT INTO chunks (id, uuid, start, "end", start_ms, end_ms, speaker, text, text_seg) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (base + c.index, c.uuid, c.start, c.end, c.start_ms, c.end_ms, c.speaker, c.text, index_form(c.text))
+            for c in body.chunks
+        ],
+    )
+    connection.executemany_later(
+        "INSERT INTO segments (media_id, position, start_ms, end_ms, speaker, text) VALUES (?, ?, ?, ?, ?, ?)",
+        [(rowid, position, s.start_ms, s.end_ms, s.speaker, s.text) for position, s in enumerate(body.segments)],
+    )
+
+
+def _delete_body(connection: SqlConnection, rowid: int) -> None:
+    # The ids of an item's chunks are a range, so no other index is needed to find them.
+    base = rowid << CHUNK_BITS
+    connection.execute("DELETE FROM chunks WHERE id >= ? AND id < ?", (base, base + CHUNKS_MAX))
+    connection.execute("DELETE FROM segments WHERE media_id = ?", (rowid,))
+    connection.execute("DELETE FROM texts WHERE id = ?", (rowid,))

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from config.numbers import clamp
+from config.numbers import UNSTORABLE, clamp
 from config.settings import Settings
-from config.text import UNSTORABLE
 from config.times import format_time, parse_time
 from sources.storage.tables.sql import SqlValue
 

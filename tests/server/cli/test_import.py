@@ -14,8 +14,8 @@ from zipfile import ZipFile
 import pytest
 
 from server.cli.import_ import exit_code, interruption_message, report_lines
-from server.cli.terminal import format_size, progress_line
-from sources.importers.engine.progress import ImportProgress
+from server.cli.output import format_size, progress_line
+from sources.importers.engine.limits import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from tests.cases import each_case
 from tests.server.cli.program import EXECUTABLE, Program

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from config.settings import Settings
 from config.times import format_clock
-from server.cli.get import RecordingTime
 from server.cli.local_library import open_local
-from server.cli.terminal import strip_control_characters
+from server.cli.output import strip_control_characters
+from server.cli.search import RecordingTime
 from sources.demo import demo_uuid, fill
 from sources.drafts import NoteDraft
 from tests.cases import each_case

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.console.markdown import TextRange, render_markdown
-from server.web_addresses import address_at_time
+from server.version import address_at_time
 from sources.records import Segment
 from tests.cases import each_case
 from tests.server.console.signed_in import page_text

@@ -16,8 +16,7 @@ from sources.drafts import NoteImage
 from sources.exporters.export import export_library
 from sources.importers.engine.discovery import discover
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers
 from tests.live import live, make_settings

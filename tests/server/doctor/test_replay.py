@@ -9,8 +9,7 @@ from pathlib import Path
 from auth.context import READ
 from server.doctor.oauth_hops import FLOWS
 from server.doctor.replay import ConnectionReplay
-from server.doctor.requests import HopResponse, response_problem
-from server.doctor.tokens import Check
+from server.doctor.tokens import Check, HopResponse, response_problem
 from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, free_port, live, make_settings
 from tests.server.http_client import WAIT_MAX_S

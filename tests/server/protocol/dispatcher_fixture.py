@@ -12,11 +12,19 @@ from msgspec.structs import replace
 from auth.context import SCOPES, ClientId, Principal, build_context
 from config.errors import RateLimited
 from config.paths import DataRoot, UserId, new_user_id
-from server.protocol.call import Call, DispatcherOptions, NullPeer, Peer, RequestStateSigner
+from server.protocol.call import (
+    Call,
+    DispatcherOptions,
+    NullPeer,
+    Peer,
+    RequestStateSigner,
+    legacy_call,
+    modern_call,
+    read_request_meta,
+)
 from server.protocol.catalog import EVERYTHING, Catalog, Profiles
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.messages import LATEST_LEGACY, Request
-from server.protocol.request_meta import legacy_call, modern_call, read_request_meta
 from sessions.store import Session, new_session_id
 from tests.server.clients import modern_params
 from tests.server.http_client import WAIT_MAX_S

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from config.errors import FlorilegiumError
-from server.protocol.in_flight import InFlightRequests
+from server.protocol.legacy_sessions import InFlightRequests
 from server.protocol.messages import Response
 from tests.cases import each_case
 

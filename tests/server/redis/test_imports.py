@@ -15,8 +15,7 @@ from config.paths import UserId
 from config.settings import Settings
 from server.import_board import ImportJob, NoImportBoard, PostedImport
 from server.import_jobs import ImportJobs, open_import_jobs
-from server.redis.import_board import RedisImportBoard
-from server.redis.peers import open_peers
+from server.redis.peers import RedisImportBoard, open_peers
 from server.stores import Peers
 from sources.importers.engine.importer import Importer
 from tests.build_settings import build_settings

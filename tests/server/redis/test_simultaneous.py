@@ -14,7 +14,7 @@ from config.errors import FlorilegiumError, RateLimited, Unauthenticated
 from config.paths import new_user_id
 from config.settings import Settings
 from server.compat.agentchatbus.agents import ReplyToken
-from server.redis.reply_tokens import RedisReplyTokenStore
+from server.redis.stores import RedisReplyTokenStore
 from server.stores import session_state_limits
 from sessions.redis.state import RedisSessionStates
 from tests.build_settings import build_settings

@@ -21,8 +21,7 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.summary import OutcomeCounts
 from tests.build_settings import build_settings
 from tests.cases import each_case

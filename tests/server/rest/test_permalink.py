@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from auth.context import SCOPES
 from server.console.item_page import PassageMarks, page_values, sections_of
 from server.console.pages import render_page
-from server.web_addresses import is_web_address
+from server.version import is_web_address
 from sources.drafts import MessageDraft
 from sources.items import GetResponse, ResultItem
 from sources.records import Segment

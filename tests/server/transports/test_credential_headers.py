@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 from auth.context import READ
 from auth.signatures import sign
 from server.transports.headers import Headers
-from server.transports.repeated_refusals import RepeatedRefusals
+from server.transports.http_messages import RepeatedRefusals
 from tests.cases import each_case
 from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, handshake, message, modern_headers, modern_params

@@ -6,8 +6,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from config.errors import OriginRejected
-from server.transports.headers import Headers
-from server.transports.origin import OriginGuard
+from server.transports.headers import Headers, OriginGuard
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, WebSocketClient, handshake

@@ -14,7 +14,7 @@ from sources.following.database_copy import open_database_copier
 from sources.following.state import SourceState
 from sources.following.sync import SourceSync
 from sources.importers.engine.confined_files import opening_only, reading_confined_to
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress
 from sources.storage.contract import Library
 from tests.sources.following.followed_vault import RUN_MAX_S, FollowedVault, write
 from tests.sources.storage.library_fixture import Clock, open_library_fixture

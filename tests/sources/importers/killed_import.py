@@ -18,8 +18,7 @@ from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ImportProgress, ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportSummary
 from tests.build_settings import build_settings
 from tests.sources.importers.line_format import LINES, Line, LineImporter, write_lines

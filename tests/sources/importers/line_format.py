@@ -21,8 +21,7 @@ from sources.importers.engine.files import (
     SkippedItem,
 )
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 
 HEADER = b"lines"
 _CHECKPOINT_EVERY = 10

@@ -15,17 +15,14 @@ from sources.importers.engine.discovery import discover
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.files import ImportEvent
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits, import_limits
-from sources.importers.engine.parsing_importer import ParsingImporter
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.importer import Importer, ParsingImporter
+from sources.importers.engine.limits import ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_rich_text, parse_slides, parse_word
 from sources.importers.parsers.opendocument import parse_text_document
-from sources.importers.parsers.parsed_document import ParsedDocument
-from sources.importers.parsers.parser_process import DocumentKind, parse_in_subprocess
+from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, parse_in_subprocess
 from sources.importers.parsers.tables import parse_table, parse_workbook
 from sources.importers.parsers.web_page import parse_page
 from sources.importers.registry import all_importers, select_importer

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from server.compat.conversation_memory.transcript import find_conversation
 from sources.drafts import ObservationDraft
-from sources.importers.engine.ids import observation_id
+from sources.importers.engine.files import observation_id
 from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.formats.conversation_memory import IMPORTER
 from tests.cases import each_case

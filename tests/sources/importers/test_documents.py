@@ -17,8 +17,7 @@ from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.formats.documents import IMPORTER
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_slides, parse_word
-from sources.importers.parsers.parsed_document import ParsedDocument
-from sources.importers.parsers.parser_process import DocumentKind, parse_in_subprocess
+from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, parse_in_subprocess
 from sources.importers.parsers.web_page import parse_page
 from tests.cases import each_case
 from tests.sources.importers.office_files import (

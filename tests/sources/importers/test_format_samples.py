@@ -12,7 +12,7 @@ from config.settings import Settings
 from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress
 from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.registry import all_importers, importer_by_name
 from tests.cases import each_case

@@ -15,8 +15,7 @@ from sources.importers.engine.discovery import DiscoveredFile, IgnoredFiles, dis
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import ImportLimits, import_limits
-from sources.importers.engine.progress import ImportProgress, ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback, import_limits
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from sources.storage.contract import Library, Notes
 from tests.build_settings import build_settings

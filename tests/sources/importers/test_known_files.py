@@ -12,8 +12,7 @@ from sources.importers.engine.discovery import discover
 from sources.importers.engine.files import Checkpoint, ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits, import_limits
-from sources.importers.engine.progress import ImportProgress, ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback, import_limits
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import all_importers
 from tests.sources.importers.line_format import Line, LineImporter, write_lines

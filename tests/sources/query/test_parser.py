@@ -25,10 +25,10 @@ from sources.query import (
     Word,
     parse,
 )
-from sources.query.expression import render
+from sources.query.grammar import render
 from sources.text.segmentation import TOKENIZER, segment
 from sources.times import TimeMention
-from sources.times.expressions import CalendarDate, Instant
+from sources.times.words import CalendarDate, Instant
 from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS, SEARCH_CASES, SearchCase
 from tests.tiers import examples

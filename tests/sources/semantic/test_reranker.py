@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from config.settings import Settings, check
+from sources.semantic.endpoint import Reranker
 from sources.semantic.model import SemanticUnavailable
-from sources.semantic.reranker import Reranker
 from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.semantic.api_server import Answer, ApiRequest, ApiServer, serve_api

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library, MessageSearch
-from sources.storage.postgres.library import PostgresLibrary
+from sources.storage.postgres.libraries import PostgresLibrary
 from sources.storage.sqlite.connection.library import SqliteLibrary
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from tests.cases import each_case

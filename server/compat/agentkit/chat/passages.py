@@ -19,10 +19,9 @@ from aggregator.retrieval import KnowledgeGet, Retriever
 from aggregator.search import Aggregator, KnowledgeSearch
 from auth.context import RequestContext
 from config.errors import NotFound, SearchFailed
+from config.numbers import replace_unstorable
 from config.settings import Settings
-from config.text import replace_unstorable
-from server.compat.agentkit.chat.completion_parser import Completion
-from server.compat.agentkit.chat.turns import ChatTurn
+from server.compat.agentkit.chat.turns import ChatTurn, Completion
 from sources.items import Mode, RetrievalOptions
 from sources.storage.contract import Libraries
 from sources.text.chunking import title_from_text

@@ -13,9 +13,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import Conflict, NotFound
 from config.times import parse_time
-from server.compat.agentkit.chat.completion_parser import Completion
 from server.compat.agentkit.chat.passages import Overlap, StoredTurn, find_overlap, is_extractive_answer
-from server.compat.agentkit.chat.turns import ChatTurn, first_content, message_fingerprint
+from server.compat.agentkit.chat.turns import ChatTurn, Completion, first_content, message_fingerprint
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.errors import FlorilegiumError, InvalidParams
+from config.numbers import replace_unstorable
 from config.settings import Settings
-from config.text import replace_unstorable
 from server.compat.agentkit.chat.passages import AttachedText
 from server.compat.agentkit.chat.turns import TurnLimits
 from server.middleware import ErrorFormat

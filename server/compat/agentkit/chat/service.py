@@ -3,6 +3,12 @@
 With an upstream, a model answers from the passages that were found; without one, the passages are the answer.
 """
 
+# About this package: Requests go to the upstream model that the operator configured. Without one, answers are passages
+# of the caller's own library. Either way each turn is stored as part of a conversation. `service.py` is `POST /chat`,
+# and `routes.py` OpenAI's API: `relay.py` passes a request to the upstream and its response back, `turns.py` reads what
+# is stored of both, and `recorder.py` stores it. `passages.py` finds
+# what the answers are made of.
+
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,13 +18,13 @@ from msgspec.structs import replace
 
 from auth.context import READ, RequestContext
 from config.errors import Conflict, FlorilegiumError, NotFound
+from config.numbers import replace_unstorable
 from config.settings import Settings
-from config.text import replace_unstorable
 from config.times import format_time
 from server.compat.agentkit.chat import passages
-from server.compat.agentkit.chat.completion_parser import Completion
+from server.compat.agentkit.chat.relay import Upstream, ask_upstream
 from server.compat.agentkit.chat.schemas import ChatAnswer, ChatRequest, parse_chat_request, turn_limits
-from server.compat.agentkit.chat.upstream import Upstream, ask_upstream
+from server.compat.agentkit.chat.turns import Completion
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_text

@@ -1,4 +1,3 @@
-"""Session files of coding agents, shared by the Claude Code and Codex importers."""
-
-# `sessions.py` reads a growing file exchange by exchange, `turns.py` has the common form of what agents write, and
-# `observations.py` derives what the lines prove. The formats themselves are `../claude_code.py` and `../codex.py`.
+"""Session files of coding agents, shared by the Claude Code and Codex importers. `sessions.py` reads a growing file
+exchange by exchange, `turns.py` has the common form of what agents write, and `observations.py` derives what the lines
+prove. The formats themselves are `../claude_code.py` and `../codex.py`."""

@@ -29,11 +29,10 @@ from sources.importers.engine.files import (
     PreviouslyImported,
     ReadPosition,
     SkippedItem,
+    observation_id,
     stable_uuid,
 )
-from sources.importers.engine.ids import observation_id
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.values import clean_line, require_storable, short_title, valid_uuid
 from sources.importers.formats.agent_sessions.observations import (
     AgentSession,
@@ -51,7 +50,7 @@ from sources.importers.formats.agent_sessions.turns import (
     turn_content,
     with_tool_names,
 )
-from sources.reading.exchanges import LineRange
+from sources.reading.documents import LineRange
 from sources.text.chunking import first_sentence
 
 PROGRAM_LINE = "line without a message"

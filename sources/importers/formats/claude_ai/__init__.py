@@ -1,3 +1,3 @@
 """The data export of Claude.ai: conversations and projects."""
 
-# `export.py` reads the files; `content.py` splits a message into the blocks that become messages of their own.
+# `export.py` also splits a message into the blocks that become messages of their own.

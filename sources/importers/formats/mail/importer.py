@@ -26,8 +26,7 @@ from sources.importers.engine.files import (
     read_bytes,
     stable_uuid,
 )
-from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
-from sources.importers.engine.parsing_importer import ParsingImporter
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ParsingImporter, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title
 from sources.importers.formats.embedded_documents import EmbeddedDocument, is_document, read_embedded

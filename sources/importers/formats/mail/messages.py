@@ -16,11 +16,10 @@ from typing import IO, Any
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from config.text import replace_unstorable
+from config.numbers import replace_unstorable
 from config.times import format_time
 from sources.importers.engine.files import decode_text, require_lines, skip_line
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.values import clean_line
 from sources.importers.parsers.web_page import html_text, python_encoding
 

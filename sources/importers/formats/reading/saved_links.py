@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import UNSET, Struct
 
-from config.text import replace_unstorable
+from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine.files import FailedItem, ImportedMedia, SkippedItem, stable_uuid
 from sources.importers.engine.limits import ImportLimits

@@ -8,7 +8,7 @@ from typing import IO, Any
 from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams, TooLarge
-from config.text import replace_unstorable
+from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json

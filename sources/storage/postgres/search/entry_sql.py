@@ -6,13 +6,28 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+import msgspec
+from msgspec.structs import replace
+
 from config.postgres.connection import PostgresConnection
-from sources.storage.postgres.index.entries import ENTRY_KINDS, EntryKind, is_small_index
+from sources.storage.contract import Search
+from sources.storage.postgres.index.entries import ENTRY_KINDS, MESSAGE_CONTEXT, EntryKind, is_small_index
 from sources.storage.postgres.joint_read import fetch_jointly
 from sources.storage.postgres.search.tsquery import for_index, with_labels
-from sources.storage.search.engine import CandidateRow
+from sources.storage.search.engine import CandidateRow, SearchTarget
 from sources.storage.search.text_search import TierSql
-from sources.storage.tables.sql import Statement, json_array
+from sources.storage.sqlite.schema.kinds import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
+from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT as SQLITE_MESSAGE_CONTEXT
+from sources.storage.sqlite.search.chat_targets import CHATS_TARGET, HUMAN_ONLY_TARGET
+from sources.storage.sqlite.search.targets import (
+    KIND_TARGETS,
+    MEDIA_TARGET,
+    NOTES_TARGET,
+    OBSERVATIONS_TARGET,
+)
+from sources.storage.tables.sql import SqlFilter, Statement, either, json_array
+from sources.storage.tables.validation import is_storable
+from sources.text.segmentation import contains_literal, literal_form
 
 LISTED_NUMBERS = "SELECT CAST(value AS BIGINT) AS value FROM jsonb_array_elements_text(CAST(? AS JSONB))"
 # With `place`, because PostgreSQL does not keep the order of the list.
@@ -158,3 +173,150 @@ class EntrySql(TierSql, frozen=True):
             sql = f"{sql} AND {item} NOT IN ({LISTED_NUMBERS})"
             parameters = (*parameters, json_array(self.skipped))
         return sql, parameters
+
+
+# -- dialect -----------------------------------------------------------------------------------------------------------
+# Translates the SQL of search targets, which is written for SQLite, to that of PostgreSQL.
+
+_REPLACEMENTS = (
+    (SQLITE_MESSAGE_CONTEXT, MESSAGE_CONTEXT),
+    ("json_each(?) wanted", LISTED_ROWS),
+    # SQLite keeps the order of a CROSS JOIN and accepts a condition.
+    ("CROSS JOIN", "JOIN"),
+    (" INDEXED BY messages_human_only", ""),
+    ("char(10)", "chr(10)"),
+    ("json_array(", "json_build_array("),
+)
+
+
+@lru_cache(maxsize=512)
+def postgres_sql(sql: str) -> str:
+    for old, new in _REPLACEMENTS:
+        sql = sql.replace(old, new)
+    return sql
+
+
+# -- resolved filters --------------------------------------------------------------------------------------------------
+# Conditions that only Python can check exactly: case folding and literal comparison.
+#
+# SQLite calls Python for each row. PostgreSQL cannot, so the values that meet such a condition are looked up first.
+
+# The texts in which a literal is looked up, by table. A control character between values keeps a text from matching
+# across two of them.
+_LITERAL_COLUMNS = {
+    "conversations": ("messages", ("content",)),
+    "observations": (
+        "observations",
+        ("title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project"),
+    ),
+}
+_LISTS = frozenset(("facts", "concepts", "files_read", "files_modified"))
+_BETWEEN_VALUES = "\x01"
+_BATCH_ROWS = 2_000
+
+
+def resolve_filter(connection: PostgresConnection, target: SearchTarget, search: Search) -> SqlFilter:
+    """Returns the conditions of a search."""
+    plain = replace(search, contains=None, senders=(), projects=(), media_types=())
+    conditions = target.filter(plain)
+    is_chats = target.table == "conversations"
+    if search.contains is not None:
+        conditions &= _rows_with_literal(connection, target, literal_form(search.contains))
+    if search.senders and is_chats:
+        sender = _one_of(connection, "messages", "sender", search.senders)
+        conditions &= either(sender, _one_of(connection, "messages", "role", search.senders))
+    if search.projects and is_chats:
+        names = {literal_form(name) for name in search.projects if is_storable(name)}
+        found = []
+        rows = connection.execute("SELECT id, namespace, metadata FROM conversations WHERE deleted = 0").fetchall()
+        for rowid, namespace, metadata in rows:
+            # The project that the metadata name, or the namespace.
+            project = msgspec.json.decode(metadata).get("project") if "project" in metadata else None
+            name = literal_form(project) if isinstance(project, str) else ""
+            if (name or literal_form(namespace)) in names:
+                found.append(rowid)
+        conditions &= _rowid_in("c.id", found)
+    if search.media_types and target.table == "media":
+        conditions &= _one_of(connection, "media", "media_type", search.media_types)
+    return conditions
+
+
+def _one_of(connection: PostgresConnection, table: str, column: str, values: Sequence[str]) -> SqlFilter:
+    folded = {value.casefold() for value in values}
+    rows = connection.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall()
+    found = [value for (value,) in rows if value.casefold() in folded]
+    return SqlFilter((f"r.{column} = ANY(CAST(? AS TEXT[]))",), (tuple(found),))  # type: ignore[arg-type]  # an array
+
+
+def _rows_with_literal(connection: PostgresConnection, target: SearchTarget, literal: str) -> SqlFilter:
+    if target.table not in _LITERAL_COLUMNS:
+        return SqlFilter(("FALSE",))
+    table, columns = _LITERAL_COLUMNS[target.table]
+    found: list[int] = []
+    last = 0
+    sql = f"SELECT id, {', '.join(columns)} FROM {table} WHERE deleted = 0 AND id > ? ORDER BY id LIMIT ?"
+    while rows := connection.execute(sql, (last, _BATCH_ROWS)).fetchall():
+        for rowid, *values in rows:
+            texts = [
+                _BETWEEN_VALUES.join(map(str, msgspec.json.decode(value))) if name in _LISTS else value
+                for name, value in zip(columns, values, strict=True)
+            ]
+            if contains_literal(_BETWEEN_VALUES.join(texts), literal):
+                found.append(rowid)
+        last = rows[-1][0]
+    return _rowid_in("r.id", found)
+
+
+def _rowid_in(column: str, rowids: Sequence[int]) -> SqlFilter:
+    return SqlFilter((f"{column} = ANY(CAST(? AS BIGINT[]))",), (tuple(rowids),))  # type: ignore[arg-type]  # an array
+
+
+# -- targets -----------------------------------------------------------------------------------------------------------
+# The search targets of PostgreSQL: those of SQLite with translated SQL.
+
+# Contexts up to this length are read with every message that may become a hit, so that most searches need no other
+# statement for them. Longer ones are read for the hits that show them.
+_SHORT_CONTEXT_CHARS = 2_000
+# The messages before a message, as they are indexed, and as they are written and in order. The conditions are ranges,
+# as in `index/entries.py`.
+_CONTEXTS = f"""
+    SELECT string_agg({BOUNDED_TEXT}, ' ' ORDER BY position DESC) FILTER (WHERE chars_between <= {CONTEXT_CHARS})
+            AS indexed,
+        string_agg(written, chr(10) ORDER BY position) AS text
+    FROM (SELECT text, written, role, position, {CHARS_BETWEEN} AS chars_between
+        FROM (SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position,
+                CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS written
+            FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
+                AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
+            ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier) AS context_messages
+"""
+_CONTEXT_TEXTS = f"""
+    SELECT m.uuid, coalesce(context.text, '') FROM messages m LEFT JOIN LATERAL ({_CONTEXTS}) AS context ON TRUE
+    WHERE m.uuid IN (SELECT value FROM jsonb_array_elements_text(CAST(? AS JSONB)))
+"""
+
+
+def _translated(target: SearchTarget, candidate_sql: str = "", **changes: str) -> SearchTarget:
+    return replace(target, candidate_sql=_in_order(candidate_sql or target.candidate_sql), **changes)
+
+
+def _in_order(sql: str) -> str:
+    return f"{postgres_sql(sql)} ORDER BY wanted.place"
+
+
+def _with_contexts(sql: str) -> str:
+    """Selects the context of a message as it is written after the other columns, with the same rows as the indexed
+    one."""
+    indexed = "CASE m.human_only WHEN 1 THEN '' ELSE coalesce(context.indexed, '') END"
+    text = f"CASE WHEN length(context.text) <= {_SHORT_CONTEXT_CHARS} THEN context.text END"
+    sql = postgres_sql(sql).replace(MESSAGE_CONTEXT, indexed).replace("m.is_canonical", f"m.is_canonical, {text}")
+    return f"{sql} LEFT JOIN LATERAL ({_CONTEXTS}) AS context ON TRUE"
+
+
+_CHATS = {"title_sql": _in_order(CHATS_TARGET.title_sql), "context_sql": _CONTEXT_TEXTS}
+POSTGRES_NOTES = _translated(NOTES_TARGET)
+POSTGRES_MEDIA = _translated(MEDIA_TARGET)
+POSTGRES_CHATS = _translated(CHATS_TARGET, _with_contexts(CHATS_TARGET.candidate_sql), **_CHATS)
+POSTGRES_HUMAN_ONLY = _translated(HUMAN_ONLY_TARGET, _with_contexts(HUMAN_ONLY_TARGET.candidate_sql), **_CHATS)
+POSTGRES_KINDS = {source: _translated(target) for source, target in KIND_TARGETS.items()}
+POSTGRES_OBSERVATIONS = _translated(OBSERVATIONS_TARGET)

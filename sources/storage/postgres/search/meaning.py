@@ -15,7 +15,7 @@ from msgspec import Struct
 from config.postgres.connection import PostgresConnection
 from sources.records import SemanticStatus
 from sources.semantic.model import SCALE, ModelInfo
-from sources.storage.postgres.vectors.coverage_memory import CoverageMemory
+from sources.storage.postgres.vectors.changed_rows import CoverageMemory
 from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
     encode_vector,

@@ -24,8 +24,7 @@ from sources.storage.postgres.index.entries import (
     known_index_state,
     save_index_state,
 )
-from sources.storage.postgres.index.tsvector import index_tokens, quote_lexeme
-from sources.storage.postgres.search.tsquery import NOTHING, for_index
+from sources.storage.postgres.search.tsquery import NOTHING, for_index, index_tokens, quote_lexeme
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory, VocabularyMemory, word_beginnings
 from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN

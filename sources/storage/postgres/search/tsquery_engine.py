@@ -8,9 +8,7 @@ from sources.query import Expression
 from sources.search.scoring import BoostedPeriod
 from sources.storage.contract import Search
 from sources.storage.postgres.index.entries import ENTRY_KINDS
-from sources.storage.postgres.search.dialect import postgres_sql
-from sources.storage.postgres.search.entry_sql import EntrySql
-from sources.storage.postgres.search.resolved_filters import resolve_filter
+from sources.storage.postgres.search.entry_sql import EntrySql, postgres_sql, resolve_filter
 from sources.storage.postgres.search.tsquery import EVERYWHERE, Restriction, compile_tsquery
 from sources.storage.search.engine import SearchTarget
 from sources.storage.search.text_search import MatchTier

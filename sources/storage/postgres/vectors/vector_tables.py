@@ -32,7 +32,7 @@ from sources.storage.postgres.index.entries import (
     TABLE_ENTRIES,
 )
 from sources.storage.postgres.jobs import claim, is_held, release
-from sources.storage.postgres.search.dialect import postgres_sql
+from sources.storage.postgres.search.entry_sql import postgres_sql
 from sources.storage.search.candidates import Passage
 from sources.storage.search.fused_search import CountRows
 from sources.storage.sqlite.vectors.kinds import ALL_KINDS, TITLE_VECTORS, VectorKind

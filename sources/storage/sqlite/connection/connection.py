@@ -20,9 +20,8 @@ import aiosqlite
 from aiosqlite.core import set_exception
 from loguru import logger
 
-from config.errors import Overloaded, StorageError, Unavailable
+from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
-from config.sqlite_errors import is_undecodable_text, replace_undecodable
 from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob, RunTimer, current_job_group
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex

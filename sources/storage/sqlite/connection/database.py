@@ -14,9 +14,8 @@ from typing import Protocol, TypeVar
 
 from loguru import logger
 
-from config.errors import StorageError, Unavailable
+from config.errors import DATABASE_ERRORS, StorageError, Unavailable
 from config.paths import DATABASE_KINDS, DatabaseKind, stored_bytes
-from config.sqlite_errors import DATABASE_ERRORS
 from config.tracing import span
 from sources.installed import ITEM_KINDS
 from sources.query import ParsedQuery

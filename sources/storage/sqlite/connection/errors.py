@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable
-from config.sqlite_errors import result_code
+from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable, result_code
 from sources.storage.tables.sql import CHUNK_BITS, SqlValue
 
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)

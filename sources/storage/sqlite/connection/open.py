@@ -11,9 +11,8 @@ from loguru import logger
 from msgspec import Struct
 
 from auth.library_files import record_file, recorded_files
-from config.errors import StorageError
+from config.errors import DATABASE_ERRORS, StorageError
 from config.paths import DataRoot, UserId, save_copy_before_migration
-from config.sqlite_errors import DATABASE_ERRORS
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import VocabularyMemory
@@ -25,8 +24,14 @@ from sources.storage.sqlite.connection.errors import (
     too_many_open_files,
 )
 from sources.storage.sqlite.index.text_index import lacks_weights, segment_version
-from sources.storage.sqlite.schema.kinds import create_kinds, has_current_kinds
-from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
+from sources.storage.sqlite.schema.kinds import (
+    DatabaseSchema,
+    create_kinds,
+    has_current_kinds,
+    is_current,
+    migrate,
+    schema_version,
+)
 from sources.text.segmentation import SEGMENT_VERSION, contains_literal, literal_form, separate_letters
 
 _CACHED_STATEMENTS = 256

@@ -16,11 +16,10 @@ from loguru import logger
 from auth.context import RequestContext
 from auth.library_files import forget_file
 from auth.quotas import Quotas
-from config.errors import Overloaded, Unavailable
+from config.errors import DATABASE_ERRORS, Overloaded, Unavailable
 from config.numbers import clamp
 from config.paths import DATABASE_KINDS, DataRoot, UserId, stored_bytes_of_user
 from config.settings import Settings
-from config.sqlite_errors import DATABASE_ERRORS
 from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState

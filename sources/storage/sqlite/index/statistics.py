@@ -14,7 +14,7 @@ from typing import TypeVar
 from loguru import logger
 from msgspec import Struct
 
-from config.sqlite_errors import DATABASE_ERRORS
+from config.errors import DATABASE_ERRORS
 from sources.query import ParsedQuery
 from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.contract import Corpus

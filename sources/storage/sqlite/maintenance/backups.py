@@ -21,9 +21,8 @@ from msgspec import Struct
 from auth.audit import AUDIT_SCHEMA
 from auth.control_schema import CONTROL_SCHEMA
 from auth.library_files import record_file
-from config.errors import Conflict, DiskFull, NotFound, StorageError
+from config.errors import DATABASE_ERRORS, Conflict, DiskFull, NotFound, StorageError
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, copy_database, set_aside, sync_directory
-from config.sqlite_errors import DATABASE_ERRORS
 from sources.storage.sqlite.connection.errors import is_no_space, translate
 from sources.storage.sqlite.maintenance.library_check import (
     connect_immutable,
@@ -32,7 +31,7 @@ from sources.storage.sqlite.maintenance.library_check import (
     missing_files,
 )
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
-from sources.storage.sqlite.schema.migrations import schema_version
+from sources.storage.sqlite.schema.kinds import schema_version
 
 # -- snapshots ---------------------------------------------------------------------------------------------------------
 # Reads all files of one user as of one moment, while others keep writing.

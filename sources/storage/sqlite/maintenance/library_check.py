@@ -14,13 +14,12 @@ from typing import Literal
 from msgspec import Struct
 
 from auth.library_files import recorded_files
+from config.errors import DATABASE_ERRORS, is_undecodable_text
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, is_read_only
-from config.sqlite_errors import DATABASE_ERRORS, is_undecodable_text
 from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
-from sources.storage.sqlite.schema.kinds import create_kinds
-from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
+from sources.storage.sqlite.schema.kinds import create_kinds, migrate_to, schema_version
 from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 

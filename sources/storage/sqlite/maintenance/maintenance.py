@@ -14,15 +14,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from config.errors import StorageError
+from config.errors import DATABASE_ERRORS, StorageError, replace_undecodable
 from config.paths import DatabaseKind, DataRoot, UserId, set_aside, sync_directory
-from config.sqlite_errors import DATABASE_ERRORS, replace_undecodable
 from sources.storage.sqlite.connection.connection import Job, JobConnection
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version
-from sources.storage.sqlite.schema.kinds import create_kinds, has_current_kinds
-from sources.storage.sqlite.schema.migrations import DatabaseSchema, migrate_to, schema_version
+from sources.storage.sqlite.schema.kinds import (
+    DatabaseSchema,
+    create_kinds,
+    has_current_kinds,
+    migrate_to,
+    schema_version,
+)
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX

@@ -9,12 +9,24 @@ longer installed stay as they are.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 
+from msgspec import Struct
+
+from config.errors import StorageError
+from config.paths import DatabaseKind
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind
-from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, fts_ddl, fts_triggers, resegment_batch
+from sources.storage.sqlite.index.text_index import (
+    BEFORE_FIRST_ROWID,
+    fts_ddl,
+    fts_triggers,
+    resegment_batch,
+    save_segment_version,
+)
+from sources.storage.sqlite.schema.conversion import convert
 from sources.storage.sqlite.vectors.kinds import ITEM_VECTORS
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from sources.storage.tables.kind_tables import (
@@ -25,6 +37,7 @@ from sources.storage.tables.kind_tables import (
     segmented_table,
     text_index,
 )
+from sources.storage.tables.sql import SegmentedTable, TextIndex
 
 _STATE = "kind:"
 
@@ -120,3 +133,120 @@ def _versions() -> dict[str, str]:
         kind.source: sha256("\0".join((*kind_statements(kind), *ITEM_VECTORS[kind.source].ddl())).encode()).hexdigest()
         for kind in ADDED_KINDS
     }
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+# What is indexed for a message, as SQL expressions.
+#
+# Agents search `chats_index`, which contains no text of a human-only message, not even as the context of another one.
+# Neither a hit, nor a count, nor a rank can therefore depend on such a text. People search both indexes.
+
+# A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
+MESSAGE_OWN = """
+    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
+    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
+        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
+        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
+        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
+    || ' ' || substr(m.created_at, 1, 4)
+"""
+# And, with a lower weight, with a context: the two messages before it that agents may read.
+#
+# A short message often makes sense only together with these ("The blue one, on Friday"). A long one says what it is
+# about, and its words in the entries of its neighbours would only hide where they were written. So a message of more
+# than CONTEXT_CHARS ends the context, and no word of it is in there; of a question that long, its answer has the
+# beginning. 99 % of the messages between people are shorter: the bound is for answers of assistants, logs and letters.
+# A name before each message is left out: it would make every reply to a person a match for the name.
+CONTEXT_CHARS = 400
+BOUNDED_TEXT = f"""
+    CASE WHEN length(text) <= {CONTEXT_CHARS} THEN text
+        WHEN role = 'user' AND m.role = 'assistant' THEN
+            rtrim(substr(text, 1, {CONTEXT_CHARS}), replace(substr(text, 1, {CONTEXT_CHARS}), ' ', ''))
+        ELSE '' END
+"""
+# The length of the message between a message of the context and the one that is indexed.
+CHARS_BETWEEN = "lag(length(text), 1, 0) OVER (ORDER BY position DESC)"
+MESSAGE_CONTEXT = f"""
+    CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT group_concat(text, ' ') FROM (
+        SELECT {BOUNDED_TEXT} AS text, {CHARS_BETWEEN} AS chars_between FROM (
+            SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position FROM messages p
+            WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0
+                AND p.human_only = 0
+            ORDER BY p.position DESC LIMIT 2)
+        ORDER BY position DESC) WHERE chars_between <= {CONTEXT_CHARS}), '') END
+"""
+
+
+# -- migrations --------------------------------------------------------------------------------------------------------
+# Creates or migrates the schema of one file, in one transaction. Rejects a file of a newer version.
+
+Migration = Sequence[str]
+
+
+class DatabaseSchema(Struct, frozen=True, kw_only=True):
+    """The schema of one of a user's files: the statements that create the schema `first_version`, the migrations after
+    it, the tables whose text is segmented, and whether it has the column `media.text_weight`.
+
+    After a release, neither its statements nor its migrations may change, because they have already run on users'
+    files. Only append migrations.
+    """
+
+    kind: DatabaseKind
+    first_version: int
+    statements: Sequence[str]
+    migrations: tuple[Migration, ...] = ()
+    segmented: tuple[SegmentedTable, ...]
+    has_text_weights: bool = False
+
+    @property
+    def newest_version(self) -> int:
+        return self.first_version + len(self.migrations)
+
+    @property
+    def counted_indexes(self) -> tuple[TextIndex, ...]:
+        """The indexes in which the terms of a library are counted."""
+        return tuple(dict.fromkeys(table.index for table in self.segmented if table.is_counted))
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def is_current(schema: DatabaseSchema, version: int) -> bool:
+    if version > schema.newest_version:
+        raise StorageError(
+            f"the {schema.kind} library has schema {version}, written by a newer version of Florilegium; "
+            f"this version supports schemas up to {schema.newest_version}: upgrade Florilegium"
+        )
+    return version == schema.newest_version
+
+
+def migrate(schema: DatabaseSchema, connection: sqlite3.Connection) -> None:
+    """Must run in a transaction started as a writer, so that two processes cannot both migrate."""
+    version = schema_version(connection)
+    if is_current(schema, version):
+        return
+    if 0 < version < schema.first_version:
+        convert(schema.kind, schema.statements, connection, version)
+        connection.execute(f"PRAGMA user_version = {schema.first_version}")
+    migrate_to(schema, connection, schema.newest_version)
+    if version == 0:
+        save_segment_version(connection)
+
+
+def migrate_to(schema: DatabaseSchema, connection: sqlite3.Connection, version: int) -> None:
+    """Creates the tables in an empty file, and runs the migrations up to a version."""
+    current = schema_version(connection)
+    if current == 0:
+        _run(schema.statements, schema.first_version, connection)
+        current = schema.first_version
+    for number, statements in enumerate(schema.migrations, start=schema.first_version + 1):
+        if current < number <= version:
+            _run(statements, number, connection)
+
+
+def _run(statements: Sequence[str], version: int, connection: sqlite3.Connection) -> None:
+    for statement in statements:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {version}")

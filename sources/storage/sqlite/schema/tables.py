@@ -9,9 +9,13 @@ change without a migration: a backup with others is rejected (see `maintenance.l
 from sources.installed import TABLE_KINDS
 from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
-from sources.storage.sqlite.schema.kinds import item_indexes, kind_statements
-from sources.storage.sqlite.schema.messages import MESSAGE_CONTEXT, MESSAGE_OWN
-from sources.storage.sqlite.schema.migrations import DatabaseSchema
+from sources.storage.sqlite.schema.kinds import (
+    MESSAGE_CONTEXT,
+    MESSAGE_OWN,
+    DatabaseSchema,
+    item_indexes,
+    kind_statements,
+)
 from sources.storage.tables.kind_tables import ITEM_COLUMNS, segmented_table
 from sources.storage.tables.sql import (
     CHATS_INDEX,

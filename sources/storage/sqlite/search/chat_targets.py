@@ -12,7 +12,7 @@ from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.storage.contract import Search
 from sources.storage.search.candidates import HitCandidate
 from sources.storage.search.engine import SearchConnection, SearchTarget
-from sources.storage.sqlite.schema.messages import MESSAGE_CONTEXT, MESSAGE_OWN
+from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT, MESSAGE_OWN
 from sources.storage.sqlite.vectors.kinds import HUMAN_ONLY_VECTORS, MESSAGE_VECTORS, TITLE_VECTORS
 from sources.storage.tables.kind_tables import has_tags
 from sources.storage.tables.sql import (

@@ -5,8 +5,7 @@ from pathlib import Path
 from config.settings import Settings
 from sources.importers.engine.discovery import discover
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.registry import all_importers
 from tests.server.compat.agentchatbus.bus_agent import BusAgent
 from tests.server.rest.rest_client import RestClient

@@ -9,7 +9,7 @@ from config.errors import Unavailable
 from config.paths import UserId
 from config.settings import Settings
 from server.compat.agentchatbus.agents import ReplyTokenLimits, ReplyTokens
-from server.redis.reply_tokens import RedisReplyTokenStore
+from server.redis.stores import RedisReplyTokenStore
 from tests.server.compat.agentchatbus.manual_clock import ManualClock
 
 ADA, BEN = UserId("ada"), UserId("ben")

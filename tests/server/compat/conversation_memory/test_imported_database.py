@@ -8,8 +8,7 @@ import pytest
 from config.settings import Settings
 from sources.importers.engine.discovery import discover
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.formats.conversation_memory import IMPORTER
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 from tests.sources.importers.test_conversation_memory import ROWS, memory

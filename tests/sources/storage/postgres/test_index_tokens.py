@@ -3,7 +3,7 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.storage.postgres.index.tsvector import index_tokens
+from sources.storage.postgres.search.tsquery import index_tokens
 from sources.storage.tables.sql import index_form
 from sources.text.segmentation import TOKENIZER
 

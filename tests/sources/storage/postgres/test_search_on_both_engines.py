@@ -10,7 +10,7 @@ import pytest
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.records import HitPage
 from sources.storage.contract import Library
-from sources.storage.postgres.search.targets import (
+from sources.storage.postgres.search.entry_sql import (
     POSTGRES_CHATS,
     POSTGRES_KINDS,
     POSTGRES_MEDIA,

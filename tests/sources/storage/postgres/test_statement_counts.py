@@ -13,8 +13,8 @@ from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.query import parse
 from sources.storage.contract import Library
 from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.search.entry_sql import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
-from sources.storage.postgres.search.targets import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.vocabulary import LibraryVocabulary, VocabularyMemory
 from tests.sources.storage.library_fixture import open_postgres

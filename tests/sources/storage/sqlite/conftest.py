@@ -13,7 +13,7 @@ from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.text_index import LibraryIndexes, fts_ddl, fts_triggers
-from sources.storage.sqlite.schema.migrations import DatabaseSchema
+from sources.storage.sqlite.schema.kinds import DatabaseSchema
 from sources.storage.sqlite.schema.tables import SHARED_TABLES
 from sources.storage.tables.sql import SegmentedTable, TextIndex
 from tests.sources.storage.library_fixture import OpenLibraries, open_sqlite

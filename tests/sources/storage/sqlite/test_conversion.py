@@ -13,7 +13,7 @@ from config.errors import StorageError
 from config.paths import DatabaseKind, DataRoot
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, salvage
-from sources.storage.sqlite.schema.migrations import migrate, migrate_to, schema_version
+from sources.storage.sqlite.schema.kinds import migrate, migrate_to, schema_version
 from tests.older_versions import FIRST, LAST, extract
 from tests.older_versions.contents import check_contents, check_writing
 from tests.sources.storage.library_fixture import open_sqlite
@@ -24,7 +24,7 @@ DYING = """
 import os, signal, sqlite3, sys
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
-from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.kinds import migrate
 
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("PRAGMA cache_size = 1")  # pages reach the file before the transaction ends

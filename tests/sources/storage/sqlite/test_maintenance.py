@@ -11,7 +11,7 @@ from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraf
 from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
-from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.kinds import migrate
 from sources.storage.sqlite.schema.tables import CHACHA
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
 from tests.sources.storage.sqlite.file_checks import check_files, open_file

@@ -16,7 +16,7 @@ from sources.storage.contract import ExactSearch, Library, MessageSearch
 from sources.storage.sqlite.connection.library import SqliteLibrary
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.index.text_index import apply_queue
-from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.kinds import migrate
 from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find

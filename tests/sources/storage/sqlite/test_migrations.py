@@ -11,7 +11,7 @@ from config.paths import DataRoot
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.text_index import weigh_batch
-from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.kinds import migrate
 from sources.storage.sqlite.schema.tables import MEDIA
 from sources.text.segmentation import SEGMENT_VERSION
 from sources.text.token_estimates import TokenScale

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.storage.sqlite.index.text_index import apply_queue, save_segment_version
-from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.kinds import migrate
 from sources.storage.tables.sql import index_form
 from sources.text.folding import fold
 from sources.text.segmentation import TOKENIZER

@@ -8,8 +8,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.compat.agentkit.chat.completion_parser import CompletionStreamParser, parse_completion
-from server.compat.agentkit.chat.turns import TurnLimits, message_fingerprint, parse_turns
+from server.compat.agentkit.chat.turns import (
+    CompletionStreamParser,
+    TurnLimits,
+    message_fingerprint,
+    parse_completion,
+    parse_turns,
+)
 from sources.records import Message
 from tests.cases import each_case
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.compat.agentkit.chat.completion_parser import Completion
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder
-from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, parse_turns
+from server.compat.agentkit.chat.turns import ChatTurn, Completion, TurnLimits, parse_turns
 from sources.records import ListPage, Message
 from sources.storage.contract import Chats
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_library_fixture

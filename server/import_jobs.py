@@ -95,8 +95,9 @@ class ImportSlots:
 
     def release(self, user_id: UserId) -> None:
         self._running[user_id] -= 1
-        if self._waiting:
-            waiter = min(self._waiting, key=lambda waiting: self._running[waiting[0]])
+        # A waiter that was cancelled stays in the list until its task runs.
+        if waiting := [waiter for waiter in self._waiting if not waiter[1].done()]:
+            waiter = min(waiting, key=lambda one: self._running[one[0]])
             self._waiting.remove(waiter)
             self._running[waiter[0]] += 1
             waiter[1].set_result(None)

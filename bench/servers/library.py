@@ -53,7 +53,7 @@ def with_long_deadlines(settings: Settings, factor: int) -> Settings:
         fanout_deadline_ms=settings.fanout_deadline_ms * factor,
         semantic_timeout_ms=settings.semantic_timeout_ms * factor,
         library_deadline_ms=settings.library_deadline_ms * factor,
-        library_wait_max_ms=settings.fixed.library_wait_max_ms * factor,
+        fixed=replace(settings.fixed, library_wait_max_ms=settings.fixed.library_wait_max_ms * factor),
     )
 
 

@@ -54,6 +54,7 @@ SHARING = {
     "export": ("exported",),
     "backup": ("saved-again",),
     "check": (),
+    "schema": (),
     "migrate": (),  # nothing is left to upgrade
     "audit": (),
     "model list": (),

@@ -11,15 +11,13 @@ from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, request_defaults
 from sources.library_source import LibrarySource, ToolText
+from sources.reading.cursors import START, Position, read_cursor
 from sources.reading.documents import AnchorPosition, build_response, content_budget, item_meta, read_snippet
 from sources.reading.retrieval import (
-    START,
     ContentBudget,
     ItemPassage,
-    Position,
     RetrievalPlan,
     plan_retrieval,
-    read_cursor,
     take_around,
     take_forward,
 )

@@ -13,6 +13,7 @@ from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from sources.items import Anchor, GetResponse, Loc, ResultItem, local_time, request_defaults, uri_of
 from sources.library_source import LibrarySource, ToolText
+from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import (
     AnchorPosition,
     chunk_passages,
@@ -23,15 +24,7 @@ from sources.reading.documents import (
     read_rest,
     read_snippet,
 )
-from sources.reading.retrieval import (
-    START,
-    ItemPassage,
-    Position,
-    RetrievalPlan,
-    plan_retrieval,
-    read_cursor,
-    write_cursor,
-)
+from sources.reading.retrieval import ItemPassage, RetrievalPlan, plan_retrieval
 from sources.records import Hit, ListPage, MediaChunk, MediaItem, Segment
 from sources.search.arguments import (
     SearchArguments,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.reading.retrieval import START, Position
+from sources.reading.cursors import START, Position
 from sources.records import Segment
 from sources.text.segmentation import word_boundary_before
 from sources.text.token_estimates import json_text

@@ -13,7 +13,7 @@ from config.errors import InvalidParams
 from server.compat.conversation_memory import transcript
 from server.compat.conversation_memory.transcript import memory_error
 from server.protocol.schema import input_schema
-from sources.reading.documents import LineRange
+from sources.reading.exchanges import LineRange
 from sources.records import SemanticStatus
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ObservationFilter, Ranking

@@ -23,7 +23,7 @@ from server.compat.conversation_memory.observation_search import (
     search_by_mode,
 )
 from server.compat.conversation_memory.transcript import path_of, project_of, summary_of
-from sources.reading.documents import last_exchange, message_lines
+from sources.reading.exchanges import last_exchange, message_lines
 from sources.records import Conversation, Hit, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.search.snippets import Highlighter

@@ -16,7 +16,7 @@ from server.compat.conversation_memory.transcript import (
 )
 from server.compat.meaning_note import meaning_note
 from sources.items import uri_of
-from sources.reading.documents import group_turns
+from sources.reading.exchanges import group_turns
 from sources.records import Observation
 from sources.text.segmentation import word_boundary_before
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from config.errors import InvalidParams, NotFound
 from sources.importers.engine.files import archived_conversation_id
 from sources.items import uri_of
-from sources.reading.documents import LineRange, NumberedMessage, has_stored_lines, message_lines, number_messages
+from sources.reading.exchanges import LineRange, NumberedMessage, has_stored_lines, message_lines, number_messages
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
 from sources.storage.contract import Chats
 from sources.text.chunking import run_text_work, shorten

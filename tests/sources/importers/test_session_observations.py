@@ -13,7 +13,7 @@ from sources.importers.formats.agent_sessions.observations import (
     SessionTurn,
     derive_observations,
 )
-from sources.reading.documents import LineRange
+from sources.reading.exchanges import LineRange
 
 READ = CompletedCall(name="Read", arguments={"file_path": "src/auth.ts"})
 EDIT = CompletedCall(name="Edit", arguments={"file_path": "src/jwt.ts", "old_string": "a", "new_string": "b"})

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.reading.documents import LineRange, group_turns, last_exchange, message_lines, number_messages
+from sources.reading.exchanges import LineRange, group_turns, last_exchange, message_lines, number_messages
 from sources.records import Message
 
 TIME = "2026-01-01T00:00:00.000Z"

@@ -20,20 +20,17 @@ from sources.items import (
     short_title,
     uri_of,
 )
+from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import Document, build_response, content_budget, read_document
 from sources.reading.retrieval import (
-    START,
     ContentBudget,
     ItemPassage,
-    Position,
     RetrievalPlan,
     join,
     plan_retrieval,
-    read_cursor,
     take_around,
     take_forward,
     take_part,
-    write_cursor,
 )
 from sources.source import GetArguments
 from sources.text.segmentation import next_word_start, word_boundary_before

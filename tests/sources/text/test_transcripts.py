@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.reading.retrieval import START
+from sources.reading.cursors import START
 from sources.records import Segment
 from sources.text.transcripts import TranscriptFormat, render_transcript
 from tests.cases import each_case

@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 from sources.drafts import ObservationDraft
 from sources.importers.engine.files import observation_id
 from sources.importers.formats.agent_sessions.turns import commit_messages
-from sources.reading.documents import LineRange, group_turns
+from sources.reading.exchanges import LineRange, group_turns
 from sources.text.chunking import first_line, first_sentence
 
 _TITLE_MAX_CHARS = 120

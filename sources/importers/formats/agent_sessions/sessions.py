@@ -50,7 +50,7 @@ from sources.importers.formats.agent_sessions.turns import (
     turn_content,
     with_tool_names,
 )
-from sources.reading.documents import LineRange
+from sources.reading.exchanges import LineRange
 from sources.text.chunking import first_sentence
 
 PROGRAM_LINE = "line without a message"

@@ -181,11 +181,16 @@ class MergedRanking:
         while self.position < offset and await self.next() is not None:
             pass
 
-    async def next(self) -> RankedHit | None:
-        """The next result with its position, or None at the end."""
+    async def has_next(self) -> bool:
+        """Whether there is another result. Reads on if it has to: all that the sources have left may be parts of items
+        that were ranked before."""
         while not self._ready and not self.is_finished:
             await self._extend()
-        if not self._ready:
+        return bool(self._ready)
+
+    async def next(self) -> RankedHit | None:
+        """The next result with its position, or None at the end."""
+        if not await self.has_next():
             return None
         hit = replace(self._ready.popleft(), position=self.position)
         self.position += 1
@@ -281,6 +286,9 @@ class RerankedRanking:
         if not self._ready:
             await self._ranking.skip_to(offset)
 
+    async def has_next(self) -> bool:
+        return bool(self._ready) or await self._ranking.has_next()
+
     async def next(self) -> RankedHit | None:
         return self._ready.popleft() if self._ready else await self._ranking.next()
 
@@ -375,7 +383,8 @@ async def select_page(
             repeated.append(hit)
         else:
             fresh.append(unseen)
-    exhausted = not fresh and bool(repeated) and ranking.is_finished
+    is_last = not await ranking.has_next()
+    exhausted = not fresh and bool(repeated) and is_last
     required = repeated if exhausted and not offset else fresh
     demoted = repeated if dedupe == "demote" and required is fresh else []
     return PageSelection(
@@ -384,7 +393,7 @@ async def select_page(
         seen=tuple(repeated),
         exhausted=exhausted,
         end=ranking.position,
-        is_last=ranking.is_finished,
+        is_last=is_last,
     )
 
 

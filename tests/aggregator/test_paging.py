@@ -84,6 +84,12 @@ async def test_all_pages_together_contain_every_item_once(
         assert (await fixture.search()).results == ()
 
 
+async def test_no_page_is_announced_if_only_parts_of_earlier_items_are_left() -> None:
+    parts = [result_item("chats", number, 0.5, modified="2026-01-01", item="long") for number in range(12)]
+    fixture = build_aggregator(FakeSource("chats", parts), fanout_depth=2)
+    assert len(await all_pages(fixture, limit=1, order_by="recent")) == 1
+
+
 @pytest.mark.parametrize("order_by", ["relevance", "recent"])
 @given(sources=source_lists(), limit=st.integers(1, 9), depth=st.integers(1, 12))
 async def test_client_that_adds_the_limit_to_its_offset_gets_every_item_once(

@@ -179,7 +179,8 @@ class TextSearch:
                 if not frequency and word in preferred:
                     break  # no row has all of them
             else:
-                first = self._match_text(AllOf(preferred) if len(preferred) > 1 else preferred[0])
+                [*others, last] = preferred
+                first = self._match_text(AllOf(preferred) if others else last)
         if len(rare) == len(words):
             return [MatchTier(match, "rank", first)]
         any_rare = self._match_text(AnyOf(tuple(rare)))

@@ -271,8 +271,12 @@ def group_threads(entries: list[MboxEntry]) -> dict[str, list[MboxEntry]]:
     for entry in entries:
         # Follows replies to replies, and remembers the result for each of them in `roots`. Messages that refer to each
         # other, which only damaged files contain, end it.
-        thread, seen = entry.thread, set[str]()
-        while thread not in roots and thread not in seen and (parent := threads_by_key.get(thread, thread)) != thread:
+        thread: str = entry.thread
+        seen: set[str] = set()
+        while thread not in roots and thread not in seen:
+            parent = threads_by_key.get(thread, thread)
+            if parent == thread:
+                break
             seen.add(thread)
             thread = parent
         root = min(seen) if thread in seen else roots.get(thread, thread)

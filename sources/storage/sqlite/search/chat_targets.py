@@ -38,8 +38,9 @@ class ChatCandidate(HitCandidate, gc=False):
     has_speakers = True
 
     content: str
-    item_chars: int
-    part_id: str | None
+    # Stored values instead of properties.
+    item_chars: int  # pyright: ignore[reportIncompatibleMethodOverride] - see above
+    part_id: str | None  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     position: int | None
     sender: str | None
     role: str | None

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy
 from tokenizers import Tokenizer
 
-from sources.semantic.minilm_model import WordPieces
 from sources.semantic.model import clean_text, encode_rows
+from sources.semantic.word_pieces import WordPieces
 
 # safetensors: the length of the header in 8 bytes, the header as JSON, then the numbers.
 _LENGTH_BYTES = 8

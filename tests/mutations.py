@@ -39,7 +39,7 @@ DEFECTS = (
         "if self._per_user[principal.user_id] > self._max_per_user",
         "tests/auth/test_tickets.py",
     ),
-    Defect("auth/tokens.py", "not in _audiences(payload", "in _audiences(payload", "tests/auth/test_tokens.py"),
+    Defect("auth/tokens.py", "audience not in audiences:", "audience in audiences:", "tests/auth/test_tokens.py"),
     Defect(
         "auth/tokens.py",
         '_require_time(payload["nbf"], "nbf") > now + leeway_s',
@@ -109,7 +109,12 @@ DEFECTS = (
     ),
     # sources
     Defect("sources/text/chunking.py", "if following.islower():", "if False:", "tests/sources/text/test_chunking.py"),
-    Defect("sources/query/parser.py", "if len(text) > limit:", "if len(text) > 2 * limit:", "tests/sources/query"),
+    Defect(
+        "sources/query/parser.py",
+        "if len(text) > limits.max_chars:",
+        "if len(text) > 2 * limits.max_chars:",
+        "tests/sources/query",
+    ),
     Defect(
         "sources/query/parser.py",
         "return Without(keep, _any_of(dropped)) if keep is not None and dropped else keep",
@@ -143,8 +148,8 @@ DEFECTS = (
     # server
     Defect(
         "server/protocol/messages.py",
-        "return isinstance(value, str | int) and not isinstance(value, bool)",
-        "return isinstance(value, str | int)",
+        "if (isinstance(request_id, str | int) and not isinstance(request_id, bool)) else",
+        "if isinstance(request_id, str | int) else",
         "tests/server/protocol/test_messages.py",
     ),
     Defect(

@@ -15,6 +15,7 @@ import pytest
 import config.errors
 from config.errors import FlorilegiumError
 from server.protocol.messages import error_message
+from tests.mutations import DEFECTS
 from tests.reference_pages import product_catalog
 
 ROOT = Path(__file__).parent.parent
@@ -169,3 +170,9 @@ def test_stdio_starts_without_the_web_stack() -> None:
     assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography", "lxml", "httpx2"} & set(
         loaded.split()
     )
+
+
+def test_every_seeded_defect_can_be_seeded() -> None:
+    """Otherwise `python -m tests.mutations` would fail when somebody needs it."""
+    stale = [defect.before for defect in DEFECTS if (ROOT / defect.file).read_text().count(defect.before) != 1]
+    assert stale == []

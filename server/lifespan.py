@@ -5,8 +5,8 @@
 
 # About this package: Start with `lifespan`, which constructs all services, and `admission`, the checks before any
 # request is served. Then: HTTP: `app` (routes), `middleware` (log lines, error responses), `serving` (uvicorn,
-# shutdown), `service_endpoints`. Limits: `call_limits`, and `transports/client_connections` for connections and memory.
-# State: `stores` says what is kept in the process and what in Redis, `recent_calls`, `import_board`. Imports over HTTP:
+# shutdown), `service_endpoints`. Limits: `admission`, and `transports/client_connections` for connections and memory.
+# State: `stores` says what is kept in the process and what in Redis, `import_board`. Imports over HTTP:
 # `import_jobs`. Processes: `worker_processes` starts several, `worker_state` and `metrics` add up what they do,
 # `service_manager` talks to systemd, `directory_lock` keeps a second server away from the files of the first,
 # `loop_watchdog` reports what blocks. What clients see: `profiles` (lists of tools with instructions), `server_info`,

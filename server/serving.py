@@ -147,7 +147,7 @@ async def serve(
         forwarded_allow_ips=list(settings.trusted_proxies),
     )
     if not sockets:
-        # Raises a readable error if the port is in use; uvicorn would log a traceback and exit the process.
+        # This raises a readable error if the port is in use; uvicorn would log a traceback and exit.
         with closing(_bind(settings)):
             pass
     # Everything that exists now, modules above all, lives until the end. Visiting it in every full collection would

@@ -73,7 +73,7 @@ def init(path: Path | None) -> None:
     click.echo(f"Wrote {target}. Remove the # in front of the settings that you want to change.")
     # Another file may come first in the order of places, and then the new one has no effect.
     found = find_config_file(None, os.environ)
-    if not (found is not None and found.resolve() == target.resolve()):
+    if found is None or found.resolve() != target.resolve():
         click.echo(f"To use it, pass `--config {target}` or set FLORILEGIUM_CONFIG.")
 
 

@@ -120,8 +120,8 @@ async def read_resource(requests: Requests, url: str, challenge: str) -> Protect
         )
     document = response.json_object(metadata_url)
     resource = str(document.get("resource", ""))
-    # Whether a resource is the address or an ancestor of it, compared as text.
-    if not (bool(resource) and (url == resource or url.startswith(resource.rstrip("/") + "/"))):
+    # The resource has to be the address or an ancestor of it, compared as text.
+    if not resource or (url != resource and not url.startswith(resource.rstrip("/") + "/")):
         raise HopFailed(
             f"the metadata is for {resource or 'no resource'}, but clients use {url} and compare the two: "
             f"set public_url to {_base(url)}"

@@ -3,7 +3,7 @@
 Only the registration leaves something behind on the server: a client named "Florilegium doctor", which expires unused.
 """
 
-# About this package: Exists because people who add a server to a hosted client see only "failed to connect". The doctor
+# This package exists because people who add a server to a hosted client see only "failed to connect". The doctor
 # sends the same requests as the client, and names the first that fails with the setting to change. Read first:
 # `replay.py` (the hops in their order). `oauth_hops.py` has the clients and the hops of signing in, and `tokens.py`
 # sends requests and says why a credential is refused. The checks of the machine and the settings, without a

@@ -1,6 +1,6 @@
 """The authorization endpoint: people sign in, see who asks for what, and allow or deny it."""
 
-# About this package: Exists because hosted clients such as claude.ai and ChatGPT connect by OAuth and by nothing else.
+# This package exists because hosted clients such as claude.ai and ChatGPT connect by OAuth and by nothing else.
 # Read first: `endpoints.py` (all addresses, and what programs call), then `authorize_page.py` (what people see).
 # `code_request.py` validates authorization requests and builds what the others share. Clients,
 # grants, codes and tokens are stored by `auth/oauth`, which knows nothing of HTTP.

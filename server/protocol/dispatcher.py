@@ -5,10 +5,10 @@ Errors leave the dispatcher as FlorilegiumErrors. The exception is a tool that f
 """
 
 # About this package: Start with `dispatcher`, which maps a method to a result, and `call`, what a handler gets. A
-# transport builds the call from a message (`messages`) with `request_meta`: from `_meta` in the modern era, from a
+# transport builds the call from a message (`messages`) with `call`, too: from `_meta` in the modern era, from a
 # session in the legacy one (`legacy_sessions`). Tools, resources, prompts and profiles are registered in `catalog` and
-# listed by `listing`. Transports with a lasting connection share `connection`; `in_flight` finds the call that a
-# message refers to.
+# listed by `listing`. Transports with a lasting connection share `connection`;
+# `legacy_sessions` also finds the call that a message refers to.
 
 import asyncio
 import time

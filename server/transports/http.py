@@ -7,7 +7,7 @@ The credential is verified on every request; a session id never replaces it.
 # feed a lasting `Connection` (`server/protocol/connection`). The client side of the WebSocket is `bridge`, for clients
 # that only know stdio. Before a request has a credential, only these see it: `bounded_http` and `bounded_websocket`
 # limit what a stranger can make the server parse, `client_connections` how many connections and bytes there are,
-# `origin` which sites may send requests.
+# `headers` which sites may send requests.
 
 import asyncio
 from collections.abc import Mapping

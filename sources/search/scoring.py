@@ -324,7 +324,7 @@ def similar_words(word: str, vocabulary: str) -> dict[str, int]:
 
     edits_max = 2 if len(word) >= _TWO_EDITS_MIN_CHARS else 1
     possible = set[str]()
-    # Returns texts of which every word within this distance contains one.
+    # Every word within this distance contains one of these texts.
     # With one edit, a word still begins with its first half or ends with its second. With two, it begins with its first
     # third, or ends with its last, or one edit is in each of these, and it contains the second. An edit can also swap
     # the letters at the border of two parts. Then a word begins or ends with such a part, unless there is another edit

@@ -65,7 +65,7 @@ class Highlighter:
         if len(text) <= self._scan_max_chars:
             region = _Region(text, 0, self._scan_max_chars)
         else:
-            # Returns where to start scanning a text that is too long: near the first occurrences of most terms.
+            # A text that is too long is scanned near the first occurrences of most terms.
             firsts = sorted(
                 {
                     promising_start_first

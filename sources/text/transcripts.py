@@ -54,7 +54,7 @@ class _Renderer(Struct, frozen=True):
         """Renders the segment with this number, counted from 1."""
         match self.form:
             case "text":
-                # Returns one line such as `[00:01:05] Ada: hello`, with the speaker if known.
+                # One line such as `[00:01:05] Ada: hello`, with the speaker if known.
                 time = f"[{_clock(segment.start_ms)}] " if self.timestamps else ""
                 return f"{time}{_speaker_prefix(segment)}{_one_line(segment.text)}"
             case "srt":

@@ -110,7 +110,7 @@ def _discover_folder(
     if importer is not None:
         # The size is for the progress only.
         yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
-        # Yields the files in an export's folder that do not belong to the export.
+        # The files in an export's folder that do not belong to the export are reported.
         names = (path.relative_to(folder).as_posix() for path in files_in(folder))
         unused = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
         yield from _ignored(unused, f"file not used by {importer.name}")

@@ -56,7 +56,7 @@ _CHAT_RETRY_WINDOW_S = 300.0
 # The media types of whole and streamed answers.
 JSON = "application/json"
 EVENTS = "text/event-stream"
-_TOOL_NAME_MAX_CHARS = 200
+_NAME_MAX_CHARS = 200
 
 
 class _UpstreamModel(Struct, frozen=True):
@@ -174,9 +174,9 @@ def parse_completion_request(body: bytes, headers: CompletionHeaders, limits: Tu
         raise InvalidParams("body: expected a JSON object, got another JSON value")
     key = headers.idempotency_key or ""
     # It is sent to the upstream as a header and stored.
-    if not (key.isascii() and key.isprintable() and len(key) <= _TOOL_NAME_MAX_CHARS):
+    if not (key.isascii() and key.isprintable() and len(key) <= _NAME_MAX_CHARS):
         raise InvalidParams(
-            f"Idempotency-Key: expected at most {_TOOL_NAME_MAX_CHARS} printable ASCII characters, got {key[:60]!r}"
+            f"Idempotency-Key: expected at most {_NAME_MAX_CHARS} printable ASCII characters, got {key[:60]!r}"
         )
     metadata = request.get("metadata")
     fields = metadata if isinstance(metadata, dict) else {}
@@ -184,7 +184,7 @@ def parse_completion_request(body: bytes, headers: CompletionHeaders, limits: Tu
     names = (headers.conversation_id, headers.session_id, fields.get("conversation_id"), fields.get("session_id"))
     name = next((name for name in names if isinstance(name, str) and name), None)
     turn = CompletedTurn(
-        conversation_name=None if name is None else replace_unstorable(name)[:_TOOL_NAME_MAX_CHARS],
+        conversation_name=None if name is None else replace_unstorable(name)[:_NAME_MAX_CHARS],
         turns=parse_turns(request.get("messages"), limits),
         completion=Completion(turn=ChatTurn(role="assistant")),
         requested_at=format_time(datetime.now(UTC)),

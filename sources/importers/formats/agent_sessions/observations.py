@@ -82,7 +82,7 @@ def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
                 narrative = "" if text == summary_title else text[:_NARRATIVE_MAX_CHARS]
                 yield _draft(session, "summary", summary_title, turn.lines, turn.time, narrative=narrative)
     for exchange in group_turns([turn for turn in session.turns if not turn.is_summary], _starts_exchange):
-        # Yields the request of an exchange with the files that were read and changed for it.
+        # The request of an exchange, with the files that were read and changed for it.
         calls = [call for turn in exchange for call in turn.calls if not call.is_error]
         modified = tuple(dict.fromkeys(path for call in calls for path in _modified_files(call)))
         read = tuple(dict.fromkeys(path for call in calls if (path := _argument(call, _READ_TOOLS))))

@@ -5,8 +5,8 @@ expression is searched in several indexes; `for_index` replaces it.
 """
 
 # About this package: The search itself is that of `sources.storage.search`, for both engines. Here is what it asks of
-# an engine: `tsquery` compiles expressions, `entry_sql` selects candidates, `statistics` counts terms, `meaning`
-# compares vectors, and `resolved_filters` resolves the conditions that only Python can check. `exact` and `substring`
+# an engine: `tsquery` compiles expressions, `entry_sql` selects candidates and resolves the conditions that only
+# Python can check, `statistics` counts terms, and `meaning` compares vectors. `exact` and `substring`
 # are searches of their own, in messages only.
 
 import re

@@ -21,10 +21,12 @@ _CELL_BYTES = 8
 # Two cells for each worker: its open connections, or this if it does not accept any, and how often it was started.
 _CELLS = 2
 _NOT_SERVING = -1
-# How often a worker looks whether the connection that it has left to others was accepted, and how long it waits for
-# them in vain. Others that are alive take a connection within a few milliseconds, even on busy cores.
+# How often a worker looks whether the connection that it has left to others was accepted, how long it waits for them
+# in vain, and how long it then accepts connections without waiting. Others that are alive take a connection within a
+# few milliseconds on idle cores; after 50 ms, workers on busy cores were passed over too often.
 _POLL_S = 0.002
-_YIELD_S = 0.05
+_YIELD_S = 0.25
+_HURRY_S = 0.1
 # How long no connection is accepted after the system has refused one, for want of descriptors or memory; as asyncio.
 _PAUSE_S = 1.0
 
@@ -141,7 +143,7 @@ class BalancedListener:
         lowest, now = self._share.lowest_other(), self._loop.time()
         if lowest is not None:
             # While the number changes, others accept connections, and this worker goes on waiting.
-            if lowest != self._lowest:
+            if lowest != self._lowest or now > self._yields_until + _HURRY_S:
                 self._lowest, self._yields_until = lowest, now + _YIELD_S
             if now < self._yields_until:
                 self._pause(_POLL_S)

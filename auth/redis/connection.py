@@ -23,6 +23,7 @@ import hiredis
 from loguru import logger
 
 from config.errors import ConfigurationError, SharedStateUnavailable
+from config.event_counts import SESSION_SERVER_EVENTS
 from config.settings import Settings
 
 # After a failure, Redis is not asked for this time, so that calls do not wait for it one after another.
@@ -257,6 +258,7 @@ class RedisConnection:
             except BaseException:
                 protocol.close()
                 raise
+        SESSION_SERVER_EVENTS.add("connected")
         return protocol
 
     async def check(self) -> None:
@@ -326,6 +328,7 @@ class RedisConnection:
 
     def _failed(self, reason: str, *, is_lost: bool = False) -> SharedStateUnavailable:
         """After a failure, calls fail at once until the pause is over, so that no call waits for the timeout twice."""
+        SESSION_SERVER_EVENTS.add("failed")
         if not self._has_failed:
             logger.warning("the session server does not answer; serving without it: {}", reason)
         self._has_failed = True

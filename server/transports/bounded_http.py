@@ -215,7 +215,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._client_connection.add_to(self.scope)
         super().on_headers_complete()
         self._requests += 1
-        if self.cycle is not None and (self.is_draining or self._is_used_up()):
+        if (self.is_draining or self._is_used_up()) and self.cycle is not None:
             self.cycle.keep_alive = False
             if self._client_connection is not None:
                 self._client_connection.begin_closing()

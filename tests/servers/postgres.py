@@ -67,12 +67,19 @@ def drop_database(server: SharedServer, url: str) -> None:
     asyncio.run(_execute(server.url, f'DROP DATABASE "{_name_of(url)}" WITH (FORCE)'))
 
 
-def run_program(name: str, *arguments: str) -> None:
-    """Runs a program such as pg_dump: the one of the server, or one that is installed."""
-    installed = sorted((directory() / _NAME).glob(f".pg0/installation/*/bin/{name}"))
-    program, environment = name, dict(os.environ)
+def program_environment() -> dict[str, str]:
+    """Returns an environment in which programs such as pg_dump are those of the server, or those that are installed."""
+    installed = sorted((directory() / _NAME).glob(f"{_INSTALLATION}/*/bin"))
+    environment = dict(os.environ)
     if installed:
-        program, environment["LD_LIBRARY_PATH"] = str(installed[-1]), str(installed[-1].parents[1] / "lib")
+        environment["PATH"] = f"{installed[-1]}{os.pathsep}{environment['PATH']}"
+        environment["LD_LIBRARY_PATH"] = str(installed[-1].parent / "lib")
+    return environment
+
+
+def run_program(name: str, *arguments: str) -> None:
+    environment = program_environment()
+    program = shutil.which(name, path=environment["PATH"]) or name
     subprocess.run([program, *arguments], env=environment, timeout=60, check=True)
 
 

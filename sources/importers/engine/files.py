@@ -169,6 +169,9 @@ ImportedItem = (
 )
 ImportReport = SkippedItem | FailedItem | DoubtfulItem | DeletedItem | PreviouslyImported
 ImportEvent = ImportedItem | ImportReport | Checkpoint
+Events = Iterator[ImportEvent]
+# Where an importer starts to read a file; None is its beginning.
+StartPosition = ReadPosition | None
 
 _KINDS: dict[type[Struct], ItemKind] = {
     ImportedNote: "notes",

@@ -24,13 +24,13 @@ SAMPLE_TESTS: tuple[Any, ...] = (
 )
 
 
-def test_every_module_with_an_importer_is_registered() -> None:
-    modules = {
-        ".".join(path.relative_to(_FOLDER).with_suffix("").parts)
-        for path in _FOLDER.rglob("*.py")
-        if re.search(r"^IMPORTER\b", path.read_text(), re.MULTILINE)
+def test_every_importer_is_registered() -> None:
+    classes = {
+        f"{path.stem}.{name}"
+        for path in _FOLDER.glob("*.py")
+        for name in re.findall(r"^class (\w+)\((?:Parsing)?Importer\)", path.read_text(), re.MULTILINE)
     }
-    assert set(FORMATS.values()) == modules
+    assert set(FORMATS.values()) == classes
     assert [importer.name for importer in all_importers()] == list(FORMATS)
 
 

@@ -1,0 +1,181 @@
+"""Highlights from books and articles: a note for each, with its highlights in the order of the file."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import UNSET, Struct
+
+from config.errors import InvalidParams
+from config.times import format_time
+from sources.drafts import NoteDraft
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    SkippedItem,
+    decode_text,
+    is_text,
+    read_bytes,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.markdown_text import normalize_keys
+from sources.importers.engine.table_reader import compact_metadata, first_columns, table_rows
+from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_date
+
+
+class Highlight(Struct, frozen=True):
+    """`text` is quoted from the book; `note` is what the reader wrote."""
+
+    text: str = ""
+    note: str = ""
+    location: str = ""
+    created: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+class HighlightedBook(Struct, frozen=True):
+    title: str
+    author: str
+    key: str
+    highlights: list[Highlight]
+    tags: tuple[str, ...] = ()
+
+
+def book_draft(importer: str, book: HighlightedBook) -> NoteDraft:
+    dates = [highlight.created for highlight in book.highlights if highlight.created]
+    tags = [tag for highlight in book.highlights for tag in highlight.tags]
+    blocks = []
+    for highlight in book.highlights:
+        lines = [f"> {line}".rstrip() for line in highlight.text.split("\n")] if highlight.text else []
+        lines += [f"Note: {highlight.note}"] if highlight.note else []
+        lines += [f"({highlight.location})"] if highlight.location else []
+        blocks.append("\n".join(lines))
+    return NoteDraft(
+        title=short_title(book.title),
+        content="\n\n".join(blocks),
+        tags=clean_tags([*book.tags, *tags]),
+        metadata=compact_metadata(author=book.author, highlights=len(book.highlights)),
+        uuid=stable_uuid(importer, "notes", book.key),
+        created_at=min(dates) if dates else UNSET,
+    )
+
+
+# -- Kindle ------------------------------------------------------------------------------------------------------------
+# Kindle's `My Clippings.txt`: the highlights and notes of all books on a reader. Every book becomes a note.
+
+_SEPARATOR = "=========="
+_START = re.compile(rb"(?:\xef\xbb\xbf)?[^\r\n]{1,1000}\r?\n- [^\r\n]{1,500}\r?\n\r?\n")
+_AUTHOR = re.compile(r"\(([^()\n]{1,300})\)\Z")
+# How the line about a clipping names a note, in the languages of the reader.
+_NOTE_WORDS = re.compile(r"\b(?:note|notiz|nota|notitie|anteckning|заметка)\b|笔记|メモ|메모", re.IGNORECASE)
+_DATE_FORMATS = (
+    "%A, %B %d, %Y %I:%M:%S %p",
+    "%A, %B %d, %Y, %I:%M %p",
+    "%A, %d %B %Y %H:%M:%S",
+    "%A, %d %B %y %H:%M:%S",
+)
+
+
+class KindleImporter(Importer):
+    name = "kindle"
+    title = "Kindle highlights (My Clippings.txt)"
+    suffixes = (".txt",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        is_clippings = not probe.is_folder and _START.match(probe.head) and _SEPARATOR.encode() in probe.head
+        return 0.9 if is_clippings else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        data = read_bytes(path, limits.line_max_bytes)
+        books: dict[str, list[Highlight]] = {}
+        for number, clipping in enumerate(decode_text(data, limits).split(f"\n{_SEPARATOR}"), 1):
+            lines = clipping.strip("\n\ufeff ").split("\n")
+            if len(lines) < 2 or not lines[1].startswith("- "):
+                if clipping.strip():
+                    yield FailedItem(f"clipping {number}", "expected a title and a line about the clipping")
+                continue
+            highlight = _highlight(lines[1].removeprefix("- "), "\n".join(lines[2:]).strip())
+            if highlight is None:
+                yield SkippedItem("bookmark without text")
+            else:
+                books.setdefault(clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
+        if not books:
+            raise InvalidParams("no highlights found")
+        for line, highlights in books.items():
+            author = _AUTHOR.search(line)
+            title = line[: author.start()].strip() if author else line
+            book = HighlightedBook(title or line, author[1] if author else "", line, highlights)
+            yield ImportedNote(book_draft("kindle", book))
+        progress(len(data))
+
+
+def _highlight(description: str, text: str) -> Highlight | None:
+    if not text:
+        return None
+    *location, added = [part.strip() for part in description.split("|")]
+    created = _added_at(added)
+    label = " | ".join(location if created or location else [added])
+    if _NOTE_WORDS.search(location[0] if location else added):
+        return Highlight(note=text, location=label, created=created)
+    return Highlight(text=text, location=label, created=created)
+
+
+def _added_at(text: str) -> str | None:
+    """Parses `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out."""
+    written = text.removeprefix("Added on ").strip()
+    for date_format in _DATE_FORMATS:
+        try:
+            return format_time(datetime.strptime(written, date_format).replace(tzinfo=UTC))
+        except ValueError:
+            continue
+    return None
+
+
+# -- Readwise ----------------------------------------------------------------------------------------------------------
+# Readwise's CSV export: a row for each highlight. Every book or article becomes a note.
+
+_COLUMNS = frozenset(["highlight", "book title"])
+
+
+class ReadwiseImporter(Importer):
+    name = "readwise"
+    title = "Readwise highlights (CSV)"
+    suffixes = (".csv",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        is_table = not probe.is_folder and is_text(probe.head)
+        return 0.95 if is_table and first_columns(probe.head) >= _COLUMNS else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        data = read_bytes(path, limits.file_max_bytes)
+        books: dict[tuple[str, str], HighlightedBook] = {}
+        for location, row in table_rows(decode_text(data, limits)):
+            if isinstance(row, str):
+                yield FailedItem(location, row)
+                continue
+            fields = normalize_keys(row)
+            if not (fields.get("highlight") or fields.get("note")):
+                yield SkippedItem("highlight without text")
+                continue
+            title, author = clean_line(fields.get("book_title")) or "Untitled", clean_line(fields.get("book_author"))
+            tags = _split(fields.get("document_tags"))
+            # The rows of a book need not follow each other.
+            book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
+            kind, place = clean_line(fields.get("location_type")), clean_line(fields.get("location"))
+            highlight = Highlight(
+                text=fields.get("highlight", "").strip(),
+                note=fields.get("note", "").strip(),
+                location=f"{kind} {place}".strip() if place else "",
+                created=stored_date(fields.get("highlighted_at")),
+                tags=_split(fields.get("tags")),
+            )
+            book.highlights.append(highlight)
+        if not books:
+            raise InvalidParams("no highlights found")
+        yield from (ImportedNote(book_draft("readwise", book)) for book in books.values())
+        progress(len(data))
+
+
+def _split(tags: str | None) -> tuple[str, ...]:
+    return tuple(tag.strip() for tag in tags.split(",") if tag.strip()) if tags else ()

@@ -1,0 +1,441 @@
+"""Notes that link to each other, as files or outlines: Notion, Logseq, Roam Research and Bear."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+from uuid import UUID
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from config.errors import InvalidParams, TooLarge
+from config.times import format_time
+from sources.drafts import NoteDraft
+from sources.importers.engine.archives import decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.export_files import first_bytes, is_json, is_zip_file, read_export
+from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree, open_tree
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    SkippedItem,
+    decode_text,
+    file_key,
+    item_text,
+    printable_name,
+    stable_uuid,
+    text_max_bytes,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.markdown_text import (
+    first_heading,
+    inline_tags,
+    link_targets,
+    normalize_keys,
+    read_org_header,
+    remove_code,
+)
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    json_or_none,
+    object_or_empty,
+    objects,
+    parse_json,
+    short_title,
+    stored_date,
+    stored_time,
+    text_or_empty,
+    valid_uuid,
+)
+from sources.importers.parsers.parsed_document import TextBuilder
+from sources.importers.parsers.web_page import decode_page, read_page
+
+# -- Notion ------------------------------------------------------------------------------------------------------------
+# Notion's export as Markdown or HTML: its zip, the zips inside that zip, or the unpacked folder.
+#
+# Every page becomes a note with the id it has in Notion. Notion writes that id at the end of the file's name.
+
+_PAGE_SUFFIXES = (".md", ".html")
+_TABLE_SUFFIX = ".csv"
+_ID = re.compile(r" ?([0-9a-f]{32})(?:_all)?\Z")
+_NAME_WITH_ID = re.compile(r"[^/] [0-9a-f]{32}(?:_all)?\.(?:md|html|csv)$")
+_PART = re.compile(r"(?:^|/)Export(?:Block)?-[0-9a-f-]{36}(?:-Part-\d{1,4})?\.zip$")
+# The lines below the title of a page that is a row of a database.
+_NOTION_PROPERTY = re.compile(r"([^\n:]{1,100}): ([^\n]{0,10000})")
+_NOTION_PROPERTIES_MAX = 200
+_TAG_PROPERTIES = ("tags", "tag", "labels", "keywords")
+_DATE_PROPERTIES = ("created", "created_time", "date_created", "created_at", "date")
+_DATE_FORMATS = ("%B %d, %Y %I:%M %p", "%B %d, %Y %H:%M", "%B %d, %Y", "%Y/%m/%d %H:%M", "%Y/%m/%d")
+
+
+class NotionImporter(Importer):
+    name = "notion"
+    title = "Notion export (Markdown or HTML)"
+    suffixes = (".zip",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if not probe.is_folder and not is_zip(probe.head):
+            return 0.0
+        names = [name for name in probe.names if is_visible(name)]
+        if any(map(_PART.search, names)):
+            return 0.9
+        # A folder of downloads may contain a page, so all pages and tables at its top must be Notion's.
+        pages = [name for name in names if name.lower().endswith((*_PAGE_SUFFIXES, _TABLE_SUFFIX))]
+        with_id = sum(1 for name in pages if _NAME_WITH_ID.search(name))
+        is_export = with_id == len(pages) if probe.is_folder else 2 * with_id >= len(pages)
+        return 0.9 if with_id and is_export else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        if path.is_dir():
+            yield from _read_notion_tree(FolderTree(path, limits, progress), "", limits)
+            return
+        key = file_key(path, limits)
+        with open_archive(path, limits, progress) as archive:
+            yield from _read_notion_tree(ArchiveTree(archive), key, limits)
+            for name in archive.names:
+                if is_visible(name) and name.lower().endswith(".zip"):
+                    # One of the zips that Notion packs into the zip it offers for download.
+                    try:
+                        with archive.open_inner(name) as part:
+                            yield from _read_notion_tree(ArchiveTree(part), key, limits)
+                    except InvalidParams as error:
+                        yield FailedItem(decode_name(name), error.message)
+                    except TooLarge as error:
+                        advice = "unpack the zip and import this part by itself"
+                        yield FailedItem(decode_name(name), f"{error.message}; {advice}")
+
+
+def _read_notion_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
+    # The folders with the rows of databases: next to each is a table with the same name.
+    tables = (name.removesuffix(_TABLE_SUFFIX) for name in tree.names if name.lower().endswith(_TABLE_SUFFIX))
+    # Only pages of databases have properties; in others, the lines below the title are text.
+    databases = frozenset(_without_id(table) for table in tables)
+    for name in tree.names:
+        path = PurePosixPath(name)
+        suffix = path.suffix.lower()
+        if suffix in _PAGE_SUFFIXES and path.name != "index.html":
+            try:
+                yield ImportedNote(_note_draft(tree, name, key, databases, limits))
+            except InvalidParams as error:
+                yield FailedItem(name, error.message)
+        elif suffix == _TABLE_SUFFIX:
+            yield SkippedItem("table of a database whose rows are pages")
+        elif suffix != ".zip":
+            yield SkippedItem("file in the export not containing a page")
+
+
+def _without_id(name: str) -> str:
+    parent, slash, last = name.rpartition("/")
+    return parent + slash + _ID.sub("", last)
+
+
+def _note_draft(tree: FileTree, name: str, key: str, databases: frozenset[str], limits: ImportLimits) -> NoteDraft:
+    path = PurePosixPath(name)
+    page_id = _ID.search(path.stem)
+    data = tree.read(name, text_max_bytes(limits))
+    if path.suffix.lower() == ".md":
+        text = decode_text(data, limits)
+        title = first_heading(remove_code(text))
+    else:
+        page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
+        title, text = page.title.strip(), page.text.build()
+    properties = _properties(text) if _without_id(str(path.parent)) in databases else {}
+    fields = normalize_keys(properties)
+    # Values of a property may contain spaces, so only commas separate them.
+    tags = [word.strip() for field in _TAG_PROPERTIES for word in fields.get(field, "").split(",")]
+    dates = (fields[field] for field in _DATE_PROPERTIES if fields.get(field))
+    created_at = next((date for value in dates if (date := stored_date(value) or _written_date(value))), None)
+    readable_path = "/".join(_without_id(part) for part in path.with_suffix("").parts) + path.suffix
+    return NoteDraft(
+        title=short_title(title or _ID.sub("", path.stem)),
+        content=text.strip("\n"),
+        tags=clean_tags([*tags, *inline_tags(remove_code(text))]),
+        metadata=compact_metadata(path=readable_path, properties=properties),
+        uuid=str(UUID(page_id[1])) if page_id else stable_uuid("notion", "notes", f"{key}/{name}"),
+        created_at=created_at or tree.modified_at(name) or UNSET,
+    )
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Returns the properties of a row: the lines between the title and the first empty line after them."""
+    block = text.lstrip().partition("\n\n")[2].partition("\n\n")[0]
+    lines = block.split("\n")[:_NOTION_PROPERTIES_MAX]
+    matches = [_NOTION_PROPERTY.fullmatch(line) for line in lines]
+    return {match[1].strip(): match[2].strip() for match in matches if match} if all(matches) else {}
+
+
+def _written_date(text: str) -> str | None:
+    """Parses a date as Notion writes it, such as `January 5, 2024 3:04 PM`."""
+    for date_format in _DATE_FORMATS:
+        try:
+            return format_time(datetime.strptime(text, date_format).replace(tzinfo=UTC))
+        except ValueError:
+            continue
+    return None
+
+
+# -- Logseq ------------------------------------------------------------------------------------------------------------
+# A Logseq graph: the folder with `logseq/config.edn`, or a zip of it. Every page and journal becomes a note.
+
+_SETTINGS = "logseq/config.edn"
+_NOTE_FOLDERS = ("pages", "journals")
+_SUFFIXES = (".md", ".org")
+_JOURNAL = re.compile(r"(\d{4})[_-](\d\d)[_-](\d\d)")
+_LOGSEQ_PROPERTY = re.compile(r"[ \t]*+(?:- )?([\w./-]{1,60})::([^\n]{0,2000})")
+_LOGSEQ_PROPERTIES_MAX = 100
+_LOGSEQ_WORDS_TAG = re.compile(r"#\[\[([^\[\]\n]{1,100})\]\]")
+
+
+class LogseqImporter(Importer):
+    name = "logseq"
+    title = "Logseq graph (a folder, or a zip of it)"
+    suffixes = (".zip",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            has_notes = any(name in probe.names for name in _NOTE_FOLDERS)
+            return 0.95 if has_notes and (probe.path / "logseq" / "config.edn").is_file() else 0.0
+        return 0.9 if is_zip(probe.head) and _graph_folder(probe.names) is not None else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_tree(path, limits, progress) as tree:
+            folder = _graph_folder(tree.names)
+            if folder is None:
+                raise InvalidParams("not a Logseq graph: logseq/config.edn is missing")
+            # Journals have the same names in every graph, so the graph's own name is part of their ids. A graph that is
+            # not in a folder of the archive has the name of the archive.
+            in_archive = PurePosixPath(folder).name or printable_name(path.stem)
+            graph = printable_name(path.resolve().name) if path.is_dir() else in_archive
+            for name in tree.names:
+                yield _read_file(tree, name, folder, graph, limits)
+
+
+def _graph_folder(names: Sequence[str]) -> str | None:
+    """Returns the folder of the graph, with a trailing slash unless it is the top."""
+    folders = [name.removesuffix(_SETTINGS) for name in names if f"/{name}".endswith(f"/{_SETTINGS}")]
+    return min(folders, key=len, default=None)
+
+
+def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: ImportLimits) -> ImportEvent:
+    path = PurePosixPath(name.removeprefix(folder))
+    is_page = name.startswith(folder) and path.parts[0] in _NOTE_FOLDERS and path.suffix.lower() in _SUFFIXES
+    if not is_page:
+        return SkippedItem("file in the graph not containing a page")
+    try:
+        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name)
+    except InvalidParams as error:
+        return FailedItem(name, error.message)
+    # A page is named like its file, in which a slash is written as three underscores or in percent notation. A journal
+    # is named like its day.
+    journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
+    day = "-".join(journal.groups()) if journal else ""
+    page_name = day or short_title(unquote(path.stem.replace("___", "/")))
+    is_org = path.suffix.lower() == ".org"
+    draft = _org_draft(path, page_name, text) if is_org else _markdown_draft(path, page_name, text)
+    if not draft.content:
+        return SkippedItem("empty page")
+    created_at = (stored_date(day) if day else None) or tree.modified_at(name)
+    changes = {"uuid": stable_uuid("logseq", "notes", f"{graph}/{path}"), "created_at": created_at}
+    return ImportedNote(replace(draft, **changes))
+
+
+def _markdown_draft(path: PurePosixPath, page_name: str, text: str) -> NoteDraft:
+    # The properties of the page: the lines with `::` at its top.
+    properties: dict[str, str] = {}
+    for line in text.lstrip("\n").split("\n", _LOGSEQ_PROPERTIES_MAX)[:_LOGSEQ_PROPERTIES_MAX]:
+        match = _LOGSEQ_PROPERTY.fullmatch(line.rstrip())
+        if match is None:
+            break
+        properties[match[1].lower()] = match[2].strip()
+    prose = remove_code(text)
+    tags = [
+        tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]")
+        for tag in properties.get("tags", "").split(",")
+    ]
+    return NoteDraft(
+        title=short_title(properties.get("title", "")) or page_name,
+        content=text.strip("\n"),
+        tags=clean_tags([*tags, *inline_tags(prose), *_LOGSEQ_WORDS_TAG.findall(prose)]),
+        metadata=compact_metadata(path=str(path), links=link_targets(prose), properties=properties),
+    )
+
+
+def _org_draft(path: PurePosixPath, page_name: str, text: str) -> NoteDraft:
+    header = read_org_header(text)
+    return NoteDraft(
+        title=short_title(header.title) or page_name,
+        content=text.strip("\n"),
+        tags=clean_tags(header.tags),
+        metadata=compact_metadata(path=str(path)),
+    )
+
+
+# -- Roam Research -----------------------------------------------------------------------------------------------------
+# Roam Research's JSON export: a list of pages, each an outline of blocks. Every page becomes a note.
+
+_TIME = re.compile(rb'"(?:create|edit)-time"\s{0,9}:')
+# A tag of several words.
+_ROAM_WORDS_TAG = re.compile(r"#\[\[([^\[\]\n]{1,100})\]\]")
+_HEADING_LEVELS = (1, 2, 3)
+
+
+class RoamImporter(Importer):
+    name = "roam"
+    title = "Roam Research export (JSON)"
+    suffixes = (".json", ".zip")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        head = first_bytes(probe, _is_json_name) if is_zip(probe.head) else probe.head
+        is_outline = b'"string"' in head and b'"title"' in head and _TIME.search(head)
+        return 0.8 if is_json(head) and head.lstrip()[:1] == b"[" and is_outline else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        def read(data: bytes, _: str) -> Events:
+            yield _read_page(parse_json(data, limits))
+
+        yield from read_export(path, limits, progress, _is_json_name, "page", read)
+
+
+def _is_json_name(name: str) -> bool:
+    return name.lower().endswith(".json")
+
+
+def _read_page(page: Any) -> ImportEvent:
+    title = clean_line(page.get("title")) if isinstance(page, dict) else ""
+    if not title:
+        raise InvalidParams("the page has no title")
+    if not page.get("children"):
+        return SkippedItem("page without blocks")
+    content = "\n".join(_outline(page))
+    prose = remove_code(content)
+    created, edited = page.get("create-time"), stored_time(page.get("edit-time"))
+    note_draft = NoteDraft(
+        title=short_title(title),
+        content=content,
+        tags=clean_tags([*inline_tags(prose), *_ROAM_WORDS_TAG.findall(prose)]),
+        metadata=compact_metadata(links=link_targets(prose), updated=edited),
+        # The uid of a daily page is its date, and so the same in every graph.
+        uuid=stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
+        created_at=stored_time(created) or edited or UNSET,
+        last_modified=edited or UNSET,
+    )
+    return ImportedNote(note_draft)
+
+
+def _outline(page: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a line for each block, indented by its level. The lines of one block are kept together."""
+    # The remaining blocks of every level.
+    levels = [objects(page.get("children"))]
+    while levels:
+        indent = "  " * (len(levels) - 1)
+        for block in levels[-1]:
+            heading = block.get("heading")
+            mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
+            text = text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")
+            yield f"{indent}- {mark}{text}"
+            if block.get("children"):
+                levels.append(objects(block["children"]))
+                break
+        else:
+            levels.pop()
+
+
+# -- Bear --------------------------------------------------------------------------------------------------------------
+# Bear's backups (`.bear2bk`, `.bearbk`) and TextBundles: a folder or zip per note, with `text.md` and `info.json`.
+
+_TEXTS = ("text.md", "text.markdown", "text.txt")
+_INFO = "info.json"
+_BUNDLE_SUFFIX = ".textbundle"
+_PROGRAM = "net.shinyfrog.bear"
+# A tag of several words ends with # too.
+_BEAR_WORDS_TAG = re.compile(r"(?<![^\s])#([^\s#/][^#\n]{0,98}[^\s#])#")
+
+
+class BearImporter(Importer):
+    name = "bear"
+    title = "Bear backup, TextBundle, TextPack"
+    suffixes = (".bear2bk", ".bearbk", ".textpack", ".zip", ".md", ".markdown", ".txt")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            is_bundle = _INFO in probe.names and any(name.lower() in _TEXTS for name in probe.names)
+            return 0.9 if is_bundle and probe.path.suffix.lower() == _BUNDLE_SUFFIX else 0.0
+        if is_zip(probe.head):
+            return 0.9 if any(_bundles(probe.names)) else 0.0
+        # A bundle inside a folder that is imported file by file.
+        is_in_bundle = probe.path.parent.suffix.lower() == _BUNDLE_SUFFIX
+        return 0.9 if is_in_bundle and probe.path.name.lower() in _TEXTS else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        if path.is_dir() or not is_zip_file(path):
+            folder = path if path.is_dir() else path.parent
+            # A folder has no content to hash, but an uploaded one is always a zip.
+            yield from _read_bear_tree(
+                FolderTree(folder, limits, progress), str(folder.resolve()) if limits.has_stable_path else "", limits
+            )
+            return
+        with open_tree(path, limits, progress) as tree:
+            yield from _read_bear_tree(tree, file_key(path, limits), limits)
+
+
+def _bundles(names: Sequence[str]) -> Iterator[str]:
+    """Yields the texts of the bundles, which are next to their `info.json`."""
+    known = frozenset(names)
+    for name in names:
+        folder, slash, text = name.rpartition("/")
+        if text.lower() in _TEXTS and f"{folder}{slash}{_INFO}" in known:
+            yield name
+
+
+def _read_bear_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
+    texts = frozenset(_bundles(tree.names))
+    for name in tree.names:
+        if name in texts:
+            yield _read_bundle(tree, name, key, limits)
+        # The info of a bundle is read with its text.
+        elif not name.endswith(_INFO):
+            yield SkippedItem("attachment")
+
+
+def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> ImportEvent:
+    folder = name.rpartition("/")[0]
+    try:
+        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
+        info = json_or_none(
+            tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace"), limits
+        )
+    except InvalidParams as error:
+        return FailedItem(name, error.message)
+    bear = object_or_empty(object_or_empty(info).get(_PROGRAM))
+    if bear.get("trashed") in (1, True):
+        return SkippedItem("note in the trash")
+    if not text:
+        return SkippedItem("empty note")
+    prose = remove_code(text)
+    # Older versions of Bear add digits to the UUID.
+    uuid = valid_uuid(text_or_empty(bear.get("uniqueIdentifier"))[:36])
+    note_draft_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
+    modified = stored_time(bear.get("modificationDate"))
+    note_draft = NoteDraft(
+        title=short_title(first_heading(prose) or note_draft_name or text.partition("\n")[0]),
+        content=text,
+        tags=clean_tags([*_BEAR_WORDS_TAG.findall(prose), *inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))]),
+        metadata=compact_metadata(
+            path=folder,
+            links=link_targets(prose),
+            updated=modified,
+            pinned=bear.get("pinned") in (1, True) or None,
+            archived=bear.get("archived") in (1, True) or None,
+        ),
+        uuid=uuid or stable_uuid("bear", "notes", f"{key}/{folder}"),
+        created_at=stored_time(bear.get("creationDate")) or UNSET,
+        last_modified=modified or UNSET,
+    )
+    return ImportedNote(note_draft)

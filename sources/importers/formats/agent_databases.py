@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
@@ -16,9 +16,9 @@ from sources.importers.engine.files import (
     ImportedObservation,
     SkippedItem,
     archived_conversation_id,
-    file_size,
     imported_observation_id,
     observation_id,
+    report_failure,
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
@@ -28,17 +28,17 @@ from sources.importers.engine.table_reader import (
     TableRow,
     TableSpec,
     has_tables,
-    key_label,
     open_database,
+    read_rows,
 )
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     json_or_none,
+    key_label,
+    object_or_empty,
     objects,
     require_storable,
-    stored_time,
-    text_or_empty,
     texts,
 )
 from sources.importers.formats.agent_sessions import AgentToolCall, AgentToolResult, AgentTurn, turn_content
@@ -75,69 +75,90 @@ class AgentKitImporter(Importer):
             reader = TableReader(connection, limits)
             if not all(map(reader.has, _AGENTKIT_TABLES)):
                 raise InvalidParams("not an AgentKit database")
-            row_progress = RowProgress(progress, file_size(path), reader.count(_AGENTKIT_MESSAGES))
-            # Counted down with each conversation that has messages.
-            empty = reader.count(_CONVERSATIONS)
-            for conversation_id, rowids in reader.grouped_rowids(_AGENTKIT_MESSAGES, "conversation_id", "timestamp"):
-                conversation = next(iter(reader.rows_where(_CONVERSATIONS, "id", conversation_id)), None)
-                if conversation is None:
-                    for _ in rowids:
-                        yield SkippedItem("message of a deleted conversation")
-                        row_progress.step()
-                else:
-                    empty -= 1
-                    yield from _read_conversation(reader, conversation, rowids, row_progress)
-            yield from (SkippedItem("conversation without messages") for _ in range(empty))
-            row_progress.finish()
+            row_progress = RowProgress(path, reader, progress, (_AGENTKIT_MESSAGES,))
+
+            def read(row: TableRow, rowids: Iterable[int]) -> Events:
+                metadata = json_or_none(row["metadata"], limits)
+                draft = ConversationDraft(
+                    uuid=_kept_id(row),
+                    title=row.line("title"),
+                    namespace=row.line("namespace") or UNSET,
+                    session_id=row.line("session_id"),
+                    metadata=metadata if isinstance(metadata, dict) else {},
+                    created_at=row.time("created_at") or UNSET,
+                    last_modified=row.time("updated_at") or UNSET,
+                )
+                messages = _read_messages(reader, _AGENTKIT_MESSAGES, rowids, row_progress, _agentkit_message)
+                yield from conversation_parts(draft, messages)
+
+            groups = reader.grouped_rowids(_AGENTKIT_MESSAGES, "conversation_id", "timestamp")
+            yield from _read_groups(reader, _CONVERSATIONS, groups, "conversation", read)
 
 
-def _read_conversation(reader: TableReader, row: TableRow, rowids: Iterable[int], progress: RowProgress) -> Events:
-    key = row["id"]
-    try:
-        if not isinstance(key, str):
-            raise InvalidParams(f"id: expected text, got {key_label(key)!r}")
-        # Ids are kept, and some words are paths of the conversations API.
-        require_allowed_id(key)
-    except InvalidParams as error:
-        yield FailedItem(f"conversation {key_label(key)}", error.message)
-        return
-    metadata = json_or_none(row["metadata"], reader.limits)
-    draft = ConversationDraft(
-        uuid=key,
-        title=clean_line(row["title"]),
-        namespace=clean_line(row["namespace"]) or UNSET,
-        session_id=clean_line(row["session_id"]),
-        metadata=metadata if isinstance(metadata, dict) else {},
-        created_at=stored_time(row["created_at"]) or UNSET,
-        last_modified=stored_time(row["updated_at"]) or UNSET,
-    )
-    yield from conversation_parts(draft, _read_agentkit_messages(reader, rowids, progress))
+def _read_groups(
+    reader: TableReader,
+    table: TableSpec,
+    groups: Iterable[tuple[Any, Iterable[int]]],
+    noun: str,
+    read: Callable[[TableRow, Iterable[int]], Events],
+) -> Events:
+    """Reads each conversation or thread with the rowids of its messages."""
+    # Counted down with each conversation that has messages.
+    empty = reader.count(table)
+    for key, rowids in groups:
+        row = next(iter(reader.rows_where(table, "id", key)), None)
+        if row is None:
+            yield from (SkippedItem(f"message of a deleted {noun}") for _ in rowids)
+        else:
+            empty -= 1
+            yield from report_failure(f"{noun} {key_label(key)}", read(row, rowids))
+    yield from (SkippedItem(f"{noun} without messages") for _ in range(empty))
 
 
-def _read_agentkit_messages(
-    reader: TableReader, rowids: Iterable[int], progress: RowProgress
-) -> Iterator[MessageDraft | FailedItem]:
+def _kept_id(row: TableRow) -> str:
+    """Ids are kept, and some words are paths of the conversations API."""
+    key = _text_id(row)
+    require_allowed_id(key)
+    return key
+
+
+def _text_id(row: TableRow) -> str:
+    if not isinstance(row["id"], str):
+        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
+    return row["id"]
+
+
+def _read_messages(
+    reader: TableReader,
+    table: TableSpec,
+    rowids: Iterable[int],
+    progress: RowProgress,
+    message: Callable[[TableRow, ImportLimits], MessageDraft | SkippedItem],
+) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
     for rowid in rowids:
         try:
-            row = reader.row(_AGENTKIT_MESSAGES, rowid)
-            if not isinstance(row["id"], str):
-                raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
-            content, role = text_or_empty(row["content"]), clean_line(row["role"])
-            require_storable(content, reader.limits)
-            yield MessageDraft(
-                uuid=row["id"],
-                role=role,
-                sender=role,
-                content=content,
-                model=clean_line(row["model"]) or None,
-                tool=clean_line(row["tool_used"]) or None,
-                attachments=tuple(objects(json_or_none(row["attachments"], reader.limits))),
-                citations=tuple(objects(json_or_none(row["citations"], reader.limits))),
-                created_at=stored_time(row["timestamp"]) or UNSET,
-            )
+            draft = message(reader.row(table, rowid), reader.limits)
+            if isinstance(draft, MessageDraft):
+                require_storable(str(draft.content), reader.limits)
+            yield draft
         except InvalidParams as error:
-            yield FailedItem(f"{_AGENTKIT_MESSAGES.name}, row {rowid}", error.message)
+            yield FailedItem(f"{table.name}, row {rowid}", error.message)
         progress.step()
+
+
+def _agentkit_message(row: TableRow, limits: ImportLimits) -> MessageDraft:
+    role = row.line("role")
+    return MessageDraft(
+        uuid=_text_id(row),
+        role=role,
+        sender=role,
+        content=row.text("content"),
+        model=row.line("model") or None,
+        tool=row.line("tool_used") or None,
+        attachments=tuple(objects(json_or_none(row["attachments"], limits))),
+        citations=tuple(objects(json_or_none(row["citations"], limits))),
+        created_at=row.time("timestamp") or UNSET,
+    )
 
 
 # -- AgentChatBus ------------------------------------------------------------------------------------------------------
@@ -174,69 +195,38 @@ class AgentChatBusImporter(Importer):
             reader = TableReader(connection, limits)
             if not all(map(reader.has, _BUS_TABLES)):
                 raise InvalidParams("not a database of AgentChatBus")
-            row_progress = RowProgress(progress, file_size(path), reader.count(_BUS_MESSAGES))
-            empty = reader.count(_THREADS)
-            for thread_id, rowids in reader.grouped_rowids(_BUS_MESSAGES, "thread_id", "seq"):
-                thread = next(iter(reader.rows_where(_THREADS, "id", thread_id)), None)
-                # What is left are threads that no message belongs to.
-                empty -= thread is not None
-                yield from _read_thread(reader, thread, rowids, row_progress)
-            yield from (SkippedItem("thread without messages") for _ in range(empty))
-            row_progress.finish()
+            row_progress = RowProgress(path, reader, progress, (_BUS_MESSAGES,))
+
+            def read(row: TableRow, rowids: Iterable[int]) -> Events:
+                fields = {name: row.line(name) for name in ("summary", "system_prompt") if row.line(name)}
+                metadata = {**object_or_empty(json_or_none(row["metadata"], limits)), **fields}
+                draft = ConversationDraft(
+                    uuid=_kept_id(row),
+                    title=row.line("topic"),
+                    namespace=_NAMESPACE,
+                    metadata=_with_bus_fields(metadata, status=row["status"]),
+                    created_at=row.time("created_at") or UNSET,
+                    last_modified=row.time("updated_at", "closed_at") or UNSET,
+                )
+                messages = _read_messages(reader, _BUS_MESSAGES, rowids, row_progress, _bus_message)
+                yield from conversation_parts(draft, messages)
+
+            groups = reader.grouped_rowids(_BUS_MESSAGES, "thread_id", "seq")
+            yield from _read_groups(reader, _THREADS, groups, "thread", read)
 
 
-def _read_thread(reader: TableReader, thread: TableRow | None, rowids: Iterable[int], progress: RowProgress) -> Events:
-    if thread is None:
-        yield from (SkippedItem("message of a deleted thread") for _ in rowids)
-        return
-    try:
-        if not isinstance(thread["id"], str):
-            raise InvalidParams(f"id: expected text, got {key_label(thread['id'])!r}")
-        # The id stays the same, and is part of paths of the API.
-        require_allowed_id(thread["id"])
-        own = json_or_none(thread["metadata"], reader.limits)
-        fields = {name: clean_line(thread[name]) for name in ("summary", "system_prompt") if clean_line(thread[name])}
-        draft = ConversationDraft(
-            uuid=thread["id"],
-            title=clean_line(thread["topic"]),
-            namespace=_NAMESPACE,
-            metadata=_with_bus_fields({**(own if isinstance(own, dict) else {}), **fields}, status=thread["status"]),
-            created_at=stored_time(thread["created_at"]) or UNSET,
-            last_modified=stored_time(thread["updated_at"]) or stored_time(thread["closed_at"]) or UNSET,
-        )
-    except InvalidParams as error:
-        yield FailedItem(f"thread {key_label(thread['id'])}", error.message)
-        return
-    yield from conversation_parts(draft, _read_bus_messages(reader, rowids, progress))
-
-
-def _read_bus_messages(
-    reader: TableReader, rowids: Iterable[int], progress: RowProgress
-) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
-    for rowid in rowids:
-        try:
-            row = reader.row(_BUS_MESSAGES, rowid)
-            yield SkippedItem("deleted message") if row["deleted_at"] else _message_draft(row, reader.limits)
-        except InvalidParams as error:
-            yield FailedItem(f"{_BUS_MESSAGES.name}, row {rowid}", error.message)
-        progress.step()
-
-
-def _message_draft(row: TableRow, limits: ImportLimits) -> MessageDraft:
-    if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
-    content = text_or_empty(row["content"])
-    require_storable(content, limits)
-    own = json_or_none(row["metadata"], limits)
-    metadata = own if isinstance(own, dict) else {}
+def _bus_message(row: TableRow, limits: ImportLimits) -> MessageDraft | SkippedItem:
+    if row["deleted_at"]:
+        return SkippedItem("deleted message")
+    metadata = object_or_empty(json_or_none(row["metadata"], limits))
     return MessageDraft(
-        uuid=row["id"],
-        role=clean_line(row["role"]),
-        sender=clean_line(row["author_name"]) or clean_line(row["author"]),
-        content=content,
-        parent_id=clean_line(row["reply_to_msg_id"]) or None,
+        uuid=_text_id(row),
+        role=row.line("role"),
+        sender=row.line("author_name", "author"),
+        content=row.text("content"),
+        parent_id=row.line("reply_to_msg_id") or None,
         metadata=_with_bus_fields(metadata, priority=row["priority"], author_id=row["author_id"]),
-        created_at=stored_time(row["created_at"]) or UNSET,
+        created_at=row.time("created_at") or UNSET,
     )
 
 
@@ -294,147 +284,100 @@ class ConversationMemoryImporter(Importer):
             reader = TableReader(connection, limits)
             if not any(map(reader.has, _MARKS)):
                 raise InvalidParams("not a conversation-memory database")
-            rows_total = sum(reader.count(table) for table in _MEMORY_TABLES if reader.has(table))
-            row_progress = RowProgress(progress, file_size(path), rows_total)
+            row_progress = RowProgress(path, reader, progress, _MEMORY_TABLES)
             archives = _session_archives(reader)
-            # A database has one of the two tables of observations; a missing table has no rows.
-            yield from _read_observations(reader, _OBSERVATIONS, archives, row_progress)
-            yield from _read_observations(reader, _OBSERVATIONS_V3, archives, row_progress)
-            yield from _read_observations(reader, _SUMMARIES, archives, row_progress)
+
+            def read(table: TableSpec, rowid: int) -> Events:
+                observation = _OBSERVATION_READERS[table](reader.row(table, rowid), limits)
+                archive = archives.get(str(observation.session_id))
+                if not observation.title:
+                    yield SkippedItem("summary without text" if table is _SUMMARIES else "observation without a title")
+                    return
+                if archive is not None:
+                    # The lines of the whole session: the database has no more precise ones.
+                    path, start, end = archive
+                    conversation = archived_conversation_id(path)
+                    observation = replace(observation, conversation_id=conversation, line_start=start, line_end=end)
+                yield ImportedObservation(observation)
+
+            # A database has one of the two tables of observations.
+            yield from read_rows(reader, (_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES), row_progress, read)
             if reader.has(_EXCHANGES):
                 yield from _read_conversations(reader, row_progress)
-            row_progress.finish()
 
 
-# -- observations ------------------------------------------------------------------------------------------------------
-
-
-class _SessionArchive(Struct, frozen=True):
-    """The file in which a session was archived, and its lines there."""
-
-    path: str
-    line_start: int
-    line_end: int
-
-
-def _session_archives(reader: TableReader) -> Mapping[Any, _SessionArchive]:
-    """Finds the archive of each session by its exchanges. Subtasks of a session may have files of their own, so the
-    longest one is used."""
+def _session_archives(reader: TableReader) -> Mapping[str, tuple[str, int, int]]:
+    """Finds the archive of each session, and its lines there, by its exchanges. Subtasks of a session may have files of
+    their own, so the longest one is used."""
     if not reader.has(_EXCHANGES) or "session_id" not in reader.columns(_EXCHANGES.name):
         return {}
-    archives: dict[Any, _SessionArchive] = {}
+    archives: dict[str, tuple[str, int, int]] = {}
     for row in reader.ranges(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
-        session, start, end = clean_line(row["session_id"]), row["line_start"], row["line_end"]
+        session, start, end = row.line("session_id"), row["line_start"], row["line_end"]
         if session and isinstance(start, int) and isinstance(end, int) and 0 < start <= end:
-            archive, known = _SessionArchive(str(row["archive_path"]), start, end), archives.get(session)
-            if known is None or end - start > known.line_end - known.line_start:
-                archives[session] = archive
+            known = archives.get(session)
+            if known is None or end - start > known[2] - known[1]:
+                archives[session] = (str(row["archive_path"]), start, end)
     return archives
 
 
-def _read_observations(
-    reader: TableReader, table: TableSpec, archives: Mapping[Any, _SessionArchive], progress: RowProgress
-) -> Events:
-    read = _OBSERVATION_READERS[table]
-    for rowid in reader.rowids(table) if reader.has(table) else ():
-        try:
-            event = read(reader, rowid)
-            archive = archives.get(event.draft.session_id) if isinstance(event, ImportedObservation) else None
-            if isinstance(event, ImportedObservation) and archive is not None:
-                # The lines of the whole session: the database has no more precise ones.
-                conversation, start, end = archived_conversation_id(archive.path), archive.line_start, archive.line_end
-                event = ImportedObservation(
-                    replace(event.draft, conversation_id=conversation, line_start=start, line_end=end)
-                )
-            yield event
-        except InvalidParams as error:
-            yield FailedItem(f"{table.name}, row {rowid}", error.message)
-        progress.step()
-
-
-def _read_observation(reader: TableReader, rowid: int) -> ImportedObservation | SkippedItem:
-    row = reader.row(_OBSERVATIONS, rowid)
-    title = clean_line(row["title"])
-    if not title:
-        return SkippedItem("observation without a title")
-    narrative = text_or_empty(row["narrative"])
-    require_storable(narrative, reader.limits)
-    tool = clean_line(row["tool_name"])
-    return ImportedObservation(
-        ObservationDraft(
-            uuid=imported_observation_id(str(row["id"])),
-            type=clean_line(row["type"]) or "general",
-            title=title,
-            subtitle=clean_line(row["subtitle"]),
-            narrative=narrative,
-            facts=_json_texts(reader, row["facts"]),
-            concepts=clean_tags(_json_texts(reader, row["concepts"])),
-            files_read=_json_texts(reader, row["files_read"]),
-            files_modified=_json_texts(reader, row["files_modified"]),
-            project=clean_line(row["project"]),
-            session_id=clean_line(row["session_id"]),
-            origin="imported",
-            metadata={"imported_from": "conversation_memory", **({"tool": tool} if tool else {})},
-            created_at=stored_time(row["timestamp"]) or UNSET,
-        )
+def _observation(
+    row: TableRow, uuid: str, title: str, narrative: str, limits: ImportLimits, **fields: Any
+) -> ObservationDraft:
+    require_storable(narrative, limits)
+    return ObservationDraft(
+        uuid=uuid,
+        title=title,
+        narrative=narrative,
+        project=row.line("project"),
+        session_id=row.line("session_id"),
+        origin="imported",
+        created_at=row.time("timestamp", "created_at") or UNSET,
+        **{"type": "general", "metadata": {"imported_from": "conversation_memory"}, **fields},
     )
 
 
-def _read_summary(reader: TableReader, rowid: int) -> ImportedObservation | SkippedItem:
+def _read_observation(row: TableRow, limits: ImportLimits) -> ObservationDraft:
+    def listed(name: str) -> tuple[str, ...]:
+        return tuple(text for text in texts(json_or_none(row[name], limits)) if "\0" not in text)
+
+    tool = row.line("tool_name")
+    return _observation(
+        row,
+        imported_observation_id(str(row["id"])),
+        row.line("title"),
+        row.text("narrative"),
+        limits,
+        type=row.line("type") or "general",
+        subtitle=row.line("subtitle"),
+        facts=listed("facts"),
+        concepts=clean_tags(listed("concepts")),
+        files_read=listed("files_read"),
+        files_modified=listed("files_modified"),
+        metadata={"imported_from": "conversation_memory", **({"tool": tool} if tool else {})},
+    )
+
+
+def _read_summary(row: TableRow, limits: ImportLimits) -> ObservationDraft:
     """Joins the parts of a session summary, each after its name."""
-    row = reader.row(_SUMMARIES, rowid)
-    parts = {part: text for part in _SUMMARY_PARTS if (text := text_or_empty(row[part]).strip())}
-    if not parts:
-        return SkippedItem("summary without text")
+    parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
     narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
-    require_storable(narrative, reader.limits)
-    return ImportedObservation(
-        ObservationDraft(
-            uuid=observation_id("imported", "summary", str(row["id"])),
-            type="summary",
-            title=clean_line(first_sentence(next(iter(parts.values())), _TITLE_CHARS)),
-            narrative=narrative,
-            project=clean_line(row["project"]),
-            session_id=clean_line(row["session_id"]),
-            origin="imported",
-            metadata={"imported_from": "conversation_memory"},
-            created_at=stored_time(row["created_at"]) or UNSET,
-        )
-    )
+    title = clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
+    uuid = observation_id("imported", "summary", str(row["id"]))
+    return _observation(row, uuid, title, narrative, limits, type="summary")
 
 
-def _read_observation_v3(reader: TableReader, rowid: int) -> ImportedObservation | SkippedItem:
+def _read_observation_v3(row: TableRow, limits: ImportLimits) -> ObservationDraft:
     """The number of an observation is unique in its database only, so its time is part of the id."""
-    row = reader.row(_OBSERVATIONS_V3, rowid)
-    title = clean_line(row["title"])
-    if not title:
-        return SkippedItem("observation without a title")
-    narrative = text_or_empty(row["content"])
-    require_storable(narrative, reader.limits)
-    return ImportedObservation(
-        ObservationDraft(
-            uuid=observation_id("imported", "v3", str(row["id"]), str(row["created_at"])),
-            type="general",
-            title=title,
-            narrative=narrative,
-            project=clean_line(row["project"]),
-            session_id=clean_line(row["session_id"]),
-            origin="imported",
-            metadata={"imported_from": "conversation_memory"},
-            created_at=stored_time(row["timestamp"]) or UNSET,
-        )
-    )
+    uuid = observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
+    return _observation(row, uuid, row.line("title"), row.text("content"), limits)
 
 
-_OBSERVATION_READERS: Mapping[TableSpec, Callable[[TableReader, int], ImportedObservation | SkippedItem]] = {
+_OBSERVATION_READERS: Mapping[TableSpec, Callable[[TableRow, ImportLimits], ObservationDraft]] = {
     _OBSERVATIONS: _read_observation,
     _OBSERVATIONS_V3: _read_observation_v3,
     _SUMMARIES: _read_summary,
 }
-
-
-def _json_texts(reader: TableReader, value: Any) -> tuple[str, ...]:
-    return tuple(text for text in texts(json_or_none(value, reader.limits)) if "\0" not in text)
 
 
 # -- exchanges ---------------------------------------------------------------------------------------------------------
@@ -451,16 +394,16 @@ def _read_conversations(reader: TableReader, progress: RowProgress) -> Events:
             file_name = clean_line(PureWindowsPath(path).stem)
             metadata = {
                 "imported_from": "conversation_memory",
-                "project": clean_line(first["project"]),
-                "session": clean_line(first["session_id"]) or file_name,
-                "git_branch": clean_line(first["git_branch"]),
+                "project": first.line("project"),
+                "session": first.line("session_id") or file_name,
+                "git_branch": first.line("git_branch"),
             }
             # Without a session id, because the conversation imported from the session's own file has it.
             draft = ConversationDraft(
                 uuid=archived_conversation_id(path),
-                title=clean_line(first_sentence(text_or_empty(first["user_message"]), _TITLE_CHARS)),
+                title=clean_line(first_sentence(first.text("user_message"), _TITLE_CHARS)),
                 metadata={name: value for name, value in metadata.items() if value},
-                created_at=stored_time(first["timestamp"]) or UNSET,
+                created_at=first.time("timestamp") or UNSET,
             )
             messages = (message for row in chain((first,), rows) for message in _messages(reader, row, failures))
             yield from conversation_parts(draft, messages)
@@ -498,7 +441,7 @@ def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) ->
                     metadata=lines,
                     # The work of subtasks is searchable, but not part of the conversation.
                     is_canonical=not row["is_sidechain"],
-                    created_at=turn.time or stored_time(row["timestamp"]) or UNSET,
+                    created_at=turn.time or row.time("timestamp") or UNSET,
                 )
         if is_empty:
             yield SkippedItem("exchange without text")
@@ -508,22 +451,22 @@ def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) ->
 
 def _turns(reader: TableReader, row: TableRow) -> Iterator[AgentTurn]:
     """Yields the user's message, the tool calls or else their summary, and the answer."""
-    yield AgentTurn(role="user", key="user", text=text_or_empty(row["user_message"]))
+    yield AgentTurn(role="user", key="user", text=row.text("user_message"))
     calls = reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"])
     yield from (_tool_turn(reader, call) for call in calls)
     if not calls:
-        yield AgentTurn(role="tool", key="tools", text=text_or_empty(row["compressed_tool_summary"]))
-    yield AgentTurn(role="assistant", key="assistant", text=text_or_empty(row["assistant_message"]))
+        yield AgentTurn(role="tool", key="tools", text=row.text("compressed_tool_summary"))
+    yield AgentTurn(role="assistant", key="assistant", text=row.text("assistant_message"))
 
 
 def _tool_turn(reader: TableReader, row: TableRow) -> AgentTurn:
-    key, name = clean_line(row["id"]), clean_line(row["tool_name"]) or "tool"
+    key, name = row.line("id"), row.line("tool_name") or "tool"
     arguments = json_or_none(row["tool_input"], reader.limits)
     if isinstance(arguments, dict):
         call = AgentToolCall(key, name, arguments)
     else:
-        call = AgentToolCall(key, name, text=text_or_empty(row["tool_input"]))
-    result = text_or_empty(row["tool_result"])
+        call = AgentToolCall(key, name, text=row.text("tool_input"))
+    result = row.text("tool_result")
     results = (AgentToolResult(key, result, bool(row["is_error"]), name),) if result else ()
-    time = stored_time(row["timestamp"])
+    time = row.time("timestamp")
     return AgentTurn(role="tool", key=f"tool {key}", time=time, calls=(call,), results=results)

@@ -2,13 +2,13 @@
 as the content of a message.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -31,8 +31,9 @@ from sources.importers.engine.files import (
     skip_line,
     stable_uuid,
 )
-from sources.importers.engine.importer import Events, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.values import clean_line, require_storable, short_title, to_json, valid_uuid
+from sources.importers.engine.importer import Events, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.json_stream import decode_fields, require_depth
+from sources.importers.engine.values import Fields, clean_line, require_storable, short_title, to_json, valid_uuid
 from sources.importers.formats.session_observations import AgentSession, CompletedCall, SessionTurn, derive_observations
 from sources.reading.exchanges import LineRange
 from sources.text.chunking import first_sentence
@@ -179,7 +180,7 @@ def lines_within(file: IO[bytes], max_bytes: int) -> Iterator[bytes]:
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
 # Reads session files of coding agents: files of lines that grow at their end. Yields messages with the lines they are
-# on, and observations derived from them. A subclass of `SessionFormat` interprets the lines of one agent.
+# on, and observations derived from them. A subclass of `SessionImporter` interprets the lines of one agent.
 #
 # A session is read exchange by exchange. The last exchange may still continue, so the next import starts there; a
 # session read in several steps gives the same result as one read at once.
@@ -214,60 +215,60 @@ class SessionHeader(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
 
 
-class SessionFormat(ABC):
-    """How one agent writes its sessions. `name` is that of the importer."""
+class SessionImporter(Importer):
+    """Reads the sessions of one agent."""
 
-    name: ClassVar[str]
+    suffixes = (".jsonl",)
 
     @abstractmethod
-    def read_header(self, path: Path, head: Sequence[bytes], limits: ImportLimits) -> SessionHeader:
+    def read_header(self, path: Path, lines: Sequence[Fields]) -> SessionHeader:
         """Identifies the session in a file from its first lines."""
 
     @abstractmethod
-    def parse_line(self, data: bytes, number: int, limits: ImportLimits) -> Sequence[AgentTurn]:
+    def parse_line(self, path: Path, line: Fields, number: int, limits: ImportLimits) -> Sequence[AgentTurn]:
         """Returns the turns on a line. Raises SkipMessage for a line without a message."""
 
-
-def read_session(
-    session_format: SessionFormat,
-    path: Path,
-    limits: ImportLimits,
-    progress: ProgressCallback,
-    position: StartPosition,
-) -> Events:
-    with open_file(path) as file:
-        header = SessionHeader()
-        # Most sessions are identified by a small part of the file; in some, large lines come first.
-        for max_bytes in (_HEADER_BYTES, limits.line_max_bytes):
-            file.seek(0)
-            head = list(lines_within(file, max_bytes))
-            header = session_format.read_header(path, head, limits)
-            title = header.title
-            for data in head:
-                if title:
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_file(path) as file:
+            header = SessionHeader()
+            # Most sessions are identified by a small part of the file; in some, large lines come first.
+            for max_bytes in (_HEADER_BYTES, limits.line_max_bytes):
+                file.seek(0)
+                lines: list[Fields] = []
+                for data in lines_within(file, max_bytes):
+                    with suppress(InvalidParams):
+                        lines.append(_decode_line(data, limits))
+                header = self.read_header(path, lines)
+                title = header.title
+                for line in lines:
+                    if title:
+                        break
+                    # The first sentence of the first text that the user wrote.
+                    with suppress(SkipMessage, InvalidParams):
+                        turns = self.parse_line(path, line, 0, limits)
+                        requests = (turn.text for turn in turns if turn.starts_exchange)
+                        title = clean_line(first_sentence(next(requests, ""), _TITLE_CHARS))
+                header = replace(header, title=title)
+                if header.session_id and header.title and header.started_at:
                     break
-                # The first sentence of the first text that the user wrote.
-                with suppress(SkipMessage, InvalidParams):
-                    requests = (
-                        turn.text for turn in session_format.parse_line(data, 0, limits) if turn.starts_exchange
-                    )
-                    title = clean_line(first_sentence(next(requests, ""), _TITLE_CHARS))
-            header = replace(header, title=title)
-            if header.session_id and header.title and header.started_at:
-                break
-        if not header.session_id:
-            raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
-        start = ReadPosition("", 0, 1)
-        # The whole file is read again if its content before the saved position has changed.
-        if position is not None and position.offset >= 0 and _digest(file, position.offset) == position.digest:
-            start = position
-        if start.counts:
-            yield PreviouslyImported(start.counts)
-        reader = _SessionReader(session_format, header, limits, start)
-        for line in read_lines(file, start.offset, start.line, limits):
-            yield from reader.read_line(line, file)
-            progress(line.end)
-        yield from reader.finish(file)
+            if not header.session_id:
+                raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
+            start = ReadPosition("", 0, 1)
+            # The whole file is read again if its content before the saved position has changed.
+            if position is not None and position.offset >= 0 and _digest(file, position.offset) == position.digest:
+                start = position
+            if start.counts:
+                yield PreviouslyImported(start.counts)
+            reader = _SessionReader(self, path, header, limits, start)
+            for session_line in read_lines(file, start.offset, start.line, limits):
+                yield from reader.read_line(session_line, file)
+                progress(session_line.end)
+            yield from reader.finish(file)
+
+
+def _decode_line(data: bytes, limits: ImportLimits) -> Fields:
+    require_depth(data, limits)
+    return decode_fields(data)
 
 
 def _digest(file: IO[bytes], offset: int) -> str:
@@ -291,16 +292,17 @@ class _SessionReader:
     """Reads one session from a position."""
 
     def __init__(
-        self, session_format: SessionFormat, header: SessionHeader, limits: ImportLimits, start: ReadPosition
+        self, importer: SessionImporter, path: Path, header: SessionHeader, limits: ImportLimits, start: ReadPosition
     ) -> None:
         self._limits = limits
-        self._format = session_format
+        self._importer = importer
+        self._file = path
         session, self._project = header.session_id, _project_name(header.working_dir)
         # A name for the archive. The path on the user's disk is not stored.
-        path = f"{self._project or 'sessions'}/{session}.jsonl"
-        metadata = {"imported_from": session_format.name, "path": path, "project": self._project, **header.metadata}
+        archived = f"{self._project or 'sessions'}/{session}.jsonl"
+        metadata = {"imported_from": importer.name, "path": archived, "project": self._project, **header.metadata}
         self._conversation = ConversationDraft(
-            uuid=valid_uuid(session) or stable_uuid(session_format.name, "chats", session),
+            uuid=valid_uuid(session) or stable_uuid(importer.name, "chats", session),
             session_id=session,
             title=short_title(header.title),
             metadata={name: value for name, value in metadata.items() if value},
@@ -324,7 +326,8 @@ class _SessionReader:
             yield FailedItem(location, line.problem)
             return
         try:
-            turns = self._format.parse_line(line.data, line.number, self._limits)
+            fields = _decode_line(line.data, self._limits)
+            turns = self._importer.parse_line(self._file, fields, line.number, self._limits)
         except SkipMessage as skip:
             yield SkippedItem(skip.reason)
             return
@@ -386,7 +389,7 @@ class _SessionReader:
         self._tool_names |= {call.key: call.name for call in turn.calls}
         tools = {call.name for call in turn.calls} | {result.tool for result in turn.results}
         message_draft = MessageDraft(
-            uuid=stable_uuid(self._format.name, "messages", f"{self._conversation.uuid}/{turn.key}"),
+            uuid=stable_uuid(self._importer.name, "messages", f"{self._conversation.uuid}/{turn.key}"),
             role=turn.role,
             sender=turn.role,
             content=turn_content(turn),

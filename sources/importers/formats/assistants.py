@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
@@ -39,7 +39,6 @@ from sources.importers.engine.files import (
     FailedItem,
     SkippedItem,
     file_key,
-    file_size,
     is_text,
     modified_at,
     printable_name,
@@ -48,14 +47,15 @@ from sources.importers.engine.files import (
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_object, read_member_list
+from sources.importers.engine.json_stream import decode_fields, decode_object, read_member_list
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     json_or_none,
     object_or_empty,
     objects,
+    require_object,
     stored_time,
-    text_or_empty,
     texts,
     valid_uuid,
 )
@@ -96,7 +96,7 @@ class GeminiImporter(Importer):
         named: dict[str, list[_GeminiExchange]] = {}
 
         def read(data: bytes, _: str) -> Events:
-            exchange = _read_activity(decode_object(data, _GeminiActivity), limits)
+            exchange = _read_activity(decode_fields(data), limits)
             if isinstance(exchange, SkippedItem):
                 yield exchange
             elif exchange.url:
@@ -110,18 +110,6 @@ class GeminiImporter(Importer):
 
     def reads_from_folder(self, name: str) -> bool:
         return is_in_unpacked_export(name, _is_gemini_export_file)
-
-
-class _GeminiActivity(Struct, frozen=True):
-    header: Any = None
-    products: Any = None
-    title: Any = None
-    titleUrl: Any = None  # noqa: N815 - the format's own name
-    time: Any = None
-    safeHtmlItem: Any = None  # noqa: N815
-    subtitles: Any = None
-    attachedFiles: Any = None  # noqa: N815
-    imageFile: Any = None  # noqa: N815
 
 
 class _GeminiExchange(Struct, frozen=True):
@@ -139,21 +127,21 @@ def _is_gemini_export_file(name: str) -> bool:
     return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
 
 
-def _read_activity(activity: _GeminiActivity, limits: ImportLimits) -> _GeminiExchange | SkippedItem:
-    names = {clean_line(activity.header).lower(), *(name.lower() for name in texts(activity.products))}
+def _read_activity(activity: Fields, limits: ImportLimits) -> _GeminiExchange | SkippedItem:
+    names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
     if not names & _PRODUCTS:
         return SkippedItem("activity of another product")
-    time = stored_time(activity.time)
-    pages = (text_or_empty(item.get("html")) for item in objects(activity.safeHtmlItem))
+    time = activity.time("time")
+    pages = (item.text("html") for item in activity.objects("safeHtmlItem"))
     answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
     if not time or not answer.strip():
         # Feedback, deleted chats and settings are activities, too.
         return SkippedItem("activity without an answer")
-    address = _CONVERSATION.match(text_or_empty(activity.titleUrl))
-    files = (*texts(activity.attachedFiles), *texts([activity.imageFile]))
+    address = _CONVERSATION.match(activity.text("titleUrl"))
+    files = (*activity.texts("attachedFiles"), *texts([activity.get("imageFile")]))
     return _GeminiExchange(
         time=time,
-        prompt=_PROMPTED.sub("", text_or_empty(activity.title), count=1),
+        prompt=_PROMPTED.sub("", activity.text("title"), count=1),
         answer=answer,
         attachments=tuple({"name": clean_line(name)} for name in files),
         url=address[0] if address else "",
@@ -199,11 +187,7 @@ class GrokImporter(Importer):
         if probe.is_folder:
             return 0.0
         if is_zip(probe.head):
-            return (
-                0.9
-                if any(map(_is_grok_export_file, probe.names)) and is_json(first_bytes(probe, _is_grok_export_file))
-                else 0.0
-            )
+            return 0.9 if is_json(first_bytes(probe, _is_grok_export_file)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
         return 0.9 if all(mark.search(head) for mark in _MARKS) else 0.0
 
@@ -221,26 +205,9 @@ class GrokImporter(Importer):
                     yield from _read_file(name, file, limits)
 
 
-class _GrokResponse(Struct, frozen=True):
-    key: Any = field(default=None, name="_id")
-    id: Any = None
-    message: Any = None
-    sender: Any = None
-    create_time: Any = None
-    parent_response_id: Any = None
-    model: Any = None
-    file_attachments: Any = None
-    web_search_results: Any = None
-    error: Any = None
-
-
 class _GrokEntry(Struct, frozen=True):
     conversation: Any = None
     responses: list[Raw] = []
-
-
-class _GrokResponseEntry(Struct, frozen=True):
-    response: _GrokResponse
 
 
 def _is_grok_export_file(name: str) -> bool:
@@ -261,41 +228,40 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
     messages: list[ChatMessage] = []
     for number, raw in enumerate(entry.responses, 1):
         try:
-            messages.append(_message(decode_object(raw, _GrokResponseEntry).response, number))
+            messages.append(_grok_message(require_object(decode_fields(raw).get("response")), number))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
     # After the responses, so that their failures are reported in any case.
-    key = clean_line(fields.get("id"))
+    key = fields.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the conversation, got nothing")
     draft = conversation_draft(
         "grok",
         valid_uuid(key) or stable_uuid("grok", "conversation", key),
-        clean_line(fields.get("title")),
+        fields.line("title"),
         created=_grok_time(fields.get("create_time")),
         modified=_grok_time(fields.get("modify_time")),
         is_starred=fields.get("starred") is True,
-        system_prompt=clean_line(fields.get("system_prompt_name")),
+        system_prompt=fields.line("system_prompt_name"),
     )
-    has_parents = any(message.parent for message in messages)
-    if not has_parents:
+    if not any(message.parent for message in messages):
         # Older exports do not name the message that is answered: it is the one before.
         keys = [None, *(message.key for message in messages)]
         messages = [replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
     yield from conversation_with_branches("grok", draft, messages, limits)
 
 
-def _message(response: _GrokResponse, number: int) -> ChatMessage:
-    role = role_of(response.sender)
+def _grok_message(response: Fields, number: int) -> ChatMessage:
+    role = role_of(response.get("sender"))
     return ChatMessage(
-        key=clean_line(response.key) or clean_line(response.id) or str(number),
+        key=response.line("_id", "id") or str(number),
         role=role,
-        text=text_or_empty(response.message),
-        time=_grok_time(response.create_time),
-        model=clean_line(response.model) if role == "assistant" else "",
-        parent=clean_line(response.parent_response_id) or None,
-        attachments=tuple({"id": clean_line(key)} for key in texts(response.file_attachments)),
-        citations=link_citations(response.web_search_results),
+        text=response.text("message"),
+        time=_grok_time(response.get("create_time")),
+        model=response.line("model") if role == "assistant" else "",
+        parent=response.line("parent_response_id") or None,
+        attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
+        citations=link_citations(response.get("web_search_results")),
     )
 
 
@@ -344,22 +310,6 @@ class DeepSeekImporter(Importer):
         return is_in_unpacked_export(name, _is_deepseek_export_file)
 
 
-class _DeepSeekMessage(Struct, frozen=True):
-    content: Any = None
-    reasoning_content: Any = None
-    role: Any = None
-    model: Any = None
-    inserted_at: Any = None
-    files: Any = None
-    search_results: Any = None
-    fragments: Any = None
-
-
-class _DeepSeekNode(Struct, frozen=True):
-    parent: Any = None
-    message: _DeepSeekMessage | None = None
-
-
 class _DeepSeekConversation(Struct, frozen=True):
     mapping: dict[str, Raw]
     id: Any = None
@@ -380,17 +330,19 @@ def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits
     turns = 0
     for key, raw in conversation.mapping.items():
         try:
-            node = decode_object(raw, _DeepSeekNode)
+            node = decode_fields(raw)
+            answer = None if node.get("message") is None else require_object(node["message"])
         except InvalidParams as error:
             yield FailedItem(f"{location}, node {key[:40]}", error.message)
             continue
-        parent = clean_line(node.parent)
-        for message in _messages(key, node.message, last.get(parent, parent) or None, turns):
-            messages.append(message)
-            last[key] = message.key
+        parent = node.line("parent")
+        if answer is not None:
+            for message in _fragments(key, answer, last.get(parent, parent) or None, turns):
+                messages.append(message)
+                last[key] = message.key
+            turns += 1
         # A node without messages passes on those that follow it to its own parent.
         last.setdefault(key, last.get(parent, parent))
-        turns += node.message is not None
     key = clean_line(conversation.id) or clean_line(conversation.inserted_at)
     draft = conversation_draft(
         "deepseek",
@@ -402,36 +354,33 @@ def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits
     yield from conversation_with_branches("deepseek", draft, messages, limits)
 
 
-def _messages(key: str, message: _DeepSeekMessage | None, parent: str | None, turn: int) -> Iterator[ChatMessage]:
+def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iterator[ChatMessage]:
     """Yields the fragments of a node as messages that follow each other. Older exports have one text and a separate
     one with the reasoning, and questions and answers take turns."""
-    if message is None:
-        return
-    fragments = list(objects(message.fragments))
+    fragments, reasoning = list(message.objects("fragments")), message.get("reasoning_content")
     if not fragments:
-        role = clean_line(message.role).lower()
-        is_answer = role == "assistant" or (not role and (bool(message.reasoning_content) or turn % 2 == 1))
-        fragments = [{"type": "RESPONSE" if is_answer else "REQUEST", "content": message.content}]
-        if message.reasoning_content:
-            fragments.insert(0, {"type": "THINK", "content": message.reasoning_content})
-    files = (clean_line(file.get("file_name") or file.get("name")) for file in objects(message.files))
+        role = message.line("role").lower()
+        is_answer = role == "assistant" or (not role and (bool(reasoning) or turn % 2 == 1))
+        fragments = [Fields(type="THINK", content=reasoning)] if reasoning else []
+        fragments.append(Fields(type="RESPONSE" if is_answer else "REQUEST", content=message.get("content")))
+    files = (clean_line(file.get("file_name") or file.get("name")) for file in message.objects("files"))
     attachments = tuple({"name": name} for name in files if name)
     for index, fragment in enumerate(fragments):
-        role, kind = _FRAGMENTS.get(clean_line(fragment.get("type")).upper(), ("assistant", ""))
+        role, kind = _FRAGMENTS.get(fragment.line("type").upper(), ("assistant", ""))
         results = link_citations(fragment.get("results"))
         found = "\n".join(f"{citation['title']} {citation['url']}".strip() for citation in results)
-        text = text_or_empty(fragment.get("content")) or found
+        text = fragment.text("content") or found
         fragment_key = key if index == len(fragments) - 1 else f"{key}\0{index}"
         yield ChatMessage(
             key=fragment_key,
             role=role,
             text=text,
-            time=stored_time(message.inserted_at),
-            model=clean_line(message.model) if role == "assistant" else "",
+            time=message.time("inserted_at"),
+            model=message.line("model") if role == "assistant" else "",
             tool="search" if role == "tool" else "",
             parent=parent,
             attachments=attachments if role == "user" else (),
-            citations=link_citations(message.search_results) if role == "assistant" and not kind else (),
+            citations=link_citations(message.get("search_results")) if role == "assistant" and not kind else (),
             metadata={"content_type": kind} if kind else {},
         )
         if text.strip():
@@ -474,7 +423,6 @@ class PerplexityImporter(Importer):
             yield from _read_markdown(path, limits)
         else:
             yield from _read_threads(read_json(path, limits), limits)
-        progress(file_size(path))
 
 
 def _read_markdown(path: Path, limits: ImportLimits) -> Events:
@@ -513,77 +461,64 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
     entries = list(_entries(value))
     if not entries:
         raise InvalidParams("expected a thread with entries, found none")
-    threads: dict[str, list[Mapping[str, Any]]] = {}
+    threads: dict[str, list[Fields]] = {}
     for entry in entries:
-        key = clean_line(entry.get("context_uuid")) or clean_line(entry.get("thread_id"))
         # A list of entries may mix those of several threads.
-        threads.setdefault(key or clean_line(entry.get("backend_uuid")), []).append(entry)
+        threads.setdefault(entry.line("context_uuid", "thread_id", "backend_uuid"), []).append(entry)
     for number, (key, thread) in enumerate(threads.items(), 1):
-        if key:
-            first, last = thread[0], thread[-1]
-            draft = conversation_draft(
-                "perplexity",
-                valid_uuid(key) or stable_uuid("perplexity", "conversation", key),
-                clean_line(first.get("thread_title")) or title_of(text_or_empty(first.get("query_str"))),
-                created=_perplexity_time(first),
-                modified=_perplexity_time(last),
-                slug=clean_line(first.get("thread_url_slug")),
-            )
-            messages: list[ChatMessage] = []
-            for position, entry in enumerate(thread, 1):
-                own = clean_line(entry.get("backend_uuid")) or clean_line(entry.get("uuid")) or str(position)
-                question, time, (text, citations) = f"{own} question", _perplexity_time(entry), _answer(entry, limits)
-                model = clean_line(entry.get("display_model")) or clean_line(entry.get("model"))
-                messages += (
-                    ChatMessage(key=question, role="user", text=text_or_empty(entry.get("query_str")), time=time),
-                    ChatMessage(
-                        key=f"{own} answer",
-                        role="assistant",
-                        text=text,
-                        time=time,
-                        model=model,
-                        parent=question,
-                        citations=citations,
-                    ),
-                )
-            yield from conversation_in_order("perplexity", draft, messages, limits)
-        else:
+        if not key:
             yield FailedItem(f"thread {number}", "context_uuid: expected the id of the thread, got nothing")
+            continue
+        first = thread[0]
+        draft = conversation_draft(
+            "perplexity",
+            valid_uuid(key) or stable_uuid("perplexity", "conversation", key),
+            first.line("thread_title") or title_of(first.text("query_str")),
+            created=first.time(*_TIME_FIELDS),
+            modified=thread[-1].time(*_TIME_FIELDS),
+            slug=first.line("thread_url_slug"),
+        )
+        messages: list[ChatMessage] = []
+        for position, entry in enumerate(thread, 1):
+            own = entry.line("backend_uuid", "uuid") or str(position)
+            question = ChatMessage(
+                key=f"{own} question", role="user", text=entry.text("query_str"), time=entry.time(*_TIME_FIELDS)
+            )
+            text, citations = _answer(entry, limits)
+            model = entry.line("display_model", "model")
+            answer = replace(question, key=f"{own} answer", role="assistant", text=text, model=model)
+            messages += (question, replace(answer, parent=question.key, citations=citations))
+        yield from conversation_in_order("perplexity", draft, messages, limits)
 
 
-def _entries(value: object) -> Iterator[Mapping[str, Any]]:
+def _entries(value: object) -> Iterator[Fields]:
     """Yields questions with their answers from an object with `entries`, a list of them, or a list of such threads."""
-    if isinstance(value, Mapping) and "query_str" in value:
-        yield value
+    if isinstance(value, dict) and "query_str" in value:
+        yield Fields(value)
         return
-    values = [value[field] for field in _LIST_FIELDS if field in value] if isinstance(value, Mapping) else [value]
+    values = [value[field] for field in _LIST_FIELDS if field in value] if isinstance(value, dict) else [value]
     for found in values:
         for item in objects(found):
             yield from _entries(item)
 
 
-def _answer(entry: Mapping[str, Any], limits: ImportLimits) -> tuple[str, Sequence[Mapping[str, Any]]]:
+def _answer(entry: Fields, limits: ImportLimits) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """The answer is in the blocks of an entry, or in `text`, a text or the JSON of the steps that led to it."""
-    for block in objects(entry.get("blocks")):
-        markdown = block.get("markdown_block")
-        if isinstance(markdown, Mapping):
-            return text_or_empty(markdown.get("answer")) or "".join(texts(markdown.get("chunks"))), _sources(entry)
+    for block in entry.objects("blocks"):
+        if isinstance(block.get("markdown_block"), dict):
+            markdown = block.nested("markdown_block")
+            return markdown.text("answer") or "".join(markdown.texts("chunks")), _sources(entry)
     answer = entry.get("answer") or entry.get("text")
     steps = json_or_none(answer, limits) if isinstance(answer, str) and answer.startswith(("[", "{")) else None
-    final = [step for step in objects(steps) if clean_line(step.get("step_type")).upper() == "FINAL"]
-    if final and isinstance(final[-1].get("content"), Mapping):
+    final = [step for step in objects(steps) if step.line("step_type").upper() == "FINAL"]
+    if final and isinstance(final[-1].get("content"), dict):
         answer = final[-1]["content"].get("answer")
-        inner = json_or_none(answer, limits)
-        if isinstance(inner, Mapping):
-            return text_or_empty(inner.get("answer")), link_citations(inner.get("web_results"))
+        if isinstance(inner := json_or_none(answer, limits), dict):
+            return Fields(inner).text("answer"), link_citations(inner.get("web_results"))
     return content_text(answer), _sources(entry)
 
 
-def _sources(entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    blocks = (block.get("web_result_block") for block in objects(entry.get("blocks")))
-    results = [result for block in blocks if isinstance(block, Mapping) for result in objects(block.get("web_results"))]
+def _sources(entry: Fields) -> Sequence[Mapping[str, Any]]:
+    blocks = (block.nested("web_result_block") for block in entry.objects("blocks"))
+    results = (result for block in blocks for result in block.objects("web_results"))
     return link_citations([{**result, "title": result.get("name") or result.get("title")} for result in results])
-
-
-def _perplexity_time(entry: Mapping[str, Any]) -> str | None:
-    return next((time for field in _TIME_FIELDS if (time := stored_time(entry.get(field)))), None)

@@ -34,34 +34,35 @@ from sources.importers.engine.files import (
     ImportedPrompt,
     SkippedItem,
     file_key,
-    file_size,
     read_bytes,
     read_json,
+    report_failure,
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import JsonScanner, element_object, iter_objects
+from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object, iter_objects
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
     TableRow,
     TableSpec,
-    compact_metadata,
     has_tables,
     is_database,
     open_database,
+    read_rows,
 )
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
+    compact_metadata,
     json_or_none,
     object_or_empty,
     objects,
     parse_json,
+    require_object,
     require_storable,
     stored_time,
-    text_or_empty,
-    texts,
     to_json,
     valid_uuid,
 )
@@ -101,72 +102,59 @@ class OpenWebUiImporter(Importer):
             if is_json(file.read(64)):
                 file.seek(0)
                 for element in iter_objects(count_reads(file, limits, progress), limits):
-                    try:
-                        yield from _read_chat(element_object(element, limits), limits, "")
-                    except InvalidParams as error:
-                        yield FailedItem(f"chat {element.number}", error.message)
+                    yield from report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
                 return
         with open_database(path, limits) as connection:
             reader = TableReader(connection, limits)
             if not reader.has(_CHATS):
                 raise InvalidParams("not a database of Open WebUI")
-            rows_total = sum(reader.count(table) for table in _TABLES if reader.has(table))
-            row_progress = RowProgress(progress, file_size(path), rows_total)
             # One database serves all users of a server; if there are several, their names are kept.
             users = [reader.row(_USERS, rowid) for rowid in reader.rowids(_USERS)] if reader.has(_USERS) else []
-            names = {row["id"]: clean_line(row["name"]) for row in users}
-            for table, read in ((_CHATS, _read_chat_row), (_PROMPTS, _read_webui_prompt), (_NOTES, _read_note)):
-                for rowid in reader.rowids(table) if reader.has(table) else ():
-                    try:
-                        row = reader.row(table, rowid)
-                        owner = names.get(row["user_id"], "") if len(names) > 1 else ""
-                        yield from read(row, limits, owner)
-                    except InvalidParams as error:
-                        yield FailedItem(f"{table.name}, row {rowid}", error.message)
-                    row_progress.step()
-            row_progress.finish()
+            names = {row["id"]: row.line("name") for row in users}
+
+            def read(table: TableSpec, rowid: int) -> Events:
+                row = reader.row(table, rowid)
+                owner = names.get(row["user_id"], "") if len(names) > 1 else ""
+                yield from _ROW_READERS[table](row, limits, owner)
+
+            yield from read_rows(reader, _TABLES, RowProgress(path, reader, progress, _TABLES), read)
 
 
-# -- the database ------------------------------------------------------------------------------------------------------
 def _read_chat_row(row: TableRow, limits: ImportLimits, owner: str) -> Events:
-    chat = json_or_none(row["chat"], limits)
-    if not isinstance(chat, Mapping):
-        raise InvalidParams("chat: expected a JSON object")
-    meta = json_or_none(row["meta"], limits)
-    yield from _read_chat({**row, "chat": chat, "meta": meta}, limits, owner)
+    chat = require_object(json_or_none(row["chat"], limits), "chat: expected a JSON object")
+    yield from _read_chat(Fields({**row, "chat": chat, "meta": json_or_none(row["meta"], limits)}), limits, owner)
 
 
 def _read_webui_prompt(row: TableRow, limits: ImportLimits, owner: str) -> Events:
-    content = text_or_empty(row["content"])
+    content = row.text("content")
     if not content.strip():
         yield SkippedItem("prompt without text")
         return
     require_storable(content, limits)
-    command = clean_line(row["command"])
+    command = row.line("command")
     yield ImportedPrompt(
         PromptDraft(
             uuid=stable_uuid("open_webui", "prompts", f"{row['user_id']}\0{command}"),
-            name=clean_line(row["title"]) or command.lstrip("/"),
+            name=row.line("title") or command.lstrip("/"),
             user_prompt=content,
             author=owner,
             metadata={"imported_from": "open_webui", "command": command},
-            created_at=stored_time(row["timestamp"]) or UNSET,
+            created_at=row.time("timestamp") or UNSET,
         )
     )
 
 
 def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Events:
-    data = json_or_none(row["data"], limits)
-    text = text_or_empty(object_or_empty(object_or_empty(data).get("content")).get("md"))
+    text = object_or_empty(json_or_none(row["data"], limits)).nested("content").text("md")
     if not text.strip():
         yield SkippedItem("empty note")
         return
     require_storable(text, limits)
-    key = clean_line(row["id"])
+    key = row.line("id")
     yield ImportedNote(
         NoteDraft(
             uuid=valid_uuid(key) or stable_uuid("open_webui", "notes", key),
-            title=clean_line(row["title"]),
+            title=row.line("title"),
             content=text,
             metadata={"imported_from": "open_webui", **({"owner": owner} if owner else {})},
             created_at=_webui_time(row["created_at"]) or UNSET,
@@ -175,55 +163,56 @@ def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Events:
     )
 
 
-def _read_chat(fields: Mapping[str, Any], limits: ImportLimits, owner: str) -> Events:
+_ROW_READERS = {_CHATS: _read_chat_row, _PROMPTS: _read_webui_prompt, _NOTES: _read_note}
+
+
+def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) -> Events:
     """Older versions exported the inner object alone."""
-    chat = fields["chat"] if isinstance(fields.get("chat"), Mapping) else fields
-    key = clean_line(fields.get("id")) or clean_line(chat.get("id"))
+    fields = element_object(value, limits) if isinstance(value, JsonElement) else value
+    chat = fields.nested("chat") if isinstance(fields.get("chat"), dict) else fields
+    key = fields.line("id") or chat.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the chat, got nothing")
     draft = conversation_draft(
         "open_webui",
         valid_uuid(key) or stable_uuid("open_webui", "conversation", key),
-        clean_line(fields.get("title")) or clean_line(chat.get("title")),
-        created=stored_time(fields.get("created_at")) or stored_time(chat.get("timestamp")),
-        modified=stored_time(fields.get("updated_at")),
-        tags=clean_tags([*texts(object_or_empty(fields.get("meta")).get("tags")), *texts(chat.get("tags"))]),
+        fields.line("title") or chat.line("title"),
+        created=fields.time("created_at") or chat.time("timestamp"),
+        modified=fields.time("updated_at"),
+        tags=clean_tags([*fields.nested("meta").texts("tags"), *chat.texts("tags")]),
         owner=owner,
-        models=list(texts(chat.get("models"))),
+        models=list(chat.texts("models")),
         is_archived=bool(fields.get("archived")),
         is_pinned=bool(fields.get("pinned")),
     )
     # A tree of messages, and the key of the one shown last. Old chats have a list instead.
-    history = object_or_empty(chat.get("history"))
+    history = chat.nested("history")
     messages: list[ChatMessage] = []
-    if isinstance(tree := history.get("messages"), Mapping):
-        for key, message in tree.items():
-            if isinstance(message, Mapping):
-                messages.append(_webui_message(clean_line(key), message, clean_line(message.get("parentId")) or None))
-        current = clean_line(history.get("currentId"))
+    if isinstance(tree := history.get("messages"), dict):
+        for key, node in tree.items():
+            if isinstance(node, dict):
+                message = Fields(node)
+                messages.append(_webui_message(clean_line(key), message, message.line("parentId") or None))
+        current = history.line("currentId")
     else:
-        for number, message in enumerate(objects(chat.get("messages")), 1):
-            key = clean_line(message.get("id")) or str(number)
+        for number, message in enumerate(chat.objects("messages"), 1):
+            key = message.line("id") or str(number)
             messages.append(_webui_message(key, message, messages[-1].key if messages else None))
         current = None
     yield from conversation_with_branches("open_webui", draft, messages, limits, current)
 
 
-def _webui_message(key: str, message: Mapping[str, Any], parent: str | None) -> ChatMessage:
+def _webui_message(key: str, message: Fields, parent: str | None) -> ChatMessage:
     role = role_of(message.get("role"))
-    files = (clean_line(file.get("name")) for file in objects(message.get("files")))
-    sources = (source.get("source") for name in ("sources", "citations") for source in objects(message.get(name)))
-    citations = (
-        {"title": clean_line(source.get("name")), "url": clean_line(source.get("url"))}
-        for source in sources
-        if isinstance(source, Mapping)
-    )
+    files = (file.line("name") for file in message.objects("files"))
+    sources = (source.nested("source") for name in ("sources", "citations") for source in message.objects(name))
+    citations = ({"title": source.line("name"), "url": source.line("url")} for source in sources)
     return ChatMessage(
         key=key,
         role=role,
         text=content_text(message.get("content")),
-        time=stored_time(message.get("timestamp")),
-        model=clean_line(message.get("model")) if role == "assistant" else "",
+        time=message.time("timestamp"),
+        model=message.line("model") if role == "assistant" else "",
         parent=parent,
         attachments=tuple({"name": name} for name in files if name),
         citations=tuple(citation for citation in citations if citation["title"]),
@@ -231,8 +220,7 @@ def _webui_message(key: str, message: Mapping[str, Any], parent: str | None) -> 
 
 
 def _webui_time(value: object) -> str | None:
-    is_nanoseconds = isinstance(value, int | float) and value > _NANOSECONDS_FROM
-    return stored_time(value / 1e9 if is_nanoseconds and isinstance(value, int | float) else value)
+    return stored_time(value / 1e9 if isinstance(value, int | float) and value > _NANOSECONDS_FROM else value)
 
 
 # -- LibreChat ---------------------------------------------------------------------------------------------------------
@@ -263,31 +251,28 @@ class LibreChatImporter(Importer):
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         data = read_bytes(path, limits.line_max_bytes)
         parts = list(split_messages(data, limits))
-        conversation = parse_json(parts[0], limits)
-        if not isinstance(conversation, Mapping):
-            raise InvalidParams("expected an exported conversation")
+        conversation = require_object(parse_json(parts[0], limits), "expected an exported conversation")
         branches, times = MessageBranches("librechat", limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
             try:
-                message = _librechat_message(parse_json(part, limits), number)
+                message = _librechat_message(require_object(parse_json(part, limits), "expected a message"), number)
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
                 continue
             yield from branches.add(message)
             times += [message.time] if message.time else []
-        key = clean_line(conversation.get("conversationId")) or file_key(path, limits)
+        key = conversation.line("conversationId") or file_key(path, limits)
         options = conversation.get("options")
         draft = conversation_draft(
             "librechat",
             valid_uuid(key) or stable_uuid("librechat", "conversation", key),
-            clean_line(conversation.get("title")),
+            conversation.line("title"),
             created=min(times, default=None),
             modified=max(times, default=None),
-            endpoint=clean_line(conversation.get("endpoint")),
+            endpoint=conversation.line("endpoint"),
             options=options if isinstance(options, Mapping) else None,
         )
         yield from branches.conversation(draft)
-        progress(file_size(path))
 
 
 class _OpenObject:
@@ -343,33 +328,29 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     yield from (text for _, text in sorted(finished))
 
 
-def _librechat_message(message: Any, number: int) -> ChatMessage:
-    if not isinstance(message, Mapping):
-        raise InvalidParams("expected a message")
+def _librechat_message(message: Fields, number: int) -> ChatMessage:
     is_user = message.get("isCreatedByUser") is True
     # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
-    blocks = "\n\n".join(filter(None, map(_block_text, objects(message.get("content")))))
-    files = [file for file in objects(message.get("files")) if clean_line(file.get("filename"))]
+    blocks = "\n\n".join(filter(None, map(_block_text, message.objects("content"))))
+    files = [file for file in message.objects("files") if file.line("filename")]
     return ChatMessage(
-        key=clean_line(message.get("messageId")) or str(number),
+        key=message.line("messageId") or str(number),
         role="user" if is_user else "assistant",
-        sender=clean_line(message.get("sender")),
-        text=text_or_empty(message.get("text")) or blocks,
-        time=stored_time(message.get("createdAt")),
-        model="" if is_user else clean_line(message.get("model")),
-        parent=clean_line(message.get("parentMessageId")) or None,
-        attachments=tuple(
-            {"name": clean_line(file["filename"]), "type": clean_line(file.get("type"))} for file in files
-        ),
+        sender=message.line("sender"),
+        text=message.text("text") or blocks,
+        time=message.time("createdAt"),
+        model="" if is_user else message.line("model"),
+        parent=message.line("parentMessageId") or None,
+        attachments=tuple({"name": file.line("filename"), "type": file.line("type")} for file in files),
         metadata=compact_metadata(is_error=message.get("error") is True or None),
     )
 
 
-def _block_text(block: Mapping[str, Any]) -> str:
-    call = block.get("tool_call")
-    if isinstance(call, Mapping):
-        output = text_or_empty(call.get("output"))[:_OUTPUT_CHARS]
-        return f"[{clean_line(call.get('name')) or 'tool'}] {text_or_empty(call.get('args'))}\n{output}".strip()
+def _block_text(block: Fields) -> str:
+    if isinstance(block.get("tool_call"), dict):
+        call = block.nested("tool_call")
+        output = call.text("output")[:_OUTPUT_CHARS]
+        return f"[{call.line('name') or 'tool'}] {call.text('args')}\n{output}".strip()
     if block.get("type") == "think":
         return ""
     return content_text([block])
@@ -404,21 +385,20 @@ class ChatbotUiImporter(Importer):
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         value = read_json(path, limits)
-        export = value if isinstance(value, Mapping) else {"history": value}
+        export = Fields(value if isinstance(value, dict) else {"history": value})
         if not isinstance(export.get("history"), list):
             raise InvalidParams("expected an export of Chatbot UI with a list of conversations")
-        folders = {str(folder.get("id")): clean_line(folder.get("name")) for folder in objects(export.get("folders"))}
+        folders = {str(folder.get("id")): folder.line("name") for folder in export.objects("folders")}
         for number, conversation in enumerate(export["history"], 1):
-            yield from _read_chatbot_conversation(conversation, number, folders, limits)
-        for number, prompt in enumerate(objects(export.get("prompts")), 1):
-            yield _read_chatbot_prompt(prompt, number, folders, limits)
-        progress(file_size(path))
+            yield from report_failure(f"conversation {number}", _chatbot_conversation(conversation, folders, limits))
+        for number, prompt in enumerate(export.objects("prompts"), 1):
+            yield from report_failure(f"prompt {number}", _chatbot_prompt(prompt, folders, limits))
 
 
-def _read_chatbot_conversation(value: Any, number: int, folders: Mapping[str, str], limits: ImportLimits) -> Events:
-    if not isinstance(value, Mapping) or not isinstance(value.get("messages"), list):
-        yield FailedItem(f"conversation {number}", "expected a conversation with a list of messages")
-        return
+def _chatbot_conversation(conversation: object, folders: Mapping[str, str], limits: ImportLimits) -> Events:
+    value = object_or_empty(conversation)
+    if not isinstance(value.get("messages"), list):
+        raise InvalidParams("expected a conversation with a list of messages")
     messages = (
         ChatMessage(
             key=str(index),
@@ -426,39 +406,34 @@ def _read_chatbot_conversation(value: Any, number: int, folders: Mapping[str, st
             text=content_text(message.get("content")),
             parent=str(index - 1) if index > 1 else None,
         )
-        for index, message in enumerate(objects(value["messages"]), 1)
+        for index, message in enumerate(value.objects("messages"), 1)
     )
     # The ids of version 1 are small numbers, which the first message tells apart.
     key = str(value.get("id"))
-    first = content_text(next(objects(value["messages"]), {}).get("content"))
-    model = value.get("model")
+    first = content_text(next(value.objects("messages"), Fields()).get("content"))
     draft = conversation_draft(
         "chatbot_ui",
         valid_uuid(key) or stable_uuid("chatbot_ui", "conversation", f"{key}\0{first}"),
-        clean_line(value.get("name")) or title_of(first),
+        value.line("name") or title_of(first),
         tags=clean_tags([_folder(value, folders)]),
-        model=clean_line(model.get("name")) if isinstance(model, Mapping) else "",
-        system_prompt=text_or_empty(value.get("prompt")),
+        model=value.nested("model").line("name"),
+        system_prompt=value.text("prompt"),
     )
     yield from conversation_in_order("chatbot_ui", draft, messages, limits)
 
 
-def _read_chatbot_prompt(
-    prompt: Mapping[str, Any], number: int, folders: Mapping[str, str], limits: ImportLimits
-) -> ImportedPrompt | SkippedItem | FailedItem:
-    content, name = text_or_empty(prompt.get("content")), clean_line(prompt.get("name"))
+def _chatbot_prompt(prompt: Fields, folders: Mapping[str, str], limits: ImportLimits) -> Events:
+    content, name = prompt.text("content"), prompt.line("name")
     if not content.strip():
-        return SkippedItem("prompt without text")
-    try:
-        require_storable(content, limits)
-    except InvalidParams as error:
-        return FailedItem(f"prompt {number}", error.message)
+        yield SkippedItem("prompt without text")
+        return
+    require_storable(content, limits)
     key = str(prompt.get("id"))
-    return ImportedPrompt(
+    yield ImportedPrompt(
         PromptDraft(
             uuid=valid_uuid(key) or stable_uuid("chatbot_ui", "prompts", f"{key}\0{name}"),
             name=name or title_of(content),
-            details=clean_line(prompt.get("description")),
+            details=prompt.line("description"),
             user_prompt=content,
             tags=clean_tags([_folder(prompt, folders)]),
             metadata={"imported_from": "chatbot_ui"},
@@ -504,12 +479,7 @@ class MessageListsImporter(Importer):
         key = file_key(path, limits)
         with open_file(path) as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
-                location = f"conversation {element.number}"
-                try:
-                    value = element_object(element, limits)
-                    yield from _read_listed_conversation(value, f"{key}\0{element.number}", key, limits)
-                except InvalidParams as error:
-                    yield FailedItem(location, error.message)
+                yield from report_failure(f"conversation {element.number}", _listed(element, key, limits))
 
 
 def _starts_with_messages(head: bytes) -> bool:
@@ -518,12 +488,13 @@ def _starts_with_messages(head: bytes) -> bool:
         value = msgspec.json.decode(head.partition(b"\n")[0])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return bool(_SHAREGPT.search(head) or _MESSAGES.search(head))
-    first = next(objects(value if isinstance(value, list) else [value]), {})
+    first = next(objects(value if isinstance(value, list) else [value]), Fields())
     listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
     return any(is_role(message.get("role", message.get("from"))) for message in objects(listed))
 
 
-def _read_listed_conversation(value: Mapping[str, Any], numbered_key: str, file: str, limits: ImportLimits) -> Events:
+def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
+    value = element_object(element, limits)
     listed = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
     if listed is None:
         raise InvalidParams("expected a list of messages in messages or conversations")
@@ -531,16 +502,16 @@ def _read_listed_conversation(value: Mapping[str, Any], numbered_key: str, file:
     others = _messages(listed)
     messages = list(islice(others, _FIRST_MESSAGES))
     # Ids of data sets are unique in their file only.
-    own_key = next((clean_line(value[name]) for name in _ID_FIELDS if clean_line(value.get(name))), "")
-    key = f"{file}\0id {own_key}" if own_key else numbered_key
+    own_key = value.line(*_ID_FIELDS)
+    key = f"{file}\0id {own_key}" if own_key else f"{file}\0{element.number}"
     first = next((message.text for message in messages if message.role == "user"), "")
     draft = conversation_draft(
         "message_lists",
         valid_uuid(own_key) or stable_uuid("message_lists", "conversation", key),
-        clean_line(value.get("title")) or clean_line(value.get("name")) or title_of(first),
-        created=_listed_time(value) or next((message.time for message in messages if message.time), None),
-        model=clean_line(value.get("model")),
-        system_prompt=text_or_empty(value.get("system")) or text_or_empty(value.get("system_prompt")),
+        value.line("title", "name") or title_of(first),
+        created=value.time(*_TIME_FIELDS) or next((message.time for message in messages if message.time), None),
+        model=value.line("model"),
+        system_prompt=value.text("system", "system_prompt"),
     )
     yield from conversation_in_order("message_lists", draft, chain(messages, others), limits)
 
@@ -559,13 +530,8 @@ def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
             sender="" if is_role(speaker) else clean_line(speaker),
             # A message without text may be the call of a tool.
             text=text if text.strip() or not calls else to_json(calls),
-            time=_listed_time(message),
-            model=clean_line(message.get("model")),
-            tool=clean_line(message.get("name")) if role == "tool" else "",
+            time=message.time(*_TIME_FIELDS),
+            model=message.line("model"),
+            tool=message.line("name") if role == "tool" else "",
             parent=str(number - 1) if number > 1 else None,
         )
-
-
-def _listed_time(fields: Mapping[str, Any]) -> str | None:
-    values = (fields[field] for field in _TIME_FIELDS if field in fields)
-    return next((time for value in values if (time := stored_time(value))), None)

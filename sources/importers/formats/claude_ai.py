@@ -9,22 +9,29 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import MessageDraft, NoteDraft, PromptDraft
 from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, thread_messages
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
-from sources.importers.engine.files import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, stable_uuid
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    ImportedPrompt,
+    SkippedItem,
+    report_failure,
+    stable_uuid,
+)
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_object
+from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_object
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
     objects,
     require_storable,
-    stored_time,
     text_or_empty,
     to_json,
     valid_uuid,
@@ -50,12 +57,10 @@ class ContentBlock(Struct, frozen=True):
     citations: Sequence[Mapping[str, Any]] = ()
 
 
-def content_blocks(text: Any, content: Any, attachments: Any, files: Any) -> Sequence[ContentBlock]:
+def content_blocks(message: Fields) -> Sequence[ContentBlock]:
     """Returns the blocks of `content` or, if there are none, one block with `text`. The extracted text of attachments
     is appended to the main text."""
-    if not (text or content or attachments or files):
-        return ()
-    parsed = [block for value in objects(content) for block in _parse_block(value) if block.text.strip()]
+    parsed = [block for value in message.objects("content") for block in _parse_block(value) if block.text.strip()]
     blocks: list[ContentBlock] = []
     for block in parsed:
         # Consecutive blocks of ordinary text are one: citations split a text into many.
@@ -64,16 +69,16 @@ def content_blocks(text: Any, content: Any, attachments: Any, files: Any) -> Seq
             blocks[-1] = replace(blocks[-1], text=text_so_far, citations=citations[:_LINKS_MAX])
         else:
             blocks.append(block)
-    if not blocks and isinstance(text, str) and text.strip():
-        blocks = [ContentBlock(text)]
+    if not blocks and message.text("text").strip():
+        blocks = [ContentBlock(message.text("text"))]
     attached = [
-        f"[attachment: {clean_line(value.get('file_name')) or 'text'}]\n{extracted}"
-        for value in objects(attachments)
-        if (extracted := text_or_empty(value.get("extracted_content"))).strip()
+        f"[attachment: {value.line('file_name') or 'text'}]\n{extracted}"
+        for value in message.objects("attachments")
+        if (extracted := value.text("extracted_content")).strip()
     ]
     if not blocks and not attached:
         # A message may consist of an uploaded file only.
-        attached = [f"[file: {name}]" for value in objects(files) if (name := clean_line(value.get("file_name")))]
+        attached = [f"[file: {name}]" for value in message.objects("files") if (name := value.line("file_name"))]
     if not attached:
         return blocks
     index = main_block(blocks)
@@ -84,14 +89,14 @@ def content_blocks(text: Any, content: Any, attachments: Any, files: Any) -> Seq
     return blocks
 
 
-def attachment_metadata(attachments: Any, files: Any) -> Sequence[Mapping[str, Any]]:
+def attachment_metadata(message: Fields) -> Sequence[Mapping[str, Any]]:
     """Returns name, id, type and size of the attachments, as far as they are known."""
     result: list[Mapping[str, Any]] = []
-    for value in (*objects(attachments), *objects(files)):
+    for value in (*message.objects("attachments"), *message.objects("files")):
         fields = {
-            "name": clean_line(value.get("file_name")),
-            "id": clean_line(value.get("file_uuid")),
-            "mime_type": clean_line(value.get("file_type")),
+            "name": value.line("file_name"),
+            "id": value.line("file_uuid"),
+            "mime_type": value.line("file_type"),
             "size": value.get("file_size") if isinstance(value.get("file_size"), int) else None,
         }
         result.append({name: field for name, field in fields.items() if field})
@@ -103,11 +108,11 @@ def main_block(blocks: Sequence[ContentBlock]) -> int:
     return next((index for index, block in enumerate(blocks) if not block.kind), 0)
 
 
-def _parse_block(block: Mapping[str, Any]) -> Iterator[ContentBlock]:
-    tool = clean_line(block.get("name")) or None
+def _parse_block(block: Fields) -> Iterator[ContentBlock]:
+    tool = block.line("name") or None
     match block.get("type"):
         case "thinking":
-            yield ContentBlock(text_or_empty(block.get("thinking")), kind="thinking")
+            yield ContentBlock(block.text("thinking"), kind="thinking")
         case "tool_use":
             value = block.get("input")
             if isinstance(value, dict):
@@ -117,10 +122,7 @@ def _parse_block(block: Mapping[str, Any]) -> Iterator[ContentBlock]:
                 yield ContentBlock(_text_or_json(value), kind="tool_use", tool=tool)
         case "tool_result":
             value = block.get("content")
-            parts = (
-                text_or_empty(part.get("text")) or f"[{clean_line(part.get('type')) or 'data'}]"
-                for part in objects(value)
-            )
+            parts = (part.text("text") or f"[{part.line('type') or 'data'}]" for part in objects(value))
             text = "\n".join(parts) if isinstance(value, list) else _text_or_json(value)
             yield ContentBlock(text, kind="tool_result", role="tool", tool=tool)
         case _ if isinstance(block.get("text"), str):
@@ -139,8 +141,8 @@ def _citations(values: Any) -> Sequence[Mapping[str, Any]]:
     citations: list[Mapping[str, Any]] = []
     for value in objects(values):
         details = value.get("details")
-        url = clean_line(value.get("url")) or clean_line(details.get("url") if isinstance(details, dict) else None)
-        title = clean_line(value.get("title"))
+        url = value.line("url") or clean_line(details.get("url") if isinstance(details, dict) else None)
+        title = value.line("title")
         if url:
             citations.append({"title": title, "url": url} if title else {"url": url})
     return citations[:_LINKS_MAX]
@@ -177,53 +179,6 @@ class ClaudeAiImporter(Importer):
         return is_in_unpacked_export(name, _is_export_file)
 
 
-class _ClaudeMessage(Struct, frozen=True):
-    uuid: Any = None
-    sender: Any = None
-    text: Any = None
-    content: Any = None
-    created_at: Any = None
-    attachments: Any = None
-    files: Any = None
-    # Missing in older exports, where the parent is the previous message.
-    parent_message_uuid: Any = UNSET
-
-
-class _ClaudeConversation(Struct, frozen=True):
-    chat_messages: list[Raw]
-    uuid: Any = None
-    name: Any = None
-    summary: Any = None
-    created_at: Any = None
-    updated_at: Any = None
-    project: Any = None
-    current_leaf_message_uuid: Any = None
-
-
-class _ClaudeDocument(Struct, frozen=True):
-    uuid: Any = None
-    filename: Any = None
-    content: Any = None
-    created_at: Any = None
-
-
-class _ClaudeProject(Struct, frozen=True):
-    docs: list[Raw] | None = None
-    prompt_template: Any = None
-    uuid: Any = None
-    name: Any = None
-    description: Any = None
-    created_at: Any = None
-
-
-class _ClaudeFields(Struct, frozen=True):
-    """The fields that tell conversations and projects apart."""
-
-    chat_messages: Raw | UnsetType = UNSET
-    docs: Raw | UnsetType = UNSET
-    prompt_template: Raw | UnsetType = UNSET
-
-
 def _is_export_file(name: str) -> bool:
     """Newer exports have a folder `projects` with one file per project."""
     path = PurePosixPath(name.lower())
@@ -234,32 +189,34 @@ def _is_export_file(name: str) -> bool:
 
 def _read_item(data: bytes, location: str, limits: ImportLimits) -> Events:
     # Both kinds are objects of a list; the values are not decoded yet.
-    fields = decode_object(data, _ClaudeFields)
-    if fields.chat_messages is not UNSET:
-        yield from _read_conversation(decode_object(data, _ClaudeConversation), location, limits)
-    elif fields.docs is not UNSET or fields.prompt_template is not UNSET:
-        yield from _read_project(decode_object(data, _ClaudeProject), location, limits)
+    names = decode_object(data, dict[str, Raw]).keys()
+    if "chat_messages" in names:
+        yield from _read_conversation(data, location, limits)
+    elif names & {"docs", "prompt_template"}:
+        yield from _read_project(data, location, limits)
     else:
         raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
 
 
-def _read_conversation(conversation: _ClaudeConversation, location: str, limits: ImportLimits) -> Events:
+def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
+    conversation, messages = decode_apart(data, "chat_messages")
     # By the key of each message: that of its parent, and the keys of its blocks. The main block has the key of the
     # message itself.
     message_parents: dict[str, str | None] = {}
     block_keys: dict[str, Sequence[str]] = {}
     drafts: dict[str, MessageDraft] = {}
     last: str | None = None
-    for number, raw in enumerate(conversation.chat_messages, 1):
+    for number, raw in enumerate(decode_object(messages, list[Raw]), 1):
         try:
-            message = decode_object(raw, _ClaudeMessage)
-            key = clean_line(message.uuid) or str(number)
-            blocks = content_blocks(message.text, message.content, message.attachments, message.files)
+            message = decode_fields(raw)
+            key = message.line("uuid") or str(number)
+            blocks = content_blocks(message)
             main = main_block(blocks)
             block_keys[key] = [key if index == main else f"{key}\0{index}" for index in range(len(blocks))] or [key]
-            # The first message names a parent that does not exist; the tree treats it as having none.
-            named = message.parent_message_uuid
-            message_parents[key] = last if named in (UNSET, None) else clean_line(named)
+            # The first message names a parent that does not exist; the tree treats it as having none. Older exports
+            # name none: the parent is the previous message.
+            has_parent = message.get("parent_message_uuid") is not None
+            message_parents[key] = message.line("parent_message_uuid") if has_parent else last
             last = key
             if blocks:
                 drafts |= zip(block_keys[key], _message_drafts(message, blocks, limits), strict=True)
@@ -273,21 +230,22 @@ def _read_conversation(conversation: _ClaudeConversation, location: str, limits:
         parent = block_keys.get(message_parents[message_key] or "", [None])[-1]
         for key in keys:
             parents[key], parent = parent, key
-    conversation_key = clean_line(conversation.uuid) or f"{conversation.created_at}"
-    uuid = valid_uuid(conversation.uuid) or stable_uuid("claude_ai", "conversation", conversation_key)
-    project = conversation.project if isinstance(conversation.project, dict) else {"uuid": conversation.project}
+    conversation_key = conversation.line("uuid") or f"{conversation.get('created_at')}"
+    uuid = valid_uuid(conversation.get("uuid")) or stable_uuid("claude_ai", "conversation", conversation_key)
+    project = conversation.get("project")
+    project = Fields(project if isinstance(project, dict) else {"uuid": project})
     draft = conversation_draft(
         "claude_ai",
         uuid,
-        clean_line(conversation.name),
-        created=stored_time(conversation.created_at),
-        modified=stored_time(conversation.updated_at),
-        summary=clean_line(conversation.summary),
-        project=clean_line(project.get("name")),
-        project_id=clean_line(project.get("uuid")),
+        conversation.line("name"),
+        created=conversation.time("created_at"),
+        modified=conversation.time("updated_at"),
+        summary=conversation.line("summary"),
+        project=project.line("name"),
+        project_id=project.line("uuid"),
     )
     tree = MessageTree(parents)
-    leaf = block_keys.get(clean_line(conversation.current_leaf_message_uuid)) or block_keys.get(last or "")
+    leaf = block_keys.get(conversation.line("current_leaf_message_uuid")) or block_keys.get(last or "")
     threaded = thread_messages(
         tree,
         tree.path_to(leaf[-1] if leaf else None),
@@ -298,39 +256,39 @@ def _read_conversation(conversation: _ClaudeConversation, location: str, limits:
     yield from conversation_parts(draft, threaded)
 
 
-def _message_drafts(
-    message: _ClaudeMessage, blocks: Sequence[ContentBlock], limits: ImportLimits
-) -> Sequence[MessageDraft]:
+def _message_drafts(message: Fields, blocks: Sequence[ContentBlock], limits: ImportLimits) -> Sequence[MessageDraft]:
     """Returns a draft for each block. The main one has the attachments of the message."""
-    role = _ROLES.get(clean_line(message.sender).lower(), "tool")
+    role = _ROLES.get(message.line("sender").lower(), "tool")
     for block in blocks:
         require_storable(block.text, limits)
     drafts = [
         MessageDraft(
             role=block.role or role,
-            sender=block.tool or block.role if block.role else clean_line(message.sender) or role,
+            sender=block.tool or block.role if block.role else message.line("sender") or role,
             content=block.text,
             tool=block.tool,
             citations=block.citations,
             metadata={"content_type": block.kind} if block.kind else {},
-            created_at=stored_time(message.created_at) or UNSET,
+            created_at=message.time("created_at") or UNSET,
         )
         for block in blocks
     ]
     main = main_block(blocks)
-    drafts[main] = replace(drafts[main], attachments=attachment_metadata(message.attachments, message.files))
+    drafts[main] = replace(drafts[main], attachments=attachment_metadata(message))
     return drafts
 
 
-def _read_project(project: _ClaudeProject, location: str, limits: ImportLimits) -> Events:
-    name = clean_line(project.name)
-    key = clean_line(project.uuid) or name
-    has_instructions = bool(text_or_empty(project.prompt_template).strip())
-    if not has_instructions and not project.docs:
+def _read_project(data: bytes, location: str, limits: ImportLimits) -> Events:
+    project, raw_documents = decode_apart(data, "docs")
+    documents = [] if bytes(raw_documents) == b"null" else decode_object(raw_documents, list[Raw])
+    name = project.line("name")
+    key = project.line("uuid") or name
+    instructions = project.text("prompt_template")
+    if not instructions.strip() and not documents:
         yield SkippedItem("project without documents or instructions")
-    if has_instructions:
-        details = text_or_empty(project.description)
-        require_storable(project.prompt_template, limits)
+    if instructions.strip():
+        details = project.text("description")
+        require_storable(instructions, limits)
         require_storable(details, limits)
         yield ImportedPrompt(
             PromptDraft(
@@ -338,30 +296,30 @@ def _read_project(project: _ClaudeProject, location: str, limits: ImportLimits) 
                 uuid=valid_uuid(key) or stable_uuid("claude_ai", "prompt", key),
                 name=name or "Claude project",
                 details=details,
-                system_prompt=project.prompt_template,
+                system_prompt=instructions,
                 metadata={"imported_from": "claude_ai", "project_id": key},
-                created_at=stored_time(project.created_at) or UNSET,
+                created_at=project.time("created_at") or UNSET,
             )
         )
-    for number, raw in enumerate(project.docs or (), 1):
-        try:
-            yield _document(decode_object(raw, _ClaudeDocument), name, f"{key}\0{number}", limits)
-        except InvalidParams as error:
-            yield FailedItem(f"{location}, document {number}", error.message)
+    for number, raw in enumerate(documents, 1):
+        events = _read_document(raw, name, f"{key}\0{number}", limits)
+        yield from report_failure(f"{location}, document {number}", events)
 
 
-def _document(document: _ClaudeDocument, project: str, key: str, limits: ImportLimits) -> ImportedNote | SkippedItem:
-    content = text_or_empty(document.content)
+def _read_document(raw: Raw, project: str, key: str, limits: ImportLimits) -> Events:
+    document = decode_fields(raw)
+    content = document.text("content")
     if not content.strip():
-        return SkippedItem("empty document")
+        yield SkippedItem("empty document")
+        return
     require_storable(content, limits)
-    return ImportedNote(
+    yield ImportedNote(
         NoteDraft(
-            uuid=valid_uuid(document.uuid) or stable_uuid("claude_ai", "document", key),
-            title=clean_line(document.filename),
+            uuid=valid_uuid(document.get("uuid")) or stable_uuid("claude_ai", "document", key),
+            title=document.line("filename"),
             content=content,
             tags=clean_tags([project]),
             metadata={"imported_from": "claude_ai", "project": project},
-            created_at=stored_time(document.created_at) or UNSET,
+            created_at=document.time("created_at") or UNSET,
         )
     )

@@ -30,7 +30,6 @@ from sources.importers.engine.files import (
     encoding_doubts,
     encoding_metadata,
     file_key,
-    file_size,
     is_text,
     modified_at,
     printable_name,
@@ -47,8 +46,7 @@ from sources.importers.engine.importer import (
     StartPosition,
 )
 from sources.importers.engine.markdown_text import split_words
-from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_date
+from sources.importers.engine.values import clean_line, clean_tags, compact_metadata, short_title, stored_date
 from sources.importers.parsers.parsed_document import DocumentKind, DocumentParser, ParsedDocument
 
 TEXT_SUFFIXES = (".txt", ".text")
@@ -112,7 +110,6 @@ class DocumentsImporter(ParsingImporter):
         else:
             # Scanned pages, for example, are images.
             yield SkippedItem("document without text")
-        progress(file_size(path))
 
 
 def document_kind(probe: FileProbe) -> DocumentKind | None:

@@ -1,27 +1,29 @@
 """Highlights from books and articles: a note for each, with its highlights in the order of the file."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from config.errors import InvalidParams
-from config.times import format_time
-from sources.drafts import NoteDraft
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
     SkippedItem,
     decode_text,
+    imported_note,
     is_text,
     read_bytes,
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import normalize_keys
-from sources.importers.engine.table_reader import compact_metadata, first_columns, table_rows
-from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_date
+from sources.importers.engine.table_reader import first_columns, table_rows
+from sources.importers.engine.values import (
+    clean_line,
+    stored_date,
+    written_date,
+)
 
 
 class Highlight(Struct, frozen=True):
@@ -42,7 +44,7 @@ class HighlightedBook(Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-def book_draft(importer: str, book: HighlightedBook) -> NoteDraft:
+def _book_note(importer: str, book: HighlightedBook) -> ImportedNote:
     dates = [highlight.created for highlight in book.highlights if highlight.created]
     tags = [tag for highlight in book.highlights for tag in highlight.tags]
     blocks = []
@@ -51,13 +53,14 @@ def book_draft(importer: str, book: HighlightedBook) -> NoteDraft:
         lines += [f"Note: {highlight.note}"] if highlight.note else []
         lines += [f"({highlight.location})"] if highlight.location else []
         blocks.append("\n".join(lines))
-    return NoteDraft(
-        title=short_title(book.title),
-        content="\n\n".join(blocks),
-        tags=clean_tags([*book.tags, *tags]),
-        metadata=compact_metadata(author=book.author, highlights=len(book.highlights)),
-        uuid=stable_uuid(importer, "notes", book.key),
-        created_at=min(dates) if dates else UNSET,
+    return imported_note(
+        stable_uuid(importer, "notes", book.key),
+        book.title,
+        "\n\n".join(blocks),
+        tags=[*book.tags, *tags],
+        created=min(dates, default=None),
+        author=book.author,
+        highlights=len(book.highlights),
     )
 
 
@@ -106,30 +109,19 @@ class KindleImporter(Importer):
             author = _AUTHOR.search(line)
             title = line[: author.start()].strip() if author else line
             book = HighlightedBook(title or line, author[1] if author else "", line, highlights)
-            yield ImportedNote(book_draft("kindle", book))
-        progress(len(data))
+            yield _book_note("kindle", book)
 
 
 def _highlight(description: str, text: str) -> Highlight | None:
     if not text:
         return None
     *location, added = [part.strip() for part in description.split("|")]
-    created = _added_at(added)
+    # Such as `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out.
+    created = written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
     label = " | ".join(location if created or location else [added])
     if _NOTE_WORDS.search(location[0] if location else added):
         return Highlight(note=text, location=label, created=created)
     return Highlight(text=text, location=label, created=created)
-
-
-def _added_at(text: str) -> str | None:
-    """Parses `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out."""
-    written = text.removeprefix("Added on ").strip()
-    for date_format in _DATE_FORMATS:
-        try:
-            return format_time(datetime.strptime(written, date_format).replace(tzinfo=UTC))
-        except ValueError:
-            continue
-    return None
 
 
 # -- Readwise ----------------------------------------------------------------------------------------------------------
@@ -158,23 +150,18 @@ class ReadwiseImporter(Importer):
             if not (fields.get("highlight") or fields.get("note")):
                 yield SkippedItem("highlight without text")
                 continue
-            title, author = clean_line(fields.get("book_title")) or "Untitled", clean_line(fields.get("book_author"))
+            title, author = fields.line("book_title") or "Untitled", fields.line("book_author")
             tags = _split(fields.get("document_tags"))
             # The rows of a book need not follow each other.
             book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
-            kind, place = clean_line(fields.get("location_type")), clean_line(fields.get("location"))
-            highlight = Highlight(
-                text=fields.get("highlight", "").strip(),
-                note=fields.get("note", "").strip(),
-                location=f"{kind} {place}".strip() if place else "",
-                created=stored_date(fields.get("highlighted_at")),
-                tags=_split(fields.get("tags")),
-            )
-            book.highlights.append(highlight)
+            kind, place = fields.line("location_type"), fields.line("location")
+            label = f"{kind} {place}".strip() if place else ""
+            created, own_tags = stored_date(fields.get("highlighted_at")), _split(fields.get("tags"))
+            text, note = fields.text("highlight").strip(), fields.text("note").strip()
+            book.highlights.append(Highlight(text, note, label, created, own_tags))
         if not books:
             raise InvalidParams("no highlights found")
-        yield from (ImportedNote(book_draft("readwise", book)) for book in books.values())
-        progress(len(data))
+        yield from (_book_note("readwise", book) for book in books.values())
 
 
 def _split(tags: str | None) -> tuple[str, ...]:

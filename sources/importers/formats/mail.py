@@ -32,7 +32,6 @@ from sources.importers.engine.files import (
     ImportedMedia,
     SkippedItem,
     decode_text,
-    file_size,
     modified_at,
     read_bytes,
     require_lines,
@@ -47,8 +46,7 @@ from sources.importers.engine.importer import (
     ProgressCallback,
     StartPosition,
 )
-from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, clean_tags, short_title
+from sources.importers.engine.values import clean_line, clean_tags, compact_metadata, short_title
 from sources.importers.formats.documents import EmbeddedDocument, is_document, read_embedded
 from sources.importers.parsers.web_page import html_text, python_encoding
 
@@ -377,7 +375,6 @@ class MailImporter(ParsingImporter):
             elif not message.attachments:
                 yield SkippedItem("message without text")
             yield from self._read_attachments(message, {"message": _message_uuid("media", message.key)}, limits)
-        progress(file_size(path))
 
     def _read_thread(self, file: IO[bytes], thread: str, entries: list[MboxEntry], limits: ImportLimits) -> Events:
         """Reads the first message for the title of the conversation. Attachments follow the conversation."""

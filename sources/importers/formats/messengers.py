@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -32,12 +32,22 @@ from sources.importers.engine.files import (
     file_size,
     printable_name,
     read_bytes,
+    report_failure,
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
-from sources.importers.engine.table_reader import compact_metadata, table_rows
-from sources.importers.engine.values import clean_line, object_or_empty, objects, parse_json, stored_time, text_or_empty
+from sources.importers.engine.table_reader import table_rows
+from sources.importers.engine.values import (
+    Fields,
+    clean_line,
+    compact_metadata,
+    object_or_empty,
+    objects,
+    parse_json,
+    stored_time,
+    text_or_empty,
+)
 
 # -- WhatsApp ----------------------------------------------------------------------------------------------------------
 # Chats exported by WhatsApp: `_chat.txt` of an iPhone, the text file of an Android phone, or the zip with either.
@@ -253,13 +263,9 @@ class TelegramImporter(Importer):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if (
-            probe.is_folder
-            or not is_json(probe.head)
-            or (b'"date_unixtime"' not in probe.head and b'"date"' not in probe.head)
-        ):
-            return 0.0
-        return 0.9 if all(field.search(probe.head) for field in _TELEGRAM_FIELDS) else 0.0
+        has_dates = b'"date_unixtime"' in probe.head or b'"date"' in probe.head
+        is_chat = not probe.is_folder and is_json(probe.head) and has_dates
+        return 0.9 if is_chat and all(field.search(probe.head) for field in _TELEGRAM_FIELDS) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         with open_file(path) as file:
@@ -274,21 +280,20 @@ class TelegramImporter(Importer):
                 yield from _conversation(found.header, found.elements, limits)
                 return
             for element in found.elements:
-                try:
-                    chat = element_object(element, limits)
-                    messages = chat.get("messages")
-                    yield from _conversation(chat, messages if isinstance(messages, list) else (), limits)
-                except InvalidParams as error:
-                    yield FailedItem(f"chat {element.number}", error.message)
+                yield from report_failure(f"chat {element.number}", _conversation(element, (), limits))
 
 
-def _conversation(chat: Mapping[str, Any], messages: Any, limits: ImportLimits) -> Events:
-    """The number of a chat is unique in Telegram. Old exports have none for saved messages."""
-    kind, number = clean_line(chat.get("type")), chat.get("id")
+def _conversation(chat: Fields | JsonElement, messages: Iterable[Any], limits: ImportLimits) -> Events:
+    """A chat alone is read as a stream of `messages`; one of an account is decoded as a whole. The number of a chat is
+    unique in Telegram. Old exports have none for saved messages."""
+    if isinstance(chat, JsonElement):
+        chat = element_object(chat, limits)
+        messages = chat["messages"] if isinstance(chat.get("messages"), list) else ()
+    kind, number = chat.line("type"), chat.get("id")
     key = str(number) if isinstance(number, int) else kind
     if not key:
         raise InvalidParams("id: expected the number of the chat, got nothing")
-    title = clean_line(chat.get("name")) or kind.replace("_", " ")
+    title = chat.line("name") or kind.replace("_", " ")
     draft = conversation_draft("telegram", stable_uuid("telegram", "conversation", key), title, chat_type=kind)
     yield from conversation_in_order("telegram", draft, _telegram_messages(messages, limits), limits)
 
@@ -297,15 +302,13 @@ def _telegram_messages(messages: Any, limits: ImportLimits) -> Iterator[ChatMess
     for number, message in enumerate(messages, 1):
         try:
             fields = element_object(message, limits) if isinstance(message, JsonElement) else message
-            # A chat alone is read as a stream; one of an account is decoded as a whole.
-            yield (
-                _telegram_message(fields) if isinstance(fields, Mapping) else SkippedItem("entry other than a message")
-            )
+            is_object = isinstance(fields, dict)
+            yield _telegram_message(Fields(fields)) if is_object else SkippedItem("entry other than a message")
         except InvalidParams as error:
             yield FailedItem(f"message {number}", error.message)
 
 
-def _telegram_message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
+def _telegram_message(message: Fields) -> ChatMessage | SkippedItem:
     if message.get("type") != "message":
         return SkippedItem("service message")
     if not isinstance(message.get("id"), int):
@@ -314,7 +317,7 @@ def _telegram_message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
     content = message.get("text")
     parts = []
     for part in content if isinstance(content, list) else [text_or_empty(content)]:
-        if isinstance(part, Mapping):
+        if isinstance(part, dict):
             text, address = text_or_empty(part.get("text")), clean_line(part.get("href"))
             parts.append(f"{text} ({address})" if address else text)
         else:
@@ -323,28 +326,27 @@ def _telegram_message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
     return ChatMessage(
         key=str(message["id"]),
         role="user",
-        sender=clean_line(message.get("from")) or clean_line(message.get("from_id")),
+        sender=message.line("from", "from_id"),
         text="\n".join(filter(None, ("".join(parts), _media(message)))),
-        time=stored_time(message.get("date_unixtime")) or stored_time(message.get("date")),
+        time=message.time("date_unixtime", "date"),
         parent=str(answered) if isinstance(answered, int) else None,
         metadata=compact_metadata(
-            forwarded_from=clean_line(message.get("forwarded_from")),
-            edited=stored_time(message.get("edited_unixtime")) or stored_time(message.get("edited")),
-            via_bot=clean_line(message.get("via_bot")),
+            forwarded_from=message.line("forwarded_from"),
+            edited=message.time("edited_unixtime", "edited"),
+            via_bot=message.line("via_bot"),
         ),
     )
 
 
-def _media(message: Mapping[str, Any]) -> str:
+def _media(message: Fields) -> str:
     """Names what a message contains besides text."""
     field = next((name for name in _MEDIA if message.get(name)), None)
     if field is None:
         return ""
-    poll = message.get("poll")
-    if isinstance(poll, Mapping):
-        return f"[poll] {text_or_empty(poll.get('question'))}"
-    kind = clean_line(message.get("media_type")).replace("_", " ") or field.partition("_")[0]
-    name = clean_line(message.get("file_name")) or clean_line(message.get("sticker_emoji"))
+    if isinstance(message.get("poll"), dict):
+        return f"[poll] {message.nested('poll').text('question')}"
+    kind = message.line("media_type").replace("_", " ") or field.partition("_")[0]
+    name = message.line("file_name", "sticker_emoji")
     return f"[{kind}: {name}]" if name else f"[{kind}]"
 
 
@@ -392,8 +394,8 @@ class _SlackExport:
         self._root = users.removesuffix("users.json")
         self._names: dict[str, str] = {}
         for user in objects(self._load(users)):
-            own = clean_line(user.get("real_name")) or clean_line(user.get("name"))
-            self._names[clean_line(user.get("id"))] = _profile_name(user.get("profile")) or own
+            own = user.line("real_name", "name")
+            self._names[user.line("id")] = _profile_name(user.get("profile")) or own
 
     def read(self) -> Events:
         days: dict[str, list[str]] = {}
@@ -404,17 +406,17 @@ class _SlackExport:
         for file, kind in _LISTS.items():
             name = f"{self._root}{file}"
             for channel in objects(self._load(name)) if name in self._tree else ():
-                if key := clean_line(channel.get("id")):
+                if key := channel.line("id"):
                     # Direct messages are in a folder named after their id.
-                    folder = key if kind == "direct" else clean_line(channel.get("name")) or key
+                    folder = key if kind == "direct" else channel.line("name") or key
                     yield from self._read_channel(key, kind, channel, days.pop(folder, []))
         for folder, names in days.items():
             # Without a list, neither the id nor the kind of the channel is known.
             yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
 
-    def _read_channel(self, key: str, kind: str, channel: Mapping[str, Any], days: list[str]) -> Events:
+    def _read_channel(self, key: str, kind: str, channel: Fields, days: list[str]) -> Events:
         members = channel.get("members")
-        title = f"#{clean_line(channel.get('name'))}"
+        title = f"#{channel.line('name')}"
         if kind in ("direct", "group"):
             people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
             title = ", ".join(self._names.get(person) or person for person in people)
@@ -422,10 +424,10 @@ class _SlackExport:
             "slack",
             stable_uuid("slack", "conversation", key),
             title,
-            created=stored_time(channel.get("created")),
+            created=channel.time("created"),
             channel_type=kind,
-            topic=clean_line(object_or_empty(channel.get("topic")).get("value")),
-            purpose=clean_line(object_or_empty(channel.get("purpose")).get("value")),
+            topic=channel.nested("topic").line("value"),
+            purpose=channel.nested("purpose").line("value"),
             is_archived=channel.get("is_archived") is True,
         )
         yield from conversation_in_order("slack", draft, self._messages(days), self._limits)
@@ -442,25 +444,25 @@ class _SlackExport:
                 continue
             yield from (self._message(message) for message in objects(messages))
 
-    def _message(self, message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
-        time = clean_line(message.get("ts"))
+    def _message(self, message: Fields) -> ChatMessage | SkippedItem:
+        time = message.line("ts")
         if message.get("type") != "message" or not time:
             return SkippedItem("entry other than a message")
-        if clean_line(message.get("subtype")) in _SKIPPED_SUBTYPES:
+        if message.line("subtype") in _SKIPPED_SUBTYPES:
             return SkippedItem("message about joining or leaving")
-        thread = clean_line(message.get("thread_ts"))
+        thread = message.line("thread_ts")
         is_bot = bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
-        named = _profile_name(message.get("user_profile")) or clean_line(message.get("username"))
-        reactions = [f"{clean_line(one.get('name'))} {one.get('count')}" for one in objects(message.get("reactions"))]
+        named = _profile_name(message.get("user_profile")) or message.line("username")
+        reactions = [f"{one.line('name')} {one.get('count')}" for one in message.objects("reactions")]
         return ChatMessage(
             # The time is Slack's own id of a message in its channel.
             key=time,
             role="assistant" if is_bot else "user",
-            sender=self._names.get(clean_line(message.get("user"))) or named or "unknown",
+            sender=self._names.get(message.line("user")) or named or "unknown",
             text="\n".join(filter(None, map(self._plain_text, _texts(message)))),
             time=stored_time(time),
             parent=thread if thread != time else None,
-            attachments=tuple({"name": clean_line(file.get("name"))} for file in objects(message.get("files"))),
+            attachments=tuple({"name": file.line("name")} for file in message.objects("files")),
             metadata=compact_metadata(reactions=reactions[:50]),
         )
 
@@ -482,34 +484,34 @@ class _SlackExport:
 
 def _profile_name(value: object) -> str:
     profile = object_or_empty(value)
-    return clean_line(profile.get("display_name")) or clean_line(profile.get("real_name"))
+    return profile.line("display_name", "real_name")
 
 
-def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+def _texts(message: Fields) -> Iterator[str]:
     """Programs write into attachments, and into blocks, which usually repeat the text; files have a name only."""
-    yield text_or_empty(message.get("text")) or _blocks_text(message)
-    for attachment in objects(message.get("attachments")):
-        text = text_or_empty(attachment.get("text")) or _blocks_text(attachment)
-        yield text or text_or_empty(attachment.get("fallback"))
-    for file in objects(message.get("files")):
-        yield f"[file: {clean_line(file.get('name')) or 'unnamed'}]"
+    yield message.text("text") or _blocks_text(message)
+    for attachment in message.objects("attachments"):
+        text = attachment.text("text") or _blocks_text(attachment)
+        yield text or attachment.text("fallback")
+    for file in message.objects("files"):
+        yield f"[file: {file.line('name') or 'unnamed'}]"
 
 
-def _blocks_text(message: Mapping[str, Any]) -> str:
-    return "\n".join(filter(None, (_element_text(block) for block in objects(message.get("blocks")))))
+def _blocks_text(message: Fields) -> str:
+    return "\n".join(filter(None, (_element_text(block) for block in message.objects("blocks"))))
 
 
-def _element_text(element: Mapping[str, Any]) -> str:
+def _element_text(element: Fields) -> str:
     """Returns the text of a block or of a part of it, with links and people in Slack's markup."""
     kind, text = element.get("type"), element.get("text")
     if kind == "link":
-        return f"<{text_or_empty(element.get('url'))}|{text_or_empty(text)}>"
+        return f"<{element.text('url')}|{text_or_empty(text)}>"
     if kind == "user":
-        return f"<@{clean_line(element.get('user_id'))}>"
+        return f"<@{element.line('user_id')}>"
     if kind == "emoji":
-        return f":{clean_line(element.get('name'))}:"
-    own = _element_text(text) if isinstance(text, Mapping) else text_or_empty(text)
-    parts = [_element_text(part) for name in ("fields", "elements") for part in objects(element.get(name))]
+        return f":{element.line('name')}:"
+    own = _element_text(Fields(text)) if isinstance(text, dict) else text_or_empty(text)
+    parts = [_element_text(part) for name in ("fields", "elements") for part in element.objects(name)]
     # Sentences of rich text consist of parts; everything else has a line of its own.
     separator = "" if kind == "rich_text_section" else "\n"
     return separator.join(filter(None, (own, *parts)))
@@ -547,12 +549,8 @@ class DiscordImporter(Importer):
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         if path.is_dir() or is_zip_file(path):
             with open_tree(path, limits, progress) as tree:
-                account: Any = next((_load(tree, name, limits) for name in tree.names if _ACCOUNT.search(name)), {})
-                author = (
-                    clean_line(object_or_empty(account).get("global_name"))
-                    or clean_line(object_or_empty(account).get("username"))
-                    or "me"
-                )
+                accounts = (_load(tree, name, limits) for name in tree.names if _ACCOUNT.search(name))
+                author = next(accounts, Fields()).line("global_name", "username") or "me"
                 channels = {
                     found["channel"]: name
                     for name in sorted(tree.names)
@@ -561,27 +559,24 @@ class DiscordImporter(Importer):
                 if not channels:
                     raise InvalidParams("package: expected folders with messages.json, found none")
                 for folder, name in channels.items():
-                    try:
-                        yield from _read_own_messages(tree, folder, name, author, limits)
-                    except InvalidParams as error:
-                        yield FailedItem(name, error.message)
+                    yield from report_failure(name, _read_own_messages(tree, folder, name, author, limits))
             return
         with open_file(path) as file:
             messages = read_member_list(count_reads(file, limits, progress), ("messages",), limits)
             if messages is None:
                 raise InvalidParams("expected a channel with a list of messages")
-            guild, channel = (object_or_empty(messages.header.get(name)) for name in ("guild", "channel"))
-            key = clean_line(channel.get("id"))
+            guild, channel = (messages.header.nested(name) for name in ("guild", "channel"))
+            key = channel.line("id")
             if not key:
                 raise InvalidParams("channel.id: expected the id of the channel, got nothing")
             draft = conversation_draft(
                 "discord",
                 stable_uuid("discord", "conversation", key),
-                f"#{clean_line(channel.get('name'))}",
-                server=clean_line(guild.get("name")),
-                category=clean_line(channel.get("category")),
-                topic=clean_line(channel.get("topic")),
-                channel_type=clean_line(channel.get("type")),
+                f"#{channel.line('name')}",
+                server=guild.line("name"),
+                category=channel.line("category"),
+                topic=channel.line("topic"),
+                channel_type=channel.line("type"),
             )
             yield from conversation_in_order("discord", draft, _discord_messages(messages.elements, limits), limits)
 
@@ -594,54 +589,48 @@ def _discord_messages(elements: Iterator[JsonElement], limits: ImportLimits) -> 
             yield FailedItem(f"message {element.number}", error.message)
 
 
-def _discord_message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
-    key = clean_line(message.get("id"))
+def _discord_message(message: Fields) -> ChatMessage | SkippedItem:
+    key = message.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the message, got nothing")
-    if clean_line(message.get("type")) not in _MESSAGE_TYPES:
+    if message.line("type") not in _MESSAGE_TYPES:
         return SkippedItem("service message")
-    author, reference = object_or_empty(message.get("author")), object_or_empty(message.get("reference"))
-    texts = [text_or_empty(message.get("content"))]
-    for embed in objects(message.get("embeds")):
-        parts = (text_or_empty(embed.get(name)).strip() for name in ("title", "description", "url"))
+    author, reference = message.nested("author"), message.nested("reference")
+    texts = [message.text("content")]
+    for embed in message.objects("embeds"):
+        parts = (embed.text(name).strip() for name in ("title", "description", "url"))
         texts.append("\n".join(filter(None, parts)))
-    texts += [f"[sticker: {clean_line(sticker.get('name'))}]" for sticker in objects(message.get("stickers"))]
-    files = [clean_line(file.get("fileName")) for file in objects(message.get("attachments"))]
+    texts += [f"[sticker: {sticker.line('name')}]" for sticker in message.objects("stickers")]
+    files = [file.line("fileName") for file in message.objects("attachments")]
     texts += [f"[file: {name or 'unnamed'}]" for name in files]
     return ChatMessage(
         key=key,
         role="assistant" if author.get("isBot") is True else "user",
-        sender=clean_line(author.get("nickname")) or clean_line(author.get("name")),
+        sender=author.line("nickname", "name"),
         text="\n".join(filter(None, texts)),
-        time=stored_time(message.get("timestamp")),
-        parent=clean_line(reference.get("messageId")) or None,
+        time=message.time("timestamp"),
+        parent=reference.line("messageId") or None,
         attachments=tuple({"name": name} for name in files),
         metadata=compact_metadata(
-            edited=stored_time(message.get("timestampEdited")), is_pinned=message.get("isPinned") is True or None
+            edited=message.time("timestampEdited"), is_pinned=message.get("isPinned") is True or None
         ),
     )
 
 
-# -- the data package --------------------------------------------------------------------------------------------------
-
-
 def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limits: ImportLimits) -> Events:
-    info: Mapping[str, Any] = {}
-    if f"{folder}/channel.json" in tree:
-        info = object_or_empty(_load(tree, f"{folder}/channel.json", limits))
+    info = _load(tree, f"{folder}/channel.json", limits) if f"{folder}/channel.json" in tree else Fields()
     # Some packages have a c before the number of the channel.
-    key = clean_line(info.get("id")) or folder.rpartition("/")[2].lstrip("c")
-    guild = object_or_empty(info.get("guild"))
-    title = clean_line(info.get("name"))
+    key = info.line("id") or folder.rpartition("/")[2].lstrip("c")
+    title = info.line("name")
     draft = conversation_draft(
         "discord",
         stable_uuid("discord", "own messages", key),
         f"#{title}" if title else f"Discord {key}",
-        server=clean_line(guild.get("name")),
+        server=info.nested("guild").line("name"),
         contains="own messages only",
     )
     data = tree.read(name, limits.line_max_bytes)
-    rows: list[Mapping[str, Any]] = []
+    rows: list[Fields] = []
     if name.lower().endswith(".json"):
         rows += objects(parse_json(data, limits))
     else:
@@ -650,21 +639,21 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
                 raise InvalidParams(f"{location}: not a valid row: {row}")
             rows.append(row)
     # Packages list the newest message first.
-    rows.sort(key=lambda row: stored_time(row.get("Timestamp")) or "")
+    rows.sort(key=lambda row: row.time("Timestamp") or "")
     messages = (_own_message(row, author) for row in rows)
     yield from conversation_in_order("discord", draft, messages, limits)
 
 
-def _own_message(row: Mapping[str, Any], author: str) -> ChatMessage | FailedItem:
+def _own_message(row: Fields, author: str) -> ChatMessage | FailedItem:
     key = str(row.get("ID") or "")
     if not key:
         return FailedItem("message", "ID: expected the id of the message, got nothing")
-    files = (f"[file: {file[:300]}]" for file in text_or_empty(row.get("Attachments")).split())
-    text = "\n".join(filter(None, (text_or_empty(row.get("Contents")), *files)))
-    return ChatMessage(key=key, role="user", sender=author, text=text, time=stored_time(row.get("Timestamp")))
+    files = (f"[file: {file[:300]}]" for file in row.text("Attachments").split())
+    text = "\n".join(filter(None, (row.text("Contents"), *files)))
+    return ChatMessage(key=key, role="user", sender=author, text=text, time=row.time("Timestamp"))
 
 
-def _load(tree: FileTree, name: str, limits: ImportLimits) -> Any:
+def _load(tree: FileTree, name: str, limits: ImportLimits) -> Fields:
     with suppress(InvalidParams):
-        return parse_json(tree.read(name, limits.line_max_bytes), limits)
-    return {}
+        return object_or_empty(parse_json(tree.read(name, limits.line_max_bytes), limits))
+    return Fields()

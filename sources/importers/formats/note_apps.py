@@ -8,11 +8,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
-from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_tar, is_zip, tar_files
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, first_bytes, is_json, is_zip_file
@@ -25,6 +24,7 @@ from sources.importers.engine.files import (
     SkippedItem,
     decode_text,
     file_size,
+    imported_note,
     item_text,
     printable_name,
     read_json,
@@ -36,22 +36,21 @@ from sources.importers.engine.markdown_text import inline_tags
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
-    TableRow,
     TableSpec,
-    compact_metadata,
     has_tables,
     is_database,
     open_database,
+    read_rows,
 )
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
-    clean_tags,
-    objects,
+    object_or_empty,
     parse_json,
+    require_object,
     short_title,
     stored_date,
     stored_time,
-    text_or_empty,
     valid_uuid,
 )
 from sources.importers.parsers.parsed_document import TextBuilder
@@ -190,25 +189,21 @@ def _take_notes(handler: _EnexHandler, keys: _NoteKeys, limits: ImportLimits) ->
 def _imported_note(note: Mapping[str, list[str]], keys: _NoteKeys, limits: ImportLimits) -> ImportedNote:
     if _TOO_LARGE in note:
         raise TooLarge("the note", limits.line_max_bytes)
-    title = short_title(replace_unstorable(_first(note, "title")))
     text = read_page(_first(note, "content"), TextBuilder(limits.item_max_chars), _EnmlReader).text.build()
     uuid, former_uuid = keys.uuids_of(note)
-    draft = NoteDraft(
-        title=title or "Untitled",
-        content=text,
-        tags=clean_tags([clean_line(tag) for tag in note.get("tag", ())]),
-        metadata=compact_metadata(
-            updated=stored_time(_first(note, "updated")),
-            url=clean_line(_first(note, "source-url")),
-            source=clean_line(_first(note, "source")),
-            author=clean_line(_first(note, "author")),
-            attachments=[clean_line(name) for name in note.get("file-name", ())],
-        ),
-        uuid=uuid,
-        created_at=stored_time(_first(note, "created")) or UNSET,
-        last_modified=stored_time(_first(note, "updated")) or UNSET,
+    return imported_note(
+        uuid,
+        short_title(replace_unstorable(_first(note, "title"))) or "Untitled",
+        text,
+        tags=[clean_line(tag) for tag in note.get("tag", ())],
+        created=stored_time(_first(note, "created")),
+        modified=stored_time(_first(note, "updated")),
+        former_uuid=former_uuid,
+        url=clean_line(_first(note, "source-url")),
+        source=clean_line(_first(note, "source")),
+        author=clean_line(_first(note, "author")),
+        attachments=[clean_line(name) for name in note.get("file-name", ())],
     )
-    return ImportedNote(draft, former_uuid=former_uuid)
 
 
 def _first(note: Mapping[str, list[str]], name: str) -> str:
@@ -223,7 +218,6 @@ def _first(note: Mapping[str, list[str]], name: str) -> str:
 _FIELDS = (rb'"isTrashed"', rb'"userEditedTimestampUsec"')
 _ENTRY = re.compile(r"(?:^|/)Keep/[^/]{1,300}\.json$")
 _PAGE_SUFFIX = ".html"
-_LABELS_MAX = 100
 
 
 class GoogleKeepImporter(Importer):
@@ -251,15 +245,14 @@ class GoogleKeepImporter(Importer):
                         continue
                     try:
                         data = parse_json(tree.read(name, limits.line_max_bytes), limits)
-                        yield _read_note(data, name.rpartition("/")[2].removesuffix(".json"))
+                        yield _keep_note(data, name.rpartition("/")[2].removesuffix(".json"))
                     except InvalidParams as error:
                         yield FailedItem(name, error.message)
         elif path.suffix.lower() == _PAGE_SUFFIX:
             # Recognized so that it is not imported as a document.
             yield SkippedItem("web page of a note that is also there as JSON")
         else:
-            yield _read_note(read_json(path, limits), path.stem)
-        progress(file_size(path))
+            yield _keep_note(read_json(path, limits), path.stem)
 
 
 def _is_keep_note_entry(name: str) -> bool:
@@ -270,42 +263,35 @@ def _is_keep_note(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and all(field in head for field in _FIELDS)
 
 
-def _read_note(note: Any, file_stem: str) -> ImportEvent:
-    if not isinstance(note, Mapping):
-        raise InvalidParams("expected a note, got JSON of another kind")
+def _keep_note(value: object, file_stem: str) -> ImportEvent:
+    note = require_object(value, "expected a note, got JSON of another kind")
     if note.get("isTrashed") is True:
         return SkippedItem("note in the trash")
-    title = clean_line(note.get("title"))
+    title = note.line("title")
     # The text, the list and the links of a note.
     checklist = (
-        f"- [{'x' if item.get('isChecked') is True else ' '}] {text_or_empty(item.get('text'))}"
-        for item in objects(note.get("listContent"))
+        f"- [{'x' if item.get('isChecked') is True else ' '}] {item.text('text')}"
+        for item in note.objects("listContent")
     )
-    annotations = (
-        (clean_line(one.get("title")), clean_line(one.get("url"))) for one in objects(note.get("annotations"))
-    )
+    annotations = ((one.line("title"), one.line("url")) for one in note.objects("annotations"))
     links = (f"[{name or url}]({url})" if url else name for name, url in annotations)
-    parts = (text_or_empty(note.get("textContent")).strip("\n"), "\n".join(checklist), "\n".join(links))
+    parts = (note.text("textContent").strip("\n"), "\n".join(checklist), "\n".join(links))
     content = "\n\n".join(filter(None, parts))
     if not title and not content:
         return SkippedItem("empty note")
     created, edited = note.get("createdTimestampUsec"), _microseconds(note.get("userEditedTimestampUsec"))
-    draft = NoteDraft(
-        title=short_title(title or content),
-        content=content,
-        tags=clean_tags([clean_line(label.get("name")) for label in objects(note.get("labels"))][:_LABELS_MAX]),
-        metadata=compact_metadata(
-            updated=edited,
-            pinned=note.get("isPinned") is True or None,
-            archived=note.get("isArchived") is True or None,
-            attachments=[clean_line(file.get("filePath")) for file in objects(note.get("attachments"))],
-        ),
+    return imported_note(
         # Notes have no id, but the microsecond of their creation.
-        uuid=stable_uuid("google_keep", "notes", str(created) if isinstance(created, int) else file_stem),
-        created_at=_microseconds(created) or edited or UNSET,
-        last_modified=edited or UNSET,
+        stable_uuid("google_keep", "notes", str(created) if isinstance(created, int) else file_stem),
+        title or content,
+        content,
+        tags=[label.line("name") for label in note.objects("labels")],
+        created=_microseconds(created) or edited,
+        modified=edited,
+        pinned=note.get("isPinned") is True,
+        archived=note.get("isArchived") is True,
+        attachments=[file.line("filePath") for file in note.objects("attachments")],
     )
-    return ImportedNote(draft)
 
 
 def _microseconds(value: object) -> str | None:
@@ -359,17 +345,12 @@ class AppleNotesImporter(Importer):
         elif head == b"SQLite format 3\0":
             yield from _read_database(path, limits, progress)
         else:
-            export = read_json(path, limits)
-            notes = export.get("notes") if isinstance(export, Mapping) else None
-            if not isinstance(notes, Mapping):
-                raise InvalidParams("notes: expected an object with notes")
-            for key, note in notes.items():
-                is_note = isinstance(note, Mapping)
-                yield _json_note(key, note) if is_note else FailedItem(f"note {key[:60]!r}", "expected an object")
-        progress(file_size(path))
-
-
-# -- apple-notes-to-sqlite ---------------------------------------------------------------------------------------------
+            notes = object_or_empty(read_json(path, limits)).get("notes")
+            for key, note in require_object(notes, "notes: expected an object with notes").items():
+                is_note = isinstance(note, dict)
+                yield (
+                    _json_note(key, Fields(note)) if is_note else FailedItem(f"note {key[:60]!r}", "expected an object")
+                )
 
 
 def _read_database(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Events:
@@ -377,69 +358,53 @@ def _read_database(path: Path, limits: ImportLimits, progress: ProgressCallback)
         reader = TableReader(connection, limits)
         if not all(map(reader.has, _TABLES)):
             raise InvalidParams("not a database of apple-notes-to-sqlite")
-        row_progress = RowProgress(progress, file_size(path), reader.count(_NOTES))
-        for rowid in reader.rowids(_NOTES):
+
+        def read(table: TableSpec, rowid: int) -> Events:
+            row = reader.row(table, rowid)
+            folders = reader.rows_where(_FOLDERS, "id", row["folder"])
             try:
-                row = reader.row(_NOTES, rowid)
-                folders = reader.rows_where(_FOLDERS, "id", row["folder"])
-                yield _row_note(row, clean_line(folders[0]["name"]) if folders else "", limits)
-            except (InvalidParams, TooLarge) as error:
-                yield FailedItem(f"notes, row {rowid}", error.message)
-            row_progress.step()
+                content = html_text(row.text("body"), limits.item_max_chars)
+            except TooLarge as error:
+                raise InvalidParams(error.message) from error
+            if not content:
+                yield SkippedItem("empty note")
+                return
+            yield imported_note(
+                # Such as x-coredata://…/ICNote/p123, which is unique to the Mac that exported it.
+                stable_uuid("apple_notes", "notes", row.line("id")),
+                row.line("title") or content,
+                content,
+                tags=inline_tags(content),
+                created=row.time("created"),
+                modified=row.time("updated"),
+                folder=folders[0].line("name") if folders else "",
+            )
+
+        yield from read_rows(reader, (_NOTES,), RowProgress(path, reader, progress, (_NOTES,)), read)
 
 
-def _row_note(row: TableRow, folder: str, limits: ImportLimits) -> ImportEvent:
-    content = html_text(text_or_empty(row["body"]), limits.item_max_chars)
-    if not content:
-        return SkippedItem("empty note")
-    # With it, an older export does not overwrite a newer note.
-    updated = stored_time(row["updated"])
-    draft = NoteDraft(
-        title=short_title(clean_line(row["title"]) or content),
-        content=content,
-        tags=clean_tags(inline_tags(content)),
-        metadata=compact_metadata(folder=folder, updated=updated),
-        # Such as x-coredata://…/ICNote/p123, which is unique to the Mac that exported it.
-        uuid=stable_uuid("apple_notes", "notes", clean_line(row["id"])),
-        created_at=stored_time(row["created"]) or UNSET,
-        last_modified=updated or UNSET,
-    )
-    return ImportedNote(draft)
-
-
-# -- apple_cloud_notes_parser ------------------------------------------------------------------------------------------
-
-
-def _json_note(key: str, note: Mapping[str, Any]) -> ImportEvent:
-    content = replace_unstorable(text_or_empty(note.get("plaintext"))).strip("\n")
+def _json_note(key: str, note: Fields) -> ImportEvent:
+    content = replace_unstorable(note.text("plaintext")).strip("\n")
     if not content:
         return SkippedItem("locked note" if note.get("is_password_protected") is True else "empty note")
-    uuid = valid_uuid(note.get("uuid"))
-    created, modified = _exported_time(note.get("creation_time")), _exported_time(note.get("modify_time"))
-    draft = NoteDraft(
-        title=short_title(clean_line(note.get("title")) or content),
-        content=content,
-        tags=clean_tags(inline_tags(content)),
-        metadata=compact_metadata(
-            folder=clean_line(note.get("folder")),
-            account=clean_line(note.get("account")),
-            updated=modified,
-            pinned=note.get("is_pinned") is True or None,
-        ),
-        uuid=uuid or stable_uuid("apple_notes", "notes", f"{note.get('note_id', key)}/{note.get('creation_time')}"),
-        created_at=created or UNSET,
-        last_modified=modified or UNSET,
+    own_key = f"{note.get('note_id', key)}/{note.get('creation_time')}"
+    return imported_note(
+        valid_uuid(note.get("uuid")) or stable_uuid("apple_notes", "notes", own_key),
+        note.line("title") or content,
+        content,
+        tags=inline_tags(content),
+        created=_exported_time(note.get("creation_time")),
+        modified=_exported_time(note.get("modify_time")),
+        folder=note.line("folder"),
+        account=note.line("account"),
+        pinned=note.get("is_pinned") is True,
     )
-    return ImportedNote(draft)
 
 
 def _exported_time(value: object) -> str | None:
     """Times are written as `2024-01-05 10:30:00 +0100`."""
     text = value.replace(" +", "+").replace(" -", "-").replace(" UTC", "Z") if isinstance(value, str) else value
     return stored_time(text) or stored_date(text)
-
-
-# -- the zip from Apple ------------------------------------------------------------------------------------------------
 
 
 def _is_apple_note_entry(name: str) -> bool:
@@ -453,16 +418,14 @@ def _text_note(path: PurePosixPath, text: str, modified: Any) -> ImportEvent:
         return SkippedItem("empty note")
     dated = _CREATED_SUFFIX.search(path.stem)
     title = path.stem[: dated.start()] if dated else path.stem
-    folder = str(path.parent.parent)
-    draft = NoteDraft(
-        title=short_title(title),
-        content=text,
-        tags=clean_tags(inline_tags(text)),
-        metadata=compact_metadata(folder=folder),
-        uuid=stable_uuid("apple_notes", "notes", str(path)),
-        created_at=(stored_time(dated[1].replace("_", ":")) if dated else None) or modified,
+    return imported_note(
+        stable_uuid("apple_notes", "notes", str(path)),
+        title,
+        text,
+        tags=inline_tags(text),
+        created=(stored_time(dated[1].replace("_", ":")) if dated else None) or modified,
+        folder=str(path.parent.parent),
     )
-    return ImportedNote(draft)
 
 
 # -- Joplin ------------------------------------------------------------------------------------------------------------
@@ -511,7 +474,6 @@ class JoplinImporter(Importer):
             # Notebooks, tags and their links are in the index; an item without a type is reported as damaged.
             if item.type in (_NOTE, _ATTACHMENT, ""):
                 yield _read_item(name, item, index, limits)
-        progress(file_size(path))
 
 
 class _JoplinItem(Struct, frozen=True):
@@ -598,27 +560,23 @@ def _read_item(name: str, item: _JoplinItem, index: _JoplinIndex, limits: Import
         return SkippedItem("encrypted note")
     if item.properties.get("deleted_time", "0") not in ("", "0"):
         return SkippedItem("note in the trash")
+    title, _, body = item.text.partition("\n")
+    properties = item.properties
     try:
-        title, _, body = item.text.partition("\n")
-        properties = item.properties
         is_html = properties.get("markup_language") == _HTML
-        updated = stored_time(properties.get("user_updated_time") or properties.get("updated_time"))
-        todo = "open" if properties.get("todo_completed", "0") in ("", "0") else "completed"
-        note_draft = NoteDraft(
-            title=short_title(title) or "Untitled",
-            content=html_text(body, limits.item_max_chars) if is_html else body.strip("\n"),
-            tags=clean_tags(index.tags(note_id)),
-            metadata=compact_metadata(
-                notebook=index.notebook(properties.get("parent_id", "")),
-                updated=updated,
-                url=properties.get("source_url"),
-                author=properties.get("author"),
-                todo=todo if properties.get("is_todo") == "1" else None,
-            ),
-            uuid=str(UUID(note_id)),
-            created_at=stored_time(properties.get("user_created_time") or properties.get("created_time")) or UNSET,
-            last_modified=updated or UNSET,
-        )
-        return ImportedNote(note_draft)
+        content = html_text(body, limits.item_max_chars) if is_html else body.strip("\n")
     except (InvalidParams, TooLarge) as error:
         return FailedItem(name, error.message)
+    todo = "open" if properties.get("todo_completed", "0") in ("", "0") else "completed"
+    return imported_note(
+        str(UUID(note_id)),
+        title.strip() or "Untitled",
+        content,
+        tags=index.tags(note_id),
+        created=stored_time(properties.get("user_created_time") or properties.get("created_time")),
+        modified=stored_time(properties.get("user_updated_time") or properties.get("updated_time")),
+        notebook=index.notebook(properties.get("parent_id", "")),
+        url=properties.get("source_url"),
+        author=properties.get("author"),
+        todo=todo if properties.get("is_todo") == "1" else None,
+    )

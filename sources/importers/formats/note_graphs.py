@@ -1,29 +1,22 @@
 """Notes that link to each other, as files or outlines: Notion, Logseq, Roam Research and Bear."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
-from msgspec import UNSET
-from msgspec.structs import replace
-
 from config.errors import InvalidParams, TooLarge
-from config.times import format_time
-from sources.drafts import NoteDraft
 from sources.importers.engine.archives import decode_name, is_visible, is_zip, open_archive
 from sources.importers.engine.export_files import first_bytes, is_json, is_zip_file, read_export
 from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree, open_tree
 from sources.importers.engine.files import (
     FailedItem,
-    ImportedNote,
     ImportEvent,
     SkippedItem,
     decode_text,
     file_key,
+    imported_note,
     item_text,
     printable_name,
     stable_uuid,
@@ -38,19 +31,16 @@ from sources.importers.engine.markdown_text import (
     read_org_header,
     remove_code,
 )
-from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
-    clean_line,
-    clean_tags,
+    Fields,
     json_or_none,
     object_or_empty,
-    objects,
     parse_json,
     short_title,
     stored_date,
     stored_time,
-    text_or_empty,
     valid_uuid,
+    written_date,
 )
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import decode_page, read_page
@@ -70,6 +60,7 @@ _NOTION_PROPERTY = re.compile(r"([^\n:]{1,100}): ([^\n]{0,10000})")
 _NOTION_PROPERTIES_MAX = 200
 _TAG_PROPERTIES = ("tags", "tag", "labels", "keywords")
 _DATE_PROPERTIES = ("created", "created_time", "date_created", "created_at", "date")
+# Such as `January 5, 2024 3:04 PM`.
 _DATE_FORMATS = ("%B %d, %Y %I:%M %p", "%B %d, %Y %H:%M", "%B %d, %Y", "%Y/%m/%d %H:%M", "%Y/%m/%d")
 
 
@@ -120,7 +111,7 @@ def _read_notion_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
         suffix = path.suffix.lower()
         if suffix in _PAGE_SUFFIXES and path.name != "index.html":
             try:
-                yield ImportedNote(_note_draft(tree, name, key, databases, limits))
+                yield _notion_note(tree, name, key, databases, limits)
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
         elif suffix == _TABLE_SUFFIX:
@@ -134,7 +125,7 @@ def _without_id(name: str) -> str:
     return parent + slash + _ID.sub("", last)
 
 
-def _note_draft(tree: FileTree, name: str, key: str, databases: frozenset[str], limits: ImportLimits) -> NoteDraft:
+def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str], limits: ImportLimits) -> ImportEvent:
     path = PurePosixPath(name)
     page_id = _ID.search(path.stem)
     data = tree.read(name, text_max_bytes(limits))
@@ -149,15 +140,18 @@ def _note_draft(tree: FileTree, name: str, key: str, databases: frozenset[str], 
     # Values of a property may contain spaces, so only commas separate them.
     tags = [word.strip() for field in _TAG_PROPERTIES for word in fields.get(field, "").split(",")]
     dates = (fields[field] for field in _DATE_PROPERTIES if fields.get(field))
-    created_at = next((date for value in dates if (date := stored_date(value) or _written_date(value))), None)
+    created_at = next(
+        (date for value in dates if (date := stored_date(value) or written_date(value, _DATE_FORMATS))), None
+    )
     readable_path = "/".join(_without_id(part) for part in path.with_suffix("").parts) + path.suffix
-    return NoteDraft(
-        title=short_title(title or _ID.sub("", path.stem)),
-        content=text.strip("\n"),
-        tags=clean_tags([*tags, *inline_tags(remove_code(text))]),
-        metadata=compact_metadata(path=readable_path, properties=properties),
-        uuid=str(UUID(page_id[1])) if page_id else stable_uuid("notion", "notes", f"{key}/{name}"),
-        created_at=created_at or tree.modified_at(name) or UNSET,
+    return imported_note(
+        str(UUID(page_id[1])) if page_id else stable_uuid("notion", "notes", f"{key}/{name}"),
+        title or _ID.sub("", path.stem),
+        text.strip("\n"),
+        tags=[*tags, *inline_tags(remove_code(text))],
+        created=created_at or tree.modified_at(name),
+        path=readable_path,
+        properties=properties,
     )
 
 
@@ -169,16 +163,6 @@ def _properties(text: str) -> dict[str, str]:
     return {match[1].strip(): match[2].strip() for match in matches if match} if all(matches) else {}
 
 
-def _written_date(text: str) -> str | None:
-    """Parses a date as Notion writes it, such as `January 5, 2024 3:04 PM`."""
-    for date_format in _DATE_FORMATS:
-        try:
-            return format_time(datetime.strptime(text, date_format).replace(tzinfo=UTC))
-        except ValueError:
-            continue
-    return None
-
-
 # -- Logseq ------------------------------------------------------------------------------------------------------------
 # A Logseq graph: the folder with `logseq/config.edn`, or a zip of it. Every page and journal becomes a note.
 
@@ -188,7 +172,8 @@ _SUFFIXES = (".md", ".org")
 _JOURNAL = re.compile(r"(\d{4})[_-](\d\d)[_-](\d\d)")
 _LOGSEQ_PROPERTY = re.compile(r"[ \t]*+(?:- )?([\w./-]{1,60})::([^\n]{0,2000})")
 _LOGSEQ_PROPERTIES_MAX = 100
-_LOGSEQ_WORDS_TAG = re.compile(r"#\[\[([^\[\]\n]{1,100})\]\]")
+# A tag of several words, in Logseq and in Roam.
+_WORDS_TAG = re.compile(r"#\[\[([^\[\]\n]{1,100})\]\]")
 
 
 class LogseqImporter(Importer):
@@ -235,43 +220,35 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
     journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
     day = "-".join(journal.groups()) if journal else ""
     page_name = day or short_title(unquote(path.stem.replace("___", "/")))
-    is_org = path.suffix.lower() == ".org"
-    draft = _org_draft(path, page_name, text) if is_org else _markdown_draft(path, page_name, text)
-    if not draft.content:
+    if not text.strip("\n"):
         return SkippedItem("empty page")
-    created_at = (stored_date(day) if day else None) or tree.modified_at(name)
-    changes = {"uuid": stable_uuid("logseq", "notes", f"{graph}/{path}"), "created_at": created_at}
-    return ImportedNote(replace(draft, **changes))
-
-
-def _markdown_draft(path: PurePosixPath, page_name: str, text: str) -> NoteDraft:
-    # The properties of the page: the lines with `::` at its top.
+    tags: Sequence[str]
     properties: dict[str, str] = {}
-    for line in text.lstrip("\n").split("\n", _LOGSEQ_PROPERTIES_MAX)[:_LOGSEQ_PROPERTIES_MAX]:
-        match = _LOGSEQ_PROPERTY.fullmatch(line.rstrip())
-        if match is None:
-            break
-        properties[match[1].lower()] = match[2].strip()
-    prose = remove_code(text)
-    tags = [
-        tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]")
-        for tag in properties.get("tags", "").split(",")
-    ]
-    return NoteDraft(
-        title=short_title(properties.get("title", "")) or page_name,
-        content=text.strip("\n"),
-        tags=clean_tags([*tags, *inline_tags(prose), *_LOGSEQ_WORDS_TAG.findall(prose)]),
-        metadata=compact_metadata(path=str(path), links=link_targets(prose), properties=properties),
-    )
-
-
-def _org_draft(path: PurePosixPath, page_name: str, text: str) -> NoteDraft:
-    header = read_org_header(text)
-    return NoteDraft(
-        title=short_title(header.title) or page_name,
-        content=text.strip("\n"),
-        tags=clean_tags(header.tags),
-        metadata=compact_metadata(path=str(path)),
+    links: Sequence[str] = ()
+    if path.suffix.lower() == ".org":
+        header = read_org_header(text)
+        title, tags = header.title, header.tags
+    else:
+        # The properties of the page: the lines with `::` at its top.
+        for line in text.lstrip("\n").split("\n", _LOGSEQ_PROPERTIES_MAX)[:_LOGSEQ_PROPERTIES_MAX]:
+            match = _LOGSEQ_PROPERTY.fullmatch(line.rstrip())
+            if match is None:
+                break
+            properties[match[1].lower()] = match[2].strip()
+        title, listed = properties.get("title", ""), properties.get("tags", "").split(",")
+        prose = remove_code(text)
+        links = link_targets(prose)
+        tags = [tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]") for tag in listed]
+        tags = [*tags, *inline_tags(prose), *_WORDS_TAG.findall(prose)]
+    return imported_note(
+        stable_uuid("logseq", "notes", f"{graph}/{path}"),
+        title.strip() or page_name,
+        text.strip("\n"),
+        tags=tags,
+        created=(stored_date(day) if day else None) or tree.modified_at(name),
+        path=str(path),
+        links=links or None,
+        properties=properties,
     )
 
 
@@ -279,8 +256,6 @@ def _org_draft(path: PurePosixPath, page_name: str, text: str) -> NoteDraft:
 # Roam Research's JSON export: a list of pages, each an outline of blocks. Every page becomes a note.
 
 _TIME = re.compile(rb'"(?:create|edit)-time"\s{0,9}:')
-# A tag of several words.
-_ROAM_WORDS_TAG = re.compile(r"#\[\[([^\[\]\n]{1,100})\]\]")
 _HEADING_LEVELS = (1, 2, 3)
 
 
@@ -298,7 +273,7 @@ class RoamImporter(Importer):
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         def read(data: bytes, _: str) -> Events:
-            yield _read_page(parse_json(data, limits))
+            yield _roam_page(object_or_empty(parse_json(data, limits)))
 
         yield from read_export(path, limits, progress, _is_json_name, "page", read)
 
@@ -307,41 +282,40 @@ def _is_json_name(name: str) -> bool:
     return name.lower().endswith(".json")
 
 
-def _read_page(page: Any) -> ImportEvent:
-    title = clean_line(page.get("title")) if isinstance(page, dict) else ""
+def _roam_page(page: Fields) -> ImportEvent:
+    title = page.line("title")
     if not title:
         raise InvalidParams("the page has no title")
     if not page.get("children"):
         return SkippedItem("page without blocks")
     content = "\n".join(_outline(page))
     prose = remove_code(content)
-    created, edited = page.get("create-time"), stored_time(page.get("edit-time"))
-    note_draft = NoteDraft(
-        title=short_title(title),
-        content=content,
-        tags=clean_tags([*inline_tags(prose), *_ROAM_WORDS_TAG.findall(prose)]),
-        metadata=compact_metadata(links=link_targets(prose), updated=edited),
+    created, edited = page.get("create-time"), page.time("edit-time")
+    return imported_note(
         # The uid of a daily page is its date, and so the same in every graph.
-        uuid=stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
-        created_at=stored_time(created) or edited or UNSET,
-        last_modified=edited or UNSET,
+        stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
+        title,
+        content,
+        tags=[*inline_tags(prose), *_WORDS_TAG.findall(prose)],
+        created=stored_time(created) or edited,
+        modified=edited,
+        links=link_targets(prose),
     )
-    return ImportedNote(note_draft)
 
 
-def _outline(page: Mapping[str, Any]) -> Iterator[str]:
+def _outline(page: Fields) -> Iterator[str]:
     """Yields a line for each block, indented by its level. The lines of one block are kept together."""
     # The remaining blocks of every level.
-    levels = [objects(page.get("children"))]
+    levels = [page.objects("children")]
     while levels:
         indent = "  " * (len(levels) - 1)
         for block in levels[-1]:
             heading = block.get("heading")
             mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
-            text = text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")
+            text = block.text("string").replace("\n", f"\n{indent}  ")
             yield f"{indent}- {mark}{text}"
             if block.get("children"):
-                levels.append(objects(block["children"]))
+                levels.append(block.objects("children"))
                 break
         else:
             levels.pop()
@@ -408,34 +382,26 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
     folder = name.rpartition("/")[0]
     try:
         text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
-        info = json_or_none(
-            tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace"), limits
-        )
+        info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    bear = object_or_empty(object_or_empty(info).get(_PROGRAM))
+    bear = object_or_empty(json_or_none(info, limits)).nested(_PROGRAM)
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")
     if not text:
         return SkippedItem("empty note")
     prose = remove_code(text)
-    # Older versions of Bear add digits to the UUID.
-    uuid = valid_uuid(text_or_empty(bear.get("uniqueIdentifier"))[:36])
-    note_draft_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
-    modified = stored_time(bear.get("modificationDate"))
-    note_draft = NoteDraft(
-        title=short_title(first_heading(prose) or note_draft_name or text.partition("\n")[0]),
-        content=text,
-        tags=clean_tags([*_BEAR_WORDS_TAG.findall(prose), *inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))]),
-        metadata=compact_metadata(
-            path=folder,
-            links=link_targets(prose),
-            updated=modified,
-            pinned=bear.get("pinned") in (1, True) or None,
-            archived=bear.get("archived") in (1, True) or None,
-        ),
-        uuid=uuid or stable_uuid("bear", "notes", f"{key}/{folder}"),
-        created_at=stored_time(bear.get("creationDate")) or UNSET,
-        last_modified=modified or UNSET,
+    bundle_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
+    return imported_note(
+        # Older versions of Bear add digits to the UUID.
+        valid_uuid(bear.text("uniqueIdentifier")[:36]) or stable_uuid("bear", "notes", f"{key}/{folder}"),
+        first_heading(prose) or bundle_name or text.partition("\n")[0],
+        text,
+        tags=[*_BEAR_WORDS_TAG.findall(prose), *inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))],
+        created=bear.time("creationDate"),
+        modified=bear.time("modificationDate"),
+        path=folder,
+        links=link_targets(prose),
+        pinned=bear.get("pinned") in (1, True),
+        archived=bear.get("archived") in (1, True),
     )
-    return ImportedNote(note_draft)

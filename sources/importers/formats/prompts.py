@@ -22,7 +22,6 @@ from sources.importers.engine.files import (
     decode,
     encoding_doubts,
     file_key,
-    file_size,
     is_text,
     item_text,
     printable_name,
@@ -103,7 +102,6 @@ class PromptFilesImporter(Importer):
                 entries = iter([(_WHOLE_FILE, _markdown_entry(decoded.text, limits.depth_max))])
         for location, entry in entries:
             yield _read_prompt(location, entry, printable_name(path.stem), keys)
-        progress(len(data))
 
 
 def _markdown_confidence(head: bytes) -> float:
@@ -305,7 +303,6 @@ class FabricImporter(Importer):
                 yield from (SkippedItem("file in the archive not containing a pattern") for _ in range(others))
         else:
             yield _read_pattern(path, limits)
-        progress(file_size(path))
 
 
 def _read_pattern(path: Path, limits: ImportLimits) -> ImportEvent:

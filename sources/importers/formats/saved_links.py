@@ -3,25 +3,24 @@ addresses are not fetched.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
-from sources.drafts import MediaDraft, NoteDraft
+from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
-    ImportedNote,
     SkippedItem,
     decode_text,
-    file_size,
+    imported_note,
     is_text,
     item_text,
     read_bytes,
@@ -30,24 +29,26 @@ from sources.importers.engine.files import (
     text_max_bytes,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.table_reader import compact_metadata, first_columns, table_rows, url_or_empty
+from sources.importers.engine.table_reader import first_columns, table_rows
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
+    compact_metadata,
     object_or_empty,
     objects,
     parse_json,
+    require_object,
     short_title,
     stored_time,
     text_or_empty,
-    texts,
+    url_or_empty,
     valid_uuid,
 )
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, decode_page, html_text, read_page
 
 _URL_SCHEMES = ("https://", "http://", "ftp://", "gemini://")
-_TIME_ATTRIBUTES = ("add_date", "time_added")
 _FOLDERS_MAX = 50
 
 
@@ -61,7 +62,7 @@ class SavedLink(Struct, frozen=True):
     state: str = ""
 
 
-def read_links(importer: str, links: Iterator[SavedLink]) -> Iterator[ImportedMedia | SkippedItem | FailedItem]:
+def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
     """Yields an item for each address. Addresses that are scripts or settings of a browser are skipped, and so are
     repetitions."""
     seen: set[str] = set()
@@ -93,21 +94,8 @@ def _media_draft(importer: str, url: str, link: SavedLink) -> MediaDraft:
     )
 
 
-class LinkFile(Struct, frozen=True):
-    """A link of an HTML file: its attributes in lower case, and the heading or folders above it."""
-
-    attributes: Mapping[str, str]
-    title: str
-    folder: str
-    description: str
-
-    @property
-    def added(self) -> str:
-        return next((self.attributes[name] for name in _TIME_ATTRIBUTES if self.attributes.get(name)), "")
-
-
-def links_in_page(html: str, limits: ImportLimits) -> list[LinkFile]:
-    reader = read_page(html, TextBuilder(limits.item_max_chars), _LinkReader)
+def _links_in_page(data: bytes, limits: ImportLimits) -> list[SavedLink]:
+    reader = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars), _LinkReader)
     assert isinstance(reader, _LinkReader)
     return reader.finish()
 
@@ -117,14 +105,14 @@ class _LinkReader(PageReader):
 
     def __init__(self, text: TextBuilder, depth_max: int) -> None:
         super().__init__(text, depth_max)
-        self._links: list[LinkFile] = []
+        self._links: list[SavedLink] = []
         self._folders: list[str] = []
         self._name = ""
         self._element = ""
         self._parts: list[str] = []
-        self._attributes: Mapping[str, str] = {}
+        self._attributes = Fields()
 
-    def finish(self) -> list[LinkFile]:
+    def finish(self) -> list[SavedLink]:
         self._end_description()
         return self._links
 
@@ -134,7 +122,7 @@ class _LinkReader(PageReader):
             self._end_description()
         if tag in ("a", "h1", "h3", "dd"):
             self._element, self._parts = tag, []
-            self._attributes = {name.lower(): value for name, value in attributes.items()}
+            self._attributes = Fields({name.lower(): value for name, value in attributes.items()})
         elif tag in ("dl", "ul"):
             # Deeper folders are left out of the path, whose length would grow with each of them.
             self._folders.append(self._name if len(self._folders) < _FOLDERS_MAX else "")
@@ -145,8 +133,14 @@ class _LinkReader(PageReader):
         if tag == self._element and tag != "dd":
             text = " ".join("".join(self._parts).split())
             if self._element == "a":
-                folder = "/".join(name for name in self._folders if name)
-                self._links.append(LinkFile(self._attributes, text, folder, ""))
+                link = SavedLink(
+                    url=self._attributes.text("href"),
+                    title=text,
+                    tags=tuple(self._attributes.text("tags").split(",")),
+                    folder="/".join(name for name in self._folders if name),
+                    created=stored_time(self._attributes.text("add_date", "time_added")),
+                )
+                self._links.append(link)
             else:
                 self._name = clean_line(text)
             self._element = ""
@@ -162,9 +156,7 @@ class _LinkReader(PageReader):
     def _end_description(self) -> None:
         """A description has no end tag and belongs to the link before it."""
         if self._element == "dd" and self._links:
-            last = self._links.pop()
-            description = "".join(self._parts).strip()
-            self._links.append(LinkFile(last.attributes, last.title, last.folder, description))
+            self._links[-1] = replace(self._links[-1], description="".join(self._parts).strip())
         self._element = "" if self._element == "dd" else self._element
 
 
@@ -196,51 +188,35 @@ class BookmarksImporter(Importer):
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         data = read_bytes(path, limits.line_max_bytes)
-        links: Iterator[SavedLink]
-        if is_json(data[:1024]):
-            links = _json_links(parse_json(data, limits))
-        else:
-            links = (
-                SavedLink(
-                    url=link.attributes.get("href", ""),
-                    title=link.title,
-                    description=link.description,
-                    tags=tuple(link.attributes.get("tags", "").split(",")),
-                    folder=link.folder,
-                    created=stored_time(link.added),
-                )
-                for link in links_in_page(decode_page(data, limits), limits)
-            )
+        links = _json_links(parse_json(data, limits)) if is_json(data[:1024]) else _links_in_page(data, limits)
         yield from read_links("bookmarks", links)
-        progress(len(data))
 
 
-def _json_links(value: Any) -> Iterator[SavedLink]:
-    if not isinstance(value, Mapping):
-        raise InvalidParams("not a file of bookmarks")
-    roots = value.get("roots")
-    folders = [root for root in roots.values() if isinstance(root, Mapping)] if isinstance(roots, Mapping) else [value]
+def _json_links(value: object) -> Iterator[SavedLink]:
+    bookmarks = require_object(value, "not a file of bookmarks")
+    is_chrome = isinstance(bookmarks.get("roots"), dict)
+    roots = objects(list(bookmarks["roots"].values())) if is_chrome else iter((bookmarks,))
     # The path of every open folder, and its remaining entries.
     # Without recursion: a file may nest folders as deeply as JSON may be nested.
-    open_folders = [("", iter(folders))]
+    open_folders = [("", roots)]
     while open_folders:
         path, entries = open_folders[-1]
         for entry in entries:
             if url := text_or_empty(entry.get("url") or entry.get("uri")):
-                tags = tuple(text_or_empty(entry.get("tags")).split(","))
+                tags = tuple(entry.text("tags").split(","))
                 yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=_added_at(entry))
             if entry.get("children"):
-                open_folders.append((f"{path}/{_name(entry)}".strip("/"), objects(entry["children"])))
+                open_folders.append((f"{path}/{_name(entry)}".strip("/"), entry.objects("children")))
                 break
         else:
             open_folders.pop()
 
 
-def _name(entry: Mapping[str, Any]) -> str:
+def _name(entry: Fields) -> str:
     return clean_line(entry.get("name") or entry.get("title"))
 
 
-def _added_at(entry: Mapping[str, Any]) -> str | None:
+def _added_at(entry: Fields) -> str | None:
     """Chrome writes a text and Firefox a number, both in microseconds."""
     chrome, firefox = entry.get("date_added"), entry.get("dateAdded")
     if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
@@ -268,38 +244,22 @@ class PocketImporter(Importer):
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         data = read_bytes(path, limits.line_max_bytes)
+        links: list[SavedLink] = []
+        failed: list[FailedItem] = []
         if data.lstrip().startswith(b"<"):
-            links = (
-                SavedLink(
-                    url=link.attributes.get("href", ""),
-                    title=link.title,
-                    tags=tuple(link.attributes.get("tags", "").split(",")),
-                    created=stored_time(link.added),
-                    state="archive" if link.folder == "Read Archive" else "unread",
-                )
-                for link in links_in_page(decode_page(data, limits), limits)
-            )
-            yield from read_links("pocket", links)
+            for link in _links_in_page(data, limits):
+                state = "archive" if link.folder == "Read Archive" else "unread"
+                links.append(replace(link, description="", folder="", state=state))
         else:
-            failed: list[FailedItem] = []
-            yield from read_links("pocket", _table_links(decode_text(data, limits), failed))
-            yield from failed
-        progress(len(data))
-
-
-def _table_links(text: str, failed: list[FailedItem]) -> Iterator[SavedLink]:
-    """Yields the links of a table, and adds the rows that are none to `failed`."""
-    for location, row in table_rows(text):
-        if isinstance(row, str):
-            failed.append(FailedItem(location, row))
-            continue
-        yield SavedLink(
-            url=row.get("url", ""),
-            title=row.get("title", ""),
-            tags=tuple(row.get("tags", "").split("|")),
-            created=stored_time(row.get("time_added")),
-            state=row.get("status", ""),
-        )
+            for location, row in table_rows(decode_text(data, limits)):
+                if isinstance(row, str):
+                    failed.append(FailedItem(location, row))
+                    continue
+                tags, created = tuple(row.text("tags").split("|")), row.time("time_added")
+                title, state = row.text("title"), row.text("status")
+                links.append(SavedLink(url=row.text("url"), title=title, tags=tags, created=created, state=state))
+        yield from read_links("pocket", links)
+        yield from failed
 
 
 # -- Karakeep ----------------------------------------------------------------------------------------------------------
@@ -318,18 +278,17 @@ class KarakeepImporter(Importer):
         return 0.9 if is_object and all(field in probe.head for field in _FIELDS) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        export = read_json(path, limits)
-        bookmarks = export.get("bookmarks") if isinstance(export, Mapping) else None
+        bookmarks = object_or_empty(read_json(path, limits)).get("bookmarks")
         if not isinstance(bookmarks, list):
             raise InvalidParams("bookmarks: expected a list")
-        saved = [(bookmark, object_or_empty(bookmark.get("content"))) for bookmark in objects(bookmarks)]
+        saved = [(bookmark, bookmark.nested("content")) for bookmark in objects(bookmarks)]
         links = (
             SavedLink(
-                url=text_or_empty(content.get("url")),
-                title=text_or_empty(entry.get("title")),
-                description=text_or_empty(entry.get("note")),
-                tags=tuple(texts(entry.get("tags"))),
-                created=stored_time(entry.get("createdAt")),
+                url=content.text("url"),
+                title=entry.text("title"),
+                description=entry.text("note"),
+                tags=tuple(entry.texts("tags")),
+                created=entry.time("createdAt"),
                 state="archived" if entry.get("archived") is True else "",
             )
             for entry, content in saved
@@ -338,22 +297,17 @@ class KarakeepImporter(Importer):
         yield from read_links("karakeep", links)
         for entry, content in saved:
             if "text" in content:
-                yield ImportedNote(_note_draft(entry, text_or_empty(content["text"])))
+                title, text = entry.line("title"), content.text("text")
+                yield imported_note(
+                    stable_uuid("karakeep", "notes", f"{entry.get('createdAt')}/{title}"),
+                    title or text or "Untitled",
+                    "\n\n".join(filter(None, (text.strip(), entry.text("note").strip()))),
+                    tags=[clean_line(tag) for tag in entry.texts("tags")],
+                    created=entry.time("createdAt"),
+                    archived=entry.get("archived") is True,
+                )
             elif "url" not in content:
                 yield SkippedItem("bookmark of a file")
-        progress(file_size(path))
-
-
-def _note_draft(bookmark: Mapping[str, Any], text: str) -> NoteDraft:
-    title, note = clean_line(bookmark.get("title")), text_or_empty(bookmark.get("note")).strip()
-    return NoteDraft(
-        title=short_title(title or text or "Untitled"),
-        content="\n\n".join(part for part in (text.strip(), note) if part),
-        tags=clean_tags([clean_line(tag) for tag in texts(bookmark.get("tags"))]),
-        metadata=compact_metadata(archived=bookmark.get("archived") is True or None),
-        uuid=stable_uuid("karakeep", "notes", f"{bookmark.get('createdAt')}/{title}"),
-        created_at=stored_time(bookmark.get("createdAt")) or UNSET,
-    )
 
 
 # -- Omnivore ----------------------------------------------------------------------------------------------------------
@@ -399,28 +353,28 @@ def _read_list(tree: FileTree, name: str, folder: str, limits: ImportLimits) -> 
             yield FailedItem(f"{name}, page {number}", error.message)
 
 
-def _omnivore_media_draft(tree: FileTree, folder: str, page: Mapping[str, Any], limits: ImportLimits) -> MediaDraft:
-    slug, url = clean_line(page.get("slug")), url_or_empty(page.get("url"))
-    title = clean_line(page.get("title")) or url or slug
-    content = _content(tree, f"{folder}content/{slug}.html", limits) or clean_line(page.get("description"))
+def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: ImportLimits) -> MediaDraft:
+    slug, url = page.line("slug"), url_or_empty(page.get("url"))
+    title = page.line("title") or url or slug
+    content = _content(tree, f"{folder}content/{slug}.html", limits) or page.line("description")
     name = f"{folder}highlights/{slug}.md"
     highlights = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""
     parts = (content, f"## Highlights\n\n{highlights}" if highlights else "")
     return MediaDraft(
         title=short_title(title),
         media_type="article",
-        author=short_title(clean_line(page.get("author"))),
+        author=short_title(page.line("author")),
         url=url or UNSET,
         content="\n\n".join(part for part in parts if part) or title,
-        tags=clean_tags([clean_line(label) for label in texts(page.get("labels"))]),
+        tags=clean_tags([clean_line(label) for label in page.texts("labels")]),
         metadata=compact_metadata(
-            state=clean_line(page.get("state")),
-            description=clean_line(page.get("description")),
-            published=stored_time(page.get("publishedAt")),
+            state=page.line("state"),
+            description=page.line("description"),
+            published=page.time("publishedAt"),
             reading_progress=page.get("readingProgress"),
         ),
         uuid=valid_uuid(page.get("id")) or stable_uuid("omnivore", "media", url or slug),
-        created_at=stored_time(page.get("savedAt")) or UNSET,
+        created_at=page.time("savedAt") or UNSET,
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,21 +24,22 @@ from sources.importers.engine.files import (
     ImportedCharacter,
     SkippedItem,
     file_key,
-    file_size,
     printable_name,
     read_bytes,
     require_lines,
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_object, require_depth
+from sources.importers.engine.json_stream import decode_fields, require_depth
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.png_texts import SIGNATURE, is_webp, keywords, read_exif, read_text_chunk
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
     object_or_empty,
     parse_json,
+    require_object,
     require_storable,
     short_title,
     stored_time,
@@ -82,21 +83,18 @@ class SillyTavernImporter(Importer):
         if data is None:
             raise InvalidParams("the first line is missing or too long")
         first = _decode_line(data, limits)
-        character, user = clean_line(first.character_name), clean_line(first.user_name)
-        stem = printable_name(path.stem)
-        integrity, main_chat = (
-            clean_line(object_or_empty(first.chat_metadata).get(name)) for name in ("integrity", "main_chat")
-        )
+        character, stem = first.line("character_name"), printable_name(path.stem)
+        integrity, main_chat = (first.nested("chat_metadata").line(name) for name in ("integrity", "main_chat"))
         # Some versions copied the id to the branches of a chat, which name their origin.
         key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
         chat = conversation_draft(
             "sillytavern",
-            stable_uuid("sillytavern", "conversation", key or f"{character}\0{clean_line(first.create_date)}\0{stem}"),
+            stable_uuid("sillytavern", "conversation", key or f"{character}\0{first.line('create_date')}\0{stem}"),
             # A backup is named after the character and the time of the backup.
             (character if _is_backup(path) else "") or clean_line(stem),
-            created=_parse_time(first.create_date) or _parse_time(first.send_date),
+            created=_parse_time(first.get("create_date")) or _parse_time(first.get("send_date")),
             character_name=character,
-            user_name=user,
+            user_name=first.line("user_name"),
             integrity=integrity,
         )
         if integrity:
@@ -104,29 +102,11 @@ class SillyTavernImporter(Importer):
         yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
 
 
-class _TavernLine(Struct, frozen=True):
-    """The first line of a chat, or a message; they have different fields."""
-
-    user_name: Any = None
-    character_name: Any = None
-    create_date: Any = None
-    chat_metadata: Any = None
-    name: Any = None
-    is_user: Any = None
-    is_system: Any = None
-    send_date: Any = None
-    mes: Any = UNSET
-    swipes: Any = None
-    swipe_id: Any = None
-    swipe_info: Any = None
-    extra: Any = None
-
-
 class _TavernMessage(Struct, frozen=True):
     """A message with its swipes, of which `choice` is the index of the chosen one."""
 
     number: int
-    line: _TavernLine
+    line: Fields
     swipes: tuple[str, ...]
     choice: int
 
@@ -170,22 +150,22 @@ class _TavernThread:
 
     def _message_draft(self, message: _TavernMessage, swipe: int, *, is_canonical: bool) -> MessageDraft:
         line = message.line
-        infos = line.swipe_info if isinstance(line.swipe_info, list) else []
-        info = infos[swipe] if swipe < len(infos) and isinstance(infos[swipe], dict) else {}
-        role = "user" if line.is_user is True else "assistant"
-        model = clean_line(object_or_empty(info.get("extra")).get("model"))
+        infos = line["swipe_info"] if isinstance(line.get("swipe_info"), list) else []
+        info = object_or_empty(infos[swipe]) if swipe < len(infos) else Fields()
+        role = "user" if line.get("is_user") is True else "assistant"
+        model = info.nested("extra").line("model")
         if not model and is_canonical:
-            model = clean_line(object_or_empty(line.extra).get("model"))
+            model = line.nested("extra").line("model")
         return MessageDraft(
             uuid=stable_uuid("sillytavern", "message", f"{self._chat.uuid}\0{message.number}\0{swipe}"),
             role=role,
-            sender=clean_line(line.name) or role,
+            sender=line.line("name") or role,
             content=message.swipes[swipe],
             model=model or None,
-            metadata={"is_hidden": True} if line.is_system is True else {},
+            metadata={"is_hidden": True} if line.get("is_system") is True else {},
             parent_id=self._parent,
             is_canonical=is_canonical,
-            created_at=_parse_time(info.get("send_date")) or _parse_time(line.send_date) or self._time,
+            created_at=_parse_time(info.get("send_date")) or _parse_time(line.get("send_date")) or self._time,
         )
 
 
@@ -197,7 +177,7 @@ def _last_modified(path: Path, limits: ImportLimits, chat: ConversationDraft) ->
     """Returns the time of the newest message, so that an older backup does not replace the chat. A backup with the same
     messages counts as older, too."""
     thread = _TavernThread(chat)
-    messages = (message for message in _parse_messages(path, limits, lambda _: None))
+    messages = _parse_messages(path, limits, lambda _: None)
     times = [thread.add_chosen(message).created_at for message in messages if isinstance(message, _TavernMessage)]
     newest = max((time for time in times if time is not UNSET), default=UNSET)
     if newest is UNSET or not _is_backup(path):
@@ -215,7 +195,7 @@ def _parse_messages(
                 continue
             try:
                 line = _decode_line(data, limits)
-                if line.mes is not UNSET:
+                if "mes" in line:
                     yield _parse_message(number, line, limits)
                 elif number > 1:
                     raise InvalidParams("not a message (no field mes)")
@@ -225,23 +205,24 @@ def _parse_messages(
                 yield FailedItem(f"line {number}", error.message)
 
 
-def _parse_message(number: int, line: _TavernLine, limits: ImportLimits) -> _TavernMessage:
+def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMessage:
     # Chub writes an object that contains the text.
-    text = text_or_empty(object_or_empty(line.mes).get("message") if isinstance(line.mes, dict) else line.mes)
-    if line.is_system is True and line.name == _SYSTEM_SENDER:
+    text = line.text("mes") or line.nested("mes").text("message")
+    if line.get("is_system") is True and line.get("name") == _SYSTEM_SENDER:
         raise SkipMessage("system message")
     if not text.strip():
         raise SkipMessage("empty message")
     require_storable(text, limits)
-    swipes = [text_or_empty(swipe) for swipe in line.swipes] if isinstance(line.swipes, list) else []
-    choice = line.swipe_id if type(line.swipe_id) is int and 0 <= line.swipe_id < len(swipes) else 0
+    swipes = [text_or_empty(swipe) for swipe in line["swipes"]] if isinstance(line.get("swipes"), list) else []
+    swipe_id = line.get("swipe_id")
+    choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
     # The message may have been edited since it was chosen, so it replaces its swipe.
     return _TavernMessage(number, line, (*swipes[:choice], text, *swipes[choice + 1 :]), choice)
 
 
-def _decode_line(data: bytes, limits: ImportLimits) -> _TavernLine:
+def _decode_line(data: bytes, limits: ImportLimits) -> Fields:
     require_depth(data, limits)
-    return decode_object(data, _TavernLine)
+    return decode_fields(data)
 
 
 def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, bytes | None]]:
@@ -334,7 +315,6 @@ class CharacterCardsImporter(Importer):
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         card = parse_json(_read_card(path, limits), limits)
         yield ImportedCharacter(_character_draft(card, file_key(path, limits)))
-        progress(file_size(path))
 
 
 def _read_card(path: Path, limits: ImportLimits) -> bytes:
@@ -376,10 +356,8 @@ def _read_webp_card(path: Path, max_bytes: int) -> bytes:
 
 
 def _character_draft(card: Any, key: str) -> CharacterDraft:
-    if not isinstance(card, Mapping):
-        raise InvalidParams("character card: expected a JSON object")
-    data = card.get("data") if isinstance(card.get("data"), Mapping) else card
-    assert isinstance(data, Mapping)
+    card = require_object(card, "character card: expected a JSON object")
+    data = card.nested("data") if isinstance(card.get("data"), dict) else card
     name = data.get("name")
     if not isinstance(name, str) or not name.strip():
         raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
@@ -398,7 +376,7 @@ def _character_draft(card: Any, key: str) -> CharacterDraft:
         tags=clean_tags(split_words(data.get("tags"))),
         card=remaining,
         uuid=stable_uuid("character_cards", "characters", key),
-        created_at=stored_time(data.get("creation_date")) or UNSET,
+        created_at=data.time("creation_date") or UNSET,
     )
 
 

@@ -22,7 +22,6 @@ from sources.importers.engine.files import (
     encoding_doubts,
     encoding_metadata,
     file_key,
-    file_size,
     is_text,
     modified_at,
     printable_name,
@@ -84,7 +83,6 @@ class SubtitlesImporter(Importer):
         if not transcript.segments:
             raise InvalidParams(f"{printable_name(path.name)}: no lines with times")
         yield ImportedMedia(_media_draft(path, transcript, limits))
-        progress(file_size(path))
 
 
 class _TimedTranscript(Struct, frozen=True):

@@ -1,20 +1,18 @@
 """Files that become a note each: Org mode, reStructuredText and Jupyter notebooks."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
 from config.numbers import replace_unstorable
-from sources.drafts import NoteDraft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.files import (
-    ImportedNote,
     SkippedItem,
     file_key,
-    file_size,
+    imported_note,
     is_text,
     modified_at,
     printable_name,
@@ -24,8 +22,12 @@ from sources.importers.engine.files import (
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import first_heading, read_org_header, remove_code
-from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, clean_tags, object_or_empty, objects, short_title, stored_date
+from sources.importers.engine.values import (
+    Fields,
+    clean_line,
+    object_or_empty,
+    stored_date,
+)
 
 # -- Org mode ----------------------------------------------------------------------------------------------------------
 # Org mode: every `.org` file becomes a note, with its text as written.
@@ -43,17 +45,15 @@ class OrgImporter(Importer):
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         text = read_text(path, limits)
         header = read_org_header(text)
-        name = printable_name(path.name)
-        draft = NoteDraft(
-            title=short_title(header.title) or short_title(printable_name(path.stem)),
-            content=text.strip("\n"),
-            tags=clean_tags(header.tags),
-            metadata=compact_metadata(path=name, author=clean_line(header.author)),
-            uuid=header.uuid or stable_uuid("org", "notes", file_key(path, limits)),
-            created_at=header.created or modified_at(path, limits),
+        yield imported_note(
+            header.uuid or stable_uuid("org", "notes", file_key(path, limits)),
+            header.title or printable_name(path.stem),
+            text.strip("\n"),
+            tags=header.tags,
+            created=header.created or modified_at(path, limits),
+            path=printable_name(path.name),
+            author=clean_line(header.author),
         )
-        yield ImportedNote(draft)
-        progress(file_size(path))
 
 
 # -- reStructuredText --------------------------------------------------------------------------------------------------
@@ -87,16 +87,15 @@ class RestructuredTextImporter(Importer):
         )
         tag_lists = [fields.get(field, "") for field in _TAG_FIELDS]
         tag_lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
-        draft = NoteDraft(
-            title=short_title(next(titles, "")) or short_title(printable_name(path.stem)),
-            content=text.strip("\n"),
-            tags=clean_tags([tag for tags in tag_lists for tag in tags.split(",")]),
-            metadata=compact_metadata(path=printable_name(path.name), author=clean_line(fields.get("author"))),
-            uuid=stable_uuid("rst", "notes", file_key(path, limits)),
-            created_at=stored_date(fields.get("date")) or modified_at(path, limits),
+        yield imported_note(
+            stable_uuid("rst", "notes", file_key(path, limits)),
+            next(titles, "") or printable_name(path.stem),
+            text.strip("\n"),
+            tags=[tag for tags in tag_lists for tag in tags.split(",")],
+            created=stored_date(fields.get("date")) or modified_at(path, limits),
+            path=printable_name(path.name),
+            author=clean_line(fields.get("author")),
         )
-        yield ImportedNote(draft)
-        progress(file_size(path))
 
 
 def _is_adornment(line: str) -> bool:
@@ -124,34 +123,41 @@ class JupyterImporter(Importer):
         return 0.9 if b'"nbformat"' in probe.head or (has_suffix and b'"cell_type"' in probe.head) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        notebook = read_json(path, limits)
-        if not isinstance(notebook, Mapping) or "nbformat" not in notebook:
+        notebook = object_or_empty(read_json(path, limits))
+        if "nbformat" not in notebook:
             raise InvalidParams("not a Jupyter notebook")
-        metadata = object_or_empty(notebook.get("metadata"))
-        info, kernel = object_or_empty(metadata.get("language_info")), object_or_empty(metadata.get("kernelspec"))
-        language = clean_line(info.get("name")) or clean_line(kernel.get("language"))
+        metadata = notebook.nested("metadata")
+        info, kernel = metadata.nested("language_info"), metadata.nested("kernelspec")
+        language = info.line("name") or kernel.line("language")
         # Until version 4, cells were inside worksheets.
-        sheets = (notebook, *objects(notebook.get("worksheets")))
-        cells = (cell for sheet in sheets for cell in objects(sheet.get("cells")))
-        content = "\n\n".join(part for cell in cells for part in _cell_parts(cell, language))
-        if content:
-            yield ImportedNote(_note_draft(path, notebook, replace_unstorable(content), language, limits))
-        else:
+        sheets = (notebook, *notebook.objects("worksheets"))
+        cells = (cell for sheet in sheets for cell in sheet.objects("cells"))
+        content = replace_unstorable("\n\n".join(part for cell in cells for part in _cell_parts(cell, language)))
+        if not content:
             yield SkippedItem("notebook without text")
-        progress(file_size(path))
+            return
+        yield imported_note(
+            stable_uuid("jupyter", "notes", file_key(path, limits)),
+            metadata.line("title") or first_heading(remove_code(content)) or printable_name(path.stem),
+            content,
+            created=modified_at(path, limits),
+            path=printable_name(path.name),
+            language=language,
+            authors=[author.line("name") for author in metadata.objects("authors")],
+        )
 
 
-def _cell_parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:
+def _cell_parts(cell: Fields, language: str) -> Iterator[str]:
     source = _joined(cell.get("source") or cell.get("input")).strip("\n")
     if cell.get("cell_type") == "code":
         if source.strip():
             yield _fenced(source, language)
-        for output in objects(cell.get("outputs")):
+        for output in cell.objects("outputs"):
             # What was printed or returned as text, or the error. Images and web pages are left out.
             if output.get("output_type") in ("error", "pyerr"):
                 text = clean_line(f"{output.get('ename')}: {output.get('evalue')}")
             else:
-                text = _joined(output.get("text") or object_or_empty(output.get("data")).get("text/plain")).strip("\n")
+                text = _joined(output.get("text") or output.nested("data").get("text/plain")).strip("\n")
                 text = text if len(text) <= _OUTPUT_MAX_CHARS else f"{text[:_OUTPUT_MAX_CHARS]}\n…"
             if text:
                 yield _fenced(text, "")
@@ -170,18 +176,3 @@ def _joined(value: Any) -> str:
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
-
-
-def _note_draft(
-    path: Path, notebook: Mapping[str, Any], content: str, language: str, limits: ImportLimits
-) -> NoteDraft:
-    metadata = object_or_empty(notebook.get("metadata"))
-    title = clean_line(metadata.get("title")) or first_heading(remove_code(content)) or printable_name(path.stem)
-    authors: Sequence[str] = [clean_line(author.get("name")) for author in objects(metadata.get("authors"))]
-    return NoteDraft(
-        title=short_title(title),
-        content=content,
-        metadata=compact_metadata(path=printable_name(path.name), language=language, authors=authors),
-        uuid=stable_uuid("jupyter", "notes", file_key(path, limits)),
-        created_at=modified_at(path, limits),
-    )

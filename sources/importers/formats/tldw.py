@@ -19,7 +19,6 @@ from sources.importers.engine.files import (
     ImportedNote,
     ImportedPrompt,
     SkippedItem,
-    file_size,
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
@@ -32,18 +31,17 @@ from sources.importers.engine.table_reader import (
     TableReader,
     TableRow,
     TableSpec,
-    compact_metadata,
     has_tables,
-    key_label,
     open_database,
+    read_rows,
 )
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
+    compact_metadata,
     json_or_none,
+    key_label,
     require_storable,
-    stored_time,
-    text_or_empty,
     texts,
 )
 from sources.importers.formats.tldw_media import (
@@ -104,19 +102,17 @@ def read_note(reader: TableReader, rowid: int) -> Events:
         yield SkippedItem("deleted note")
         yield DeletedItem("notes", _row_uuid("notes", row["id"]))
         return
-    content = text_or_empty(row["content"])
+    content = row.text("content")
     require_storable(content, reader.limits)
     yield ImportedNote(
         NoteDraft(
             uuid=_row_uuid("notes", row["id"]),
-            title=clean_line(row["title"]),
+            title=row.line("title"),
             content=content,
             tags=reader.keywords(NOTE_KEYWORDS, row["id"]),
-            metadata=import_metadata(
-                conversation=clean_line(row["conversation_id"]), message=clean_line(row["message_id"])
-            ),
-            created_at=stored_time(row["created_at"]) or UNSET,
-            last_modified=stored_time(row["last_modified"]) or UNSET,
+            metadata=import_metadata(conversation=row.line("conversation_id"), message=row.line("message_id")),
+            created_at=row.time("created_at") or UNSET,
+            last_modified=row.time("last_modified") or UNSET,
         )
     )
 
@@ -127,7 +123,7 @@ def read_character(reader: TableReader, rowid: int) -> Events:
         yield SkippedItem("deleted character")
         yield DeletedItem("characters", _character_uuid(row))
         return
-    card_texts: dict[str, Any] = {field: text_or_empty(row[field]) for field in _CARD_TEXTS}
+    card_texts: dict[str, Any] = {field: row.text(field) for field in _CARD_TEXTS}
     for text in card_texts.values():
         require_storable(text, reader.limits)
     extensions = json_or_none(row["extensions"], reader.limits)
@@ -135,15 +131,15 @@ def read_character(reader: TableReader, rowid: int) -> Events:
         CharacterDraft(
             uuid=_character_uuid(row),
             preferred_id=item_number(row),
-            name=clean_line(row["name"]),
+            name=row.line("name"),
             **card_texts,
-            creator=clean_line(row["creator"]),
-            character_version=clean_line(row["character_version"]),
+            creator=row.line("creator"),
+            character_version=row.line("character_version"),
             alternate_greetings=tuple(texts(json_or_none(row["alternate_greetings"], reader.limits))),
             tags=clean_tags([clean_line(tag) for tag in texts(json_or_none(row["tags"], reader.limits))]),
             card={"extensions": extensions} if isinstance(extensions, dict) and extensions else {},
             metadata=import_metadata(),
-            created_at=stored_time(row["created_at"]) or UNSET,
+            created_at=row.time("created_at") or UNSET,
         )
     )
 
@@ -173,20 +169,20 @@ def read_conversation(reader: TableReader, rowid: int) -> Events:
     card = next(filter(is_live, cards), None)
     draft = ConversationDraft(
         uuid=_row_uuid("conversations", row["id"]),
-        title=clean_line(row["title"]),
+        title=row.line("title"),
         character=_character_uuid(card) if card else UNSET,
         tags=reader.keywords(CONVERSATION_KEYWORDS, row["id"]),
         metadata=import_metadata(
-            character=clean_line(card["name"]) if card else None,
+            character=card.line("name") if card else None,
             rating=row["rating"] if isinstance(row["rating"], int) else None,
-            topic=clean_line(row["topic_label"]),
-            source=clean_line(row["source"]),
-            external_ref=clean_line(row["external_ref"]),
-            forked_from_message=clean_line(row["forked_from_message_id"]),
-            parent_conversation=clean_line(row["parent_conversation_id"]),
+            topic=row.line("topic_label"),
+            source=row.line("source"),
+            external_ref=row.line("external_ref"),
+            forked_from_message=row.line("forked_from_message_id"),
+            parent_conversation=row.line("parent_conversation_id"),
         ),
-        created_at=stored_time(row["created_at"]) or UNSET,
-        last_modified=stored_time(row["last_modified"]) or UNSET,
+        created_at=row.time("created_at") or UNSET,
+        last_modified=row.time("last_modified") or UNSET,
     )
     messages = sorted(
         (_message_row(reader, message_rowid) for message_rowid in message_rowids),
@@ -218,9 +214,9 @@ def _message_row(reader: TableReader, rowid: int) -> _MessageRow:
     row = reader.row(MESSAGES, rowid)
     return _MessageRow(
         rowid=rowid,
-        key=clean_line(row["id"]) or f"row {rowid}",
-        time=stored_time(row["timestamp"]) or "",
-        parent=clean_line(row["parent_message_id"]) or None,
+        key=row.line("id") or f"row {rowid}",
+        time=row.time("timestamp") or "",
+        parent=row.line("parent_message_id") or None,
         row=row,
     )
 
@@ -257,13 +253,13 @@ def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | 
     row = reader.row(MESSAGE_CONTENT, message.rowid)
     images = [image["image_mime_type"] for image in reader.rows_where(MESSAGE_IMAGES, "message_id", message_id)]
     mime_types = [kind for image in (row["image_mime_type"], *images) if (kind := clean_line(image))]
-    content = text_or_empty(row["content"])
+    content = row.text("content")
     if not content.strip():
         content = "\n".join(f"[image: {kind}]" for kind in mime_types)
     if not content:
         return None
     require_storable(content, reader.limits)
-    sender = clean_line(message.row["sender"])
+    sender = message.row.line("sender")
     calls = [extra["tool_calls_json"] for extra in reader.rows_where(MESSAGE_METADATA, "message_id", message_id)]
     return MessageDraft(
         # A sender that is not a role is the name of a character.
@@ -320,40 +316,40 @@ def read_prompt(reader: TableReader, rowid: int) -> Events:
         yield SkippedItem("deleted prompt")
         yield DeletedItem("prompts", _prompt_uuid(row))
         return
-    details, system, user = (text_or_empty(row[field]) for field in ("details", "system_prompt", "user_prompt"))
+    details, system, user = (row.text(field) for field in ("details", "system_prompt", "user_prompt"))
     for text in (details, system, user):
         require_storable(text, reader.limits)
-    name = clean_line(row["name"])
+    name = row.line("name")
     yield ImportedPrompt(
         PromptDraft(
             uuid=_prompt_uuid(row),
             preferred_id=item_number(row),
             name=name,
-            author=clean_line(row["author"]),
+            author=row.line("author"),
             details=details,
             system_prompt=system,
             user_prompt=user,
             tags=reader.keywords(PROMPT_KEYWORDS, row["id"]),
             metadata=import_metadata(definition=json_or_none(row["prompt_definition_json"], reader.limits)),
             # tldw does not store when a prompt was created.
-            created_at=stored_time(row["last_modified"]) or UNSET,
+            created_at=row.time("last_modified") or UNSET,
         )
     )
 
 
 def read_old_prompt(reader: TableReader, rowid: int) -> Events:
     row = reader.row(OLD_PROMPTS, rowid)
-    details, system, user = (text_or_empty(row[field]) for field in ("details", "system", "user"))
+    details, system, user = (row.text(field) for field in ("details", "system", "user"))
     for text in (details, system, user):
         require_storable(text, reader.limits)
-    name = clean_line(row["name"])
+    name = row.line("name")
     yield ImportedPrompt(
         PromptDraft(
             # The name is unique.
             uuid=item_uuid(None, "prompts", name),
             preferred_id=item_number(row),
             name=name,
-            author=clean_line(row["author"]),
+            author=row.line("author"),
             details=details,
             system_prompt=system,
             user_prompt=user,
@@ -364,7 +360,7 @@ def read_old_prompt(reader: TableReader, rowid: int) -> Events:
 
 
 def _prompt_uuid(row: TableRow) -> str:
-    return item_uuid(row["uuid"], "prompts", clean_line(row["name"]))
+    return item_uuid(row["uuid"], "prompts", row.line("name"))
 
 
 # -- followed ----------------------------------------------------------------------------------------------------------
@@ -446,17 +442,10 @@ class TldwImporter(Importer):
             if database is None:
                 raise InvalidParams("not a tldw database")
             tables = [table for table in database if table in _ROW_READERS]
-            row_progress = RowProgress(progress, file_size(path), sum(map(reader.count, tables)))
-            for table in tables:
-                for rowid in reader.rowids(table):
-                    try:
-                        yield from _ROW_READERS[table](reader, rowid)
-                    except InvalidParams as error:
-                        yield FailedItem(f"{table.name}, row {rowid}", error.message)
-                    row_progress.step()
+            row_progress = RowProgress(path, reader, progress, tables)
+            yield from read_rows(reader, tables, row_progress, lambda table, rowid: _ROW_READERS[table](reader, rowid))
             if MESSAGES in database:
                 yield from read_orphans(reader)
-            row_progress.finish()
 
 
 _ROW_READERS: Mapping[TableSpec, Callable[[TableReader, int], Events]] = {

@@ -13,21 +13,15 @@ from msgspec.structs import replace
 from sources.drafts import MediaDraft
 from sources.importers.engine.files import DeletedItem, ImportedMedia, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Events
-from sources.importers.engine.table_reader import (
-    KeywordLinks,
-    TableReader,
-    TableRow,
-    TableSpec,
-    compact_metadata,
-    url_or_empty,
-)
+from sources.importers.engine.table_reader import KeywordLinks, TableReader, TableRow, TableSpec
 from sources.importers.engine.values import (
-    clean_line,
+    Fields,
+    compact_metadata,
     json_or_none,
     objects,
     require_storable,
-    stored_time,
     text_or_empty,
+    url_or_empty,
     valid_uuid,
 )
 from sources.records import MediaChunk, Segment
@@ -102,24 +96,24 @@ def read_media(reader: TableReader, rowid: int) -> Events:
         yield DeletedItem("media", _media_uuid(row))
         yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
         return
-    uuid, content = _media_uuid(row), text_or_empty(row["content"])
+    uuid, content = _media_uuid(row), row.text("content")
     transcript, segments = _current_transcript(reader, row)
     versions = [version for version in reader.rows_where(VERSIONS, "media_id", row["id"]) if is_live(version)]
-    current: TableRow = max(versions, key=lambda version: _number(version["version_number"]), default={})
+    current: TableRow = max(versions, key=lambda version: _number(version["version_number"]), default=Fields())
     draft = MediaDraft(
         uuid=uuid,
         preferred_id=item_number(row),
-        title=clean_line(row["title"]),
-        media_type=clean_line(row["type"]) or "text",
+        title=row.line("title"),
+        media_type=row.line("type") or "text",
         url=url_or_empty(row["url"]),
-        author=clean_line(row["author"]),
+        author=row.line("author"),
         tags=reader.keywords(MEDIA_KEYWORDS, row["id"]),
         metadata=import_metadata(
-            transcription_model=clean_line(row["transcription_model"]),
-            analysis=text_or_empty(current.get("analysis_content")),
-            analysis_prompt=text_or_empty(current.get("prompt")),
+            transcription_model=row.line("transcription_model"),
+            analysis=current.text("analysis_content"),
+            analysis_prompt=current.text("prompt"),
         ),
-        created_at=stored_time(row["ingestion_date"]) or UNSET,
+        created_at=row.time("ingestion_date") or UNSET,
     )
     words, transcript_words = _WORD.findall(content.lower()), set(_WORD.findall(transcript.lower()))
     is_same = sum(word in transcript_words for word in words) >= _SAME_SHARE * len(words)
@@ -165,7 +159,7 @@ def _stored_chunks(reader: TableReader, row: TableRow, content: str) -> Sequence
     rows = [chunk for chunk in reader.rows_where(CHUNKS, "media_id", row["id"]) if is_live(chunk)]
     by_type: dict[str, list[TableRow]] = {}
     for chunk in sorted(rows, key=lambda chunk: _number(chunk["chunk_index"])):
-        by_type.setdefault(text_or_empty(chunk["chunk_type"]), []).append(chunk)
+        by_type.setdefault(chunk.text("chunk_type"), []).append(chunk)
     candidates = (list(_locate_chunks(chunks, content, _media_uuid(row))) for chunks in by_type.values())
     return next((chunks for chunks in candidates if chunks and _cover_text(chunks, content)), ())
 
@@ -174,7 +168,7 @@ def _locate_chunks(rows: Sequence[TableRow], content: str, media_uuid: str) -> I
     """Yields the chunks whose text is at the stored offset, or anywhere after the previous chunk."""
     after = 0
     for index, row in enumerate(rows):
-        text = text_or_empty(row["chunk_text"])
+        text = row.text("chunk_text")
         start = _number(row["start_char"])
         if content[start : start + len(text)] != text:
             start = content.find(text, after)
@@ -202,9 +196,9 @@ def _current_transcript(reader: TableReader, row: TableRow) -> tuple[str, Sequen
     transcripts = [other for other in reader.rows_where(TRANSCRIPTS, "media_id", row["id"]) if is_live(other)]
     run = row["latest_transcription_run_id"]
     of_run = [other for other in transcripts if run is not None and other["transcription_run_id"] == run]
-    current: TableRow = max(of_run or transcripts, key=lambda other: stored_time(other["created_at"]) or "", default={})
+    current = max(of_run or transcripts, key=lambda other: other.time("created_at") or "", default=Fields())
     # Parses plain text, or the JSON of several transcription programs.
-    stored = text_or_empty(current.get("transcription"))
+    stored = current.text("transcription")
     value = json_or_none(stored, reader.limits) if stored.lstrip()[:1] in ("{", "[") else None
     if value is None:
         return stored, ()
@@ -213,7 +207,7 @@ def _current_transcript(reader: TableReader, row: TableRow) -> tuple[str, Sequen
     for line in objects(lines):
         line_text, times = _line_text(line), _times(line)
         if line_text and times is not None:
-            speaker = clean_line(line.get("speaker")) or None
+            speaker = line.line("speaker") or None
             segments.append(Segment(start_ms=times[0], end_ms=max(times), text=line_text, speaker=speaker))
     if segments:
         return "\n".join(segment.text for segment in segments), segments

@@ -14,16 +14,15 @@ from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, file_size, stable_uuid
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import JsonElement, iter_objects
-from sources.importers.engine.table_reader import compact_metadata, url_or_empty
+from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
+    compact_metadata,
     objects,
-    parse_json,
     short_title,
     stored_date,
-    text_or_empty,
+    url_or_empty,
 )
 from sources.importers.parsers.web_page import html_text
 from sources.importers.parsers.xml_events import XmlHandler, attribute, read_xml
@@ -228,34 +227,32 @@ class ZoteroImporter(Importer):
 
 def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
     try:
-        if element.problem:
-            raise InvalidParams(element.problem)
-        item = parse_json(element.data, limits)
-        title = clean_line(item.get("title")) if isinstance(item, dict) else ""
+        item = element_object(element, limits)
+        title = item.line("title")
         if not title:
             raise InvalidParams("the reference has no title")
     except InvalidParams as error:
         return FailedItem(f"reference {element.number}", error.message)
     authors = []
     for person in objects(item.get("author") or item.get("editor")):
-        names = (clean_line(person.get(name)) for name in ("given", "non-dropping-particle", "family"))
-        authors.append(" ".join(filter(None, names)) or clean_line(person.get("literal")))
+        names = (person.line(name) for name in ("given", "non-dropping-particle", "family"))
+        authors.append(" ".join(filter(None, names)) or person.line("literal"))
     identifier = clean_line(str(item.get("id", "")))
-    note = text_or_empty(item.get("note")).strip()
+    note = item.text("note").strip()
     csl_reference = BibliographicReference(
         # A short id such as smith2020 may mean another work in another file.
         key=identifier if "/" in identifier else f"{identifier}\0{title}",
-        type=clean_line(item.get("type")),
+        type=item.line("type"),
         title=title,
         authors=tuple(filter(None, authors)),
         date=_csl_date(item.get("issued")),
-        publication=clean_line(item.get("container-title")),
-        abstract=text_or_empty(item.get("abstract")),
+        publication=item.line("container-title"),
+        abstract=item.text("abstract"),
         notes=(note,) if note else (),
-        url=clean_line(item.get("URL")),
-        doi=clean_line(item.get("DOI")),
-        tags=tuple(re.split("[,;]", text_or_empty(item.get("keyword")))),
-        fields={name.lower().replace("-", "_"): clean_line(item.get(name)) for name in _CSL_METADATA},
+        url=item.line("URL"),
+        doi=item.line("DOI"),
+        tags=tuple(re.split("[,;]", item.text("keyword"))),
+        fields={name.lower().replace("-", "_"): item.line(name) for name in _CSL_METADATA},
     )
     return ImportedMedia(reference_draft("zotero", csl_reference))
 

@@ -1,7 +1,8 @@
 """The registry of formats: it lists every importer, and the documentation mentions each."""
 
 import json
-import re
+from importlib import import_module
+from inspect import isabstract
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ SAMPLE_TESTS: tuple[Any, ...] = (
 
 
 def test_every_importer_is_registered() -> None:
+    modules = [import_module(f"{formats.__name__}.{path.stem}") for path in _FOLDER.glob("*.py")]
     classes = {
-        f"{path.stem}.{name}"
-        for path in _FOLDER.glob("*.py")
-        for name in re.findall(r"^class (\w+)\((?:Parsing)?Importer\)", path.read_text(), re.MULTILINE)
+        f"{value.__module__.rpartition('.')[2]}.{value.__name__}"
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Importer) and not isabstract(value)
     }
     assert set(FORMATS.values()) == classes
     assert [importer.name for importer in all_importers()] == list(FORMATS)

@@ -28,8 +28,8 @@ from server.compat.agentkit.responses import (
 from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft
-from sources.importers.formats.conversation_archive import reader
-from sources.importers.formats.conversation_archive.archive_import import ArchiveWriter
+from sources.importers.formats import conversation_archive
+from sources.importers.formats.archive_import import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
@@ -67,12 +67,14 @@ class ConversationExporter(Struct, frozen=True):
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
         """Yields the documented object, with each message on its own line. It is the same as in an archive, so that a
         conversation can be imported again with everything it had."""
-        yield reader.head_line(reader.archived_conversation(conversation))
+        yield conversation_archive.head_line(conversation_archive.archived_conversation(conversation))
         is_first = True
         async for page in self._pages(conversation):
-            yield b"".join(reader.message_lines(map(reader.archived_message, page), is_first=is_first))
+            yield b"".join(
+                conversation_archive.message_lines(map(conversation_archive.archived_message, page), is_first=is_first)
+            )
             is_first = False
-        yield reader.end_line()
+        yield conversation_archive.end_line()
 
     async def as_transcript(
         self, conversation: Conversation, transcript_format: TranscriptFormat

@@ -39,8 +39,8 @@ from server.rest.operation import UploadRequest, stream
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.limits import UNPACKED_TIMES
-from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult, import_archive
-from sources.importers.formats.conversation_archive.reader import ArchiveLimits, ArchiveReader, require_allowed_id
+from sources.importers.formats.archive_import import ArchiveImportResult, import_archive
+from sources.importers.formats.conversation_archive import ArchiveLimits, ArchiveReader, require_allowed_id
 from sources.records import Message
 from sources.storage.contract import Chats, Libraries
 from sources.text.chunking import title_from_messages

@@ -16,7 +16,7 @@ from server.compat.agentkit.recording import ZIP, AgentKit
 from server.import_jobs import IMPORT_DEADLINE_S
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
-from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult
+from sources.importers.formats.archive_import import ArchiveImportResult
 
 _IDEMPOTENCY = {"idempotency_key": "Idempotency-Key"}
 # AgentKit's clients send namespaces as a form; the rest of the API takes JSON.

@@ -12,8 +12,7 @@ from starlette.types import Receive, Scope, Send
 from config.errors import NotFound
 from server.compat.agentchatbus.events import BusEvents
 from server.compat.agentchatbus.routes import bus_operations, events_operation, health
-from server.compat.agentkit.responses import AGENTKIT_ERROR_FORMAT
-from server.compat.agentkit.routes import agentkit_operations
+from server.compat.agentkit.schemas import AGENTKIT_ERROR_FORMAT
 from server.console.page_handler import PageHandler
 from server.http_services import HttpServices
 from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
@@ -79,7 +78,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *library_operations(runtime),
         links_operation(runtime),
         *item_operations(LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)),
-        *agentkit_operations(services.agentkit, runtime.settings),
+        *services.agentkit.operations,
         *import_operations(runtime),
         *follow_operations(runtime),
         *deployment_operations(runtime),

@@ -1,12 +1,14 @@
 """Declares REST operations where their handlers are: `@operation(...)` on a method, and `operations_of` its service."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from config.settings import Settings
-from server.middleware import ErrorFormat
 from server.rest.errors import Unprocessable
-from server.rest.operation import Operation
+
+if TYPE_CHECKING:
+    from server.middleware import ErrorFormat
+    from server.rest.operation import Operation
 
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
@@ -43,8 +45,10 @@ def operation(
     return declare
 
 
-def operations_of(service: object, error_format: ErrorFormat, settings: Settings) -> list[Operation]:
+def operations_of(service: object, error_format: "ErrorFormat", settings: Settings) -> list["Operation"]:
     """Returns the operations of a service of conversations in the order in which its class declares them."""
+    from server.rest.operation import Operation  # noqa: PLC0415 - imports Starlette, which stdio must not load
+
     operations = []
     for name, handler in vars(type(service)).items():
         if declared := getattr(handler, "operation", None):

@@ -127,7 +127,7 @@ class ThreadsForm(PageForm, frozen=True, kw_only=True):
 
 class ThreadsPage(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        bus = bus_operations(runtime.bus, runtime.settings)
+        bus = bus_operations(runtime.bus, runtime.libraries, runtime.open_streams, runtime.settings)
         super().__init__(runtime, services.browser, (*bus, *services.agentkit.operations))
         self._threads = self._operations["list_threads"]
         self._search = self._operations["search_bus"]

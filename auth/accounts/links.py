@@ -33,11 +33,8 @@ _LIFETIMES_S: dict[LinkKind, float] = {
 }
 
 
-class LinkNotValid(FlorilegiumError):
+class LinkNotValid(FlorilegiumError, status=404):
     """The link was used, has expired, was replaced or never existed; callers cannot distinguish these."""
-
-    status = 404
-    code = 404
 
     def __init__(self) -> None:
         super().__init__("this link is not valid any more; ask for a new one")

@@ -3,33 +3,24 @@
 from config.errors import FlorilegiumError
 
 
-class OAuthError(FlorilegiumError):
+class OAuthError(FlorilegiumError, status=400):
     """`error` is the code for programs; the message is sent as `error_description`."""
-
-    status = 400
-    code = 400
 
     def __init__(self, error: str, description: str) -> None:
         super().__init__(description)
         self.error = error
 
 
-class InvalidClient(OAuthError):
+class InvalidClient(OAuthError, status=401):
     """The client is unknown, or did not prove that it is the client it claims to be."""
-
-    status = 401
-    code = 401
 
     def __init__(self, description: str) -> None:
         super().__init__("invalid_client", description)
 
 
-class RequestRejected(FlorilegiumError):
+class RequestRejected(FlorilegiumError, status=400):
     """An authorization request whose client or redirect URI cannot be trusted. It is shown to the person and never sent
     to the redirect URI."""
-
-    status = 400
-    code = 400
 
 
 def invalid_grant(description: str) -> OAuthError:

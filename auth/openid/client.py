@@ -36,12 +36,9 @@ _OPENID_MAX_BYTES = 1024 * 1024
 # Why a sign-in at a provider failed.
 
 
-class OpenIdFailed(FlorilegiumError):
+class OpenIdFailed(FlorilegiumError, status=403):
     """The sign-in failed. The person sees the message; `detail` is logged for the operator. `subject` is the
     person, once the provider has said who it is, and `user_id` the user."""
-
-    status = 403
-    code = 403
 
     def __init__(self, message: str, detail: str = "", *, subject: str = "", user_id: str = "") -> None:
         super().__init__(message)
@@ -51,11 +48,8 @@ class OpenIdFailed(FlorilegiumError):
             logger.warning("OpenID sign-in failed: {}", detail)
 
 
-class ProviderUnavailable(OpenIdFailed):
+class ProviderUnavailable(OpenIdFailed, status=503):
     """The provider did not answer as it should."""
-
-    status = 503
-    code = 503
 
     def __init__(self, provider: str, detail: str) -> None:
         super().__init__(

@@ -318,11 +318,8 @@ class InvalidAgentToken(Unauthenticated):
     """The agent's token is missing or wrong."""
 
 
-class DetailedBusError(FlorilegiumError):
+class DetailedBusError(FlorilegiumError, status=400):
     """An error whose `data` is the detail of the response: a code in `error`, and what the client needs to recover."""
-
-    status: ClassVar[int] = 400
-    code: ClassVar[int] = 400
 
     def __init__(self, error: str, **details: Any) -> None:
         super().__init__(error, {"error": error, **details})
@@ -335,11 +332,8 @@ class OutOfSync(DetailedBusError):
         super().__init__(error, **details, action=action)
 
 
-class SeqMismatch(OutOfSync):
+class SeqMismatch(OutOfSync, status=409):
     """Others have posted since the message that the agent names as the last one."""
-
-    status: ClassVar[int] = 409
-    code: ClassVar[int] = 409
 
 
 class BlockedContent(DetailedBusError):

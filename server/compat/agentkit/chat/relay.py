@@ -31,18 +31,12 @@ from server.version import VERSION
 # credential is never sent there, only the request body. Bodies are not logged.
 
 
-class UpstreamError(FlorilegiumError):
+class UpstreamError(FlorilegiumError, status=502):
     """The upstream cannot be reached, or its response cannot be used."""
 
-    status = 502
-    code = 502
 
-
-class UpstreamTimeout(UpstreamError):
+class UpstreamTimeout(UpstreamError, status=504):
     """The upstream sent nothing for longer than `chat_upstream_timeout_s`."""
-
-    status = 504
-    code = 504
 
 
 class UpstreamResponse(IncomingResponse, frozen=True):

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from auth.accounts.passkeys import Passkeys
 from auth.accounts.service import Accounts
-from auth.notices import Notices
-from auth.openid.service import OpenIdSignIn
+from auth.browser_sessions import Notices
+from auth.openid import OpenIdSignIn
 from server.compat.agentkit.conversations import AgentKit
 from server.console.browser import BrowserGuard
 from server.metrics import Metrics

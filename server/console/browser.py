@@ -16,8 +16,15 @@ from starlette.responses import RedirectResponse, Response
 
 from auth.accounts.service import KNOWN_BROWSER_LIFETIME_S, Accounts
 from auth.audit import Audit
-from auth.browser_sessions import BrowserSession, BrowserSessions, browser_principal, csrf_token, session_cookie_name
-from auth.notices import Notice, Notices
+from auth.browser_sessions import (
+    BrowserSession,
+    BrowserSessions,
+    Notice,
+    Notices,
+    browser_principal,
+    csrf_token,
+    session_cookie_name,
+)
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback

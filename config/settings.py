@@ -926,7 +926,7 @@ def _algorithm_problems(settings: Settings) -> Iterator[str]:
         yield "jwt_algorithms: HS256 cannot be used with a key file or URL; leave jwt_algorithms empty"
 
 
-_PLAIN_URL = "an http:// or https:// URL without query, fragment, user or trailing slash"
+_PLAIN_URL = "an http:// or https:// URL without user, query, fragment or trailing slash"
 
 
 def _url_problems(settings: Settings) -> Iterator[str]:

@@ -102,6 +102,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._problem = ""
         self._input_flow: _InputFlow
         self._timer: asyncio.TimerHandle | None = None
+        self._requests = 0
+        self._closes_at = self.loop.time() + self.settings.fixed.connection_max_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
@@ -212,10 +214,20 @@ class BoundedHttp(HttpToolsProtocol):
             self._client_connection.has_whole_request = False
             self._client_connection.add_to(self.scope)
         super().on_headers_complete()
-        if self.cycle is not None:
-            self.cycle.transport = _JoinedWrites(self.transport, self.cycle)  # type: ignore[assignment] # as uvicorn uses it
-            if self.is_draining:
-                self.cycle.keep_alive = False
+        self._requests += 1
+        if self.cycle is None:
+            return
+        self.cycle.transport = _JoinedWrites(self.transport, self.cycle)  # type: ignore[assignment] # as uvicorn uses it
+        if self.is_draining or self._is_used_up():
+            self.cycle.keep_alive = False
+            if self._client_connection is not None:
+                self._client_connection.begin_closing()
+
+    def _is_used_up(self) -> bool:
+        """Whether the response closes the connection, so that the client's next one can go to another worker."""
+        if self.settings.workers == 1:
+            return False
+        return self._requests >= self.settings.connection_max_requests or self.loop.time() >= self._closes_at
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:

@@ -63,11 +63,6 @@ class ClientSetup(Struct, frozen=True, kw_only=True):
 
 
 class ConnectPages(PersonalPage):
-    async def admit_form(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
-        """Refuses a form without a token first, also of someone who is not signed in."""
-        values = await self._browser.check_form(request)
-        return await self.admit(request, operation_id), values
-
     async def show(self, request: Request) -> Response:
         viewer = await self.admit(request, "list_keys")
         form = ConnectForm.of(request)

@@ -136,8 +136,7 @@ class EditPages(LibraryPage):
 
     async def _admit_text(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
         """Admits a form with whole texts. Browsers send line breaks as CRLF, which texts do not have."""
-        viewer = await self.admit(request, operation_id)
-        values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
+        viewer, values = await self.admit_form(request, operation_id, self._runtime.settings.body_max_bytes)
         return viewer, {name: value.replace("\r\n", "\n") for name, value in values.items()}
 
     async def _form(

@@ -136,10 +136,12 @@ class LibraryPage:
         name = session.user.name if session is not None else ""
         return Viewer(context=replace(context, session=session_id), name=name)
 
-    async def admit_form(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
+    async def admit_form(
+        self, request: Request, operation_id: str, max_bytes: int | None = None
+    ) -> tuple[Viewer, Mapping[str, str]]:
         """Admits a form that runs an operation, and returns its fields."""
         viewer = await self.admit(request, operation_id)
-        return viewer, await self._browser.check_form(request)
+        return viewer, await self._browser.check_form(request, max_bytes)
 
     async def find_viewer(self, request: Request, operation_id: str) -> Viewer | None:
         """Returns the person who is signed in, or None. For pages that everyone may see."""

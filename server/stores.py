@@ -307,7 +307,7 @@ async def open_state_stores(settings: Settings) -> AsyncIterator[StateStores]:
     if not settings.session_url:
         yield in_process_stores(settings)
         return
-    from server.redis.stores import open_redis_stores  # noqa: PLC0415 - only with session_url
+    from server.redis_stores import open_redis_stores  # noqa: PLC0415 - only with session_url
 
     async with open_redis_stores(settings) as stores:
         yield stores

@@ -11,7 +11,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from auth.audit import BACKUP_ACTION, BACKUP_FAILED_ACTION
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA
 from auth.registry import UserRecord, read_control_schema, read_users
 from config.errors import ConfigurationError
 from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE

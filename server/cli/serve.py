@@ -14,7 +14,7 @@ import click
 from loguru import logger
 from msgspec.structs import replace
 
-from auth.accounts.links import AccountLinks, NewLink
+from auth.accounts.service import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
 from config.loading import LoadedConfig
 from config.settings import Settings, check

@@ -2,15 +2,18 @@
 only what has changed."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 from msgspec.structs import asdict
 
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
 from server.cli.local_library import library_options, open_local, settings_of_user
 from server.cli.output import dim, echo, pluralize, print_json, show_progress, strip_control_characters
+from server.cli.remote import LocalApi, library_server
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
@@ -52,8 +55,19 @@ def import_(
     """
     progress = ImportProgress()
 
+    def update_progress(values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(progress, name, value)
+
     async def work() -> ImportSummary:
-        settings = await settings_of_user(overrides.load().settings, user)
+        settings = overrides.load().settings
+        server = library_server(settings, user)
+        if isinstance(server, LocalApi):
+            body = {"paths": [str(path.absolute()) for path in paths], "format": format_name}
+            async with show_progress(progress):
+                answer = await server.run("import", {**body, "dry_run": dry_run, "again": again}, update_progress)
+            return msgspec.convert(answer, ImportSummary)
+        settings = await settings_of_user(settings, user)
         # Before the library is opened: a path that does not exist creates nothing.
         results = await find_files(paths, import_limits(settings), format_name)
         if dry_run:

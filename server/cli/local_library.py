@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.audit import AuditEvent
-from auth.authenticator import local_principal
+from auth.authenticator import OPERATOR, local_principal
 from auth.context import RequestContext, build_context
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord
@@ -34,8 +34,6 @@ from sources.storage.contract import Libraries, Library
 # Access to the control database for administrative commands, which may run while a server uses it.
 
 T = TypeVar("T")
-# The client of changes that were made on the command line of this machine.
-OPERATOR = "command line"
 
 
 def admin_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -328,9 +328,9 @@ class InvitationEndpoints:
         self._links = AccountLinks(runtime.registry.database)
 
     async def invite(self, context: RequestContext, request: InviteRequest) -> AccountLinkResponse:
-        link = await self._links.create_invitation(
-            request.role, request.name, context.user_id, context.principal.key_id
-        )
+        # The operator is no user.
+        creator = None if context.principal.kind == "operator" else context.user_id
+        link = await self._links.create_invitation(request.role, request.name, creator, context.principal.key_id)
         self._record(context, "user.invite", request.name, request.role)
         return self._link(link)
 
@@ -352,7 +352,8 @@ class InvitationEndpoints:
         if record.is_disabled:
             raise Conflict(f"user {record.name!r} is disabled; enable the user first")
         # With the key that created it, so that revoking the key can revoke the link, too.
-        link = await self._links.create_reset(record, context.user_id, context.principal.key_id)
+        creator = None if context.principal.kind == "operator" else context.user_id
+        link = await self._links.create_reset(record, creator, context.principal.key_id)
         client = context.principal.user_name
         self._runtime.audit.record("user.reset_password", record.id, client=client, target=record.id)
         return self._link(link)

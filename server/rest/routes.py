@@ -27,6 +27,7 @@ from server.rest.imports import import_operations
 from server.rest.items import item_operations, links_operation
 from server.rest.knowledge import calls_operation, knowledge_operations
 from server.rest.library import library_operations
+from server.rest.local_commands import LocalOnly, local_operations
 from server.rest.openapi import ReferencePage, openapi_document
 from server.rest.operation import Operation
 from server.rest.own_data import own_data_operations
@@ -62,6 +63,10 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     paths = sorted(by_path, key=lambda path: (":path}" in path, "{" in path))
     return [
         *(Route(path, RestHandler(runtime, services.browser, by_path[path])) for path in paths),
+        *(
+            Route(one.path, LocalOnly(RestHandler(runtime, services.browser, [one]), NotFoundHandler(runtime)))
+            for one in local_operations(runtime)
+        ),
         Route("/health", health),
         Route("/openapi.json", openapi),
         Route("/docs", PageHandler(runtime.settings, services.browser, get=reference.show)),

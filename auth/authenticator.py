@@ -164,9 +164,9 @@ class RegistryAuthenticator:
             user = await self._registry.ensure_user("", user_name, role="admin", named_by="operator")
         if user is None:
             raise NotFound("user", user_name[:60])
-        if user.is_disabled:
-            raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
-        return replace(local_principal(user), kind="operator")
+        if not user.is_disabled:
+            return replace(local_principal(user), kind="operator")
+        raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
 
     async def recheck(self, principal: Principal) -> None:
         """Raises Unauthenticated if the credential has expired or was revoked, or if the user lost access or the role

@@ -2,8 +2,8 @@
 
 A caller on this socket has the rights of a command on the files, and needs no credential. So the socket can be reached
 only by accounts that have these rights anyway: the one that the server runs as, the owner of the directory, and root.
-The file's mode says so, and both sides ask the kernel who the other is. A client of a TCP port never gets there, because
-the rights belong to the kind of the connection and not to anything that it sends.
+The file's mode says so, and both sides ask the kernel who the other is. A client of a TCP port never gets there: the
+rights belong to the kind of the connection, and not to anything that it sends.
 """
 
 import os

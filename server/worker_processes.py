@@ -32,8 +32,8 @@ _REPORTS = 5
 
 class WorkerPlace(Struct, frozen=True):
     """What a worker inherits: its number, the descriptors of its listening sockets, of the socket of the data directory
-    and of both pipes, and a directory in which the workers reach each other. `is_first` is set for the first start of the first worker, which prints what
-    the server has to say. `report_s` is the time between two of its reports."""
+    and of both pipes, and a directory in which the workers reach each other. `is_first` is set for the first start of
+    the first worker, which prints what the server has to say. `report_s` is the time between two of its reports."""
 
     number: int
     count: int

@@ -1,8 +1,8 @@
-"""What commands hand to the server of their data directory and no other caller may use: files are named by their path on
-this machine, and the result comes after the progress, one JSON value per line.
+"""What commands hand to the server of their data directory and no other caller may use: files are named by their path
+on this machine, and the result comes after the progress, one JSON value per line.
 
-These operations exist only on the socket of the data directory. Elsewhere their addresses are unknown, and they are in no
-documentation of the API.
+These operations exist only on the socket of the data directory. Elsewhere their addresses are unknown, and no
+documentation of the API has them.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ class LocalCommands:
 
 
 async def _lines(work: Coroutine[Any, Any, Any], progress: Callable[[], Any]) -> AsyncIterator[bytes]:
-    """Yields the progress until the work is done, then the result or the error. A caller who goes away ends the work."""
+    """Yields the progress until the work is done, then the result or the error. It ends with its caller."""
     task = asyncio.create_task(work)
     try:
         while True:

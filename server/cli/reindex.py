@@ -1,6 +1,7 @@
 """`florilegium reindex`, which rebuilds the full-text indexes of a library, and `florilegium schema`."""
 
 import asyncio
+from collections.abc import Mapping
 
 import click
 
@@ -8,6 +9,7 @@ from config.paths import UserId
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
 from server.cli.local_library import data_root, library_options, open_local
 from server.cli.output import pluralize, print_result
+from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.storage.postgres import PostgresLibraries
@@ -28,6 +30,9 @@ def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> No
     the index is built in batches, between which a server can write.
     """
     settings, entries = overrides.load().settings, dict[str, int]()
+    if isinstance(server := library_server(settings, user), LocalApi):
+        _print_entries(asyncio.run(server.run("reindex", {})), as_json)
+        return
 
     async def work() -> UserId:
         async with open_local(settings, user) as local:
@@ -41,6 +46,10 @@ def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> No
         with locked_directory(root.root, "reindex", "writer"):
             for status in schema_statuses(root, user_id):
                 entries[status.kind] = reindex_file(root, user_id, status.kind, sqlite_options(settings))
+    _print_entries(entries, as_json)
+
+
+def _print_entries(entries: Mapping[str, int], as_json: bool) -> None:
     counts = ", ".join(f"{kind}: {pluralize(count, 'entries')}" for kind, count in entries.items())
     print_result(entries, counts or "Nothing to index.", as_json=as_json)
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,18 +17,27 @@ from msgspec.structs import asdict, replace
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from auth.context import WRITE, RequestContext
+from auth.authenticator import local_principal
+from auth.context import ADMIN, WRITE, RequestContext, build_context
+from auth.follows import FollowRecord, Follows
+from auth.registry import UserRecord
 from config.errors import ConfigurationError, FlorilegiumError, InvalidParams, Unavailable
+from server.following.runs import REPORT_FIELDS, resolve_conflict, run_source
+from server.library_repair import repair_library
 from server.rest.operation import Operation, stream
 from server.runtime import Runtime
 from server.transports.client_connections import connection_of
 from sources.demo import fill
+from sources.following.state import SourceBusy
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
 from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.connection.pool import SqliteLibraries, sqlite_options
+from sources.storage.sqlite.maintenance.backups import restore_user
 from sources.storage.sqlite.maintenance.maintenance import reindex, schema_statuses
+
+T = TypeVar("T")
 
 PATH = "/api/v1/local/"
 JSON_LINES = "application/x-ndjson"
@@ -41,6 +50,25 @@ class ImportRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     format: str | None = None
     dry_run: bool = False
     again: bool = False
+
+
+class RepairRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    accept_loss: bool = False
+
+
+class RestoreRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    folder: str
+
+
+class FollowRunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str | None = None
+    accept: bool = False
+
+
+class FollowResolveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+    file: str
+    keep: Literal["library", "file"]
 
 
 class NoRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,21 +139,104 @@ class LocalCommands:
         return await self._respond(context, work(), progress)
 
     async def reindex(self, context: RequestContext, _request: NoRequest) -> Response:
-        libraries, settings, user_id = self._runtime.libraries, self._runtime.settings, context.user_id
+        libraries, root, user_id = self._runtime.libraries, self._runtime.data_root, context.user_id
+        options = sqlite_options(self._runtime.settings)
 
         async def work() -> dict[str, int]:
             if isinstance(libraries, PostgresLibraries):
                 return await libraries.reindex(user_id)
-            assert isinstance(libraries, SqliteLibraries)
-            root, options = self._runtime.data_root, sqlite_options(settings)
             async with libraries.library(context):
                 pass  # opened once, so that its schema is current
-            return await libraries.run_while_closed(
-                user_id,
+            return await self._run_on_files(
+                context,
                 lambda: {s.kind: reindex(root, user_id, s.kind, options) for s in schema_statuses(root, user_id)},
             )
 
         return await self._respond(context, work())
+
+    async def repair(self, context: RequestContext, request: RepairRequest) -> Response:
+        async def work() -> Any:
+            user = await self._user(context)
+            settings, root = self._runtime.settings, self._runtime.data_root
+            return await self._run_on_files(
+                context, lambda: repair_library(settings, root, user, accept_loss=request.accept_loss)
+            )
+
+        return await self._respond(context, work())
+
+    async def restore(self, context: RequestContext, request: RestoreRequest) -> Response:
+        async def work() -> Any:
+            folder, name, root = Path(request.folder), context.principal.user_name, self._runtime.data_root
+            return await self._run_on_files(context, lambda: restore_user(folder, name, root, context.user_id))
+
+        return await self._respond(context, work())
+
+    async def migrate(self, context: RequestContext, _request: NoRequest) -> Response:
+        """Upgrades every library by opening it. That of the control database was upgraded when the server started."""
+        users = [user for user in await self._runtime.registry.list_users() if not user.is_disabled]
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            for user in users:
+                own = build_context(local_principal(user), self._runtime.data_root, context.request_id, is_agent=False)
+                async with self._runtime.libraries.library(own) as library:
+                    await library.usage()
+                done += 1
+
+        return await self._respond(context, work(), lambda: {"done": done, "total": len(users)})
+
+    async def follow_run(self, context: RequestContext, request: FollowRunRequest) -> Response:
+        async def work() -> dict[str, Any]:
+            user, records = await self._user(context), await self._follows(context)
+            chosen = [one for one in records if one.id == request.id or (request.id is None and one.paused_at is None)]
+            if request.id is not None and not chosen:
+                raise InvalidParams(f"ID: expected the id of a followed source, got {request.id!r}")
+            reports: dict[str, Any] = {}
+            async with self._runtime.libraries.library(context) as library:
+                for record in chosen:
+                    try:
+                        report = await run_source(
+                            library,
+                            record,
+                            user,
+                            self._runtime.settings,
+                            follows=[one.id for one in records],
+                            accepts_replacement=request.accept,
+                        )
+                    except SourceBusy as busy:
+                        reports[record.id] = {"problem": busy.message, "is_busy": True}
+                    except FlorilegiumError as error:
+                        reports[record.id] = {"problem": error.message}
+                    else:
+                        reports[record.id] = {name: getattr(report, name) for name in REPORT_FIELDS}
+            return reports
+
+        return await self._respond(context, work())
+
+    async def follow_resolve(self, context: RequestContext, request: FollowResolveRequest) -> Response:
+        async def work() -> None:
+            user = await self._user(context)
+            record = next((one for one in await self._follows(context) if one.id == request.id), None)
+            if record is None:
+                raise InvalidParams(f"ID: expected the id of a followed source, got {request.id!r}")
+            async with self._runtime.libraries.library(context) as library:
+                await resolve_conflict(library, record, user, self._runtime.settings, request.file, keep=request.keep)
+
+        return await self._respond(context, work())
+
+    async def _user(self, context: RequestContext) -> UserRecord:
+        user = await self._runtime.registry.user_by_id(context.user_id)
+        assert user is not None, "admission found the user"
+        return user
+
+    async def _follows(self, context: RequestContext) -> Sequence[FollowRecord]:
+        return await Follows(self._runtime.registry.database).list(context.user_id)
+
+    async def _run_on_files(self, context: RequestContext, work: Callable[[], T]) -> T:
+        libraries = self._runtime.libraries
+        assert isinstance(libraries, SqliteLibraries), "the command has no meaning for PostgreSQL"
+        return await libraries.run_while_closed(context.user_id, work)
 
     async def _respond(
         self, context: RequestContext, work: Coroutine[Any, Any, Any], progress: Callable[[], Any] = lambda: None
@@ -164,9 +275,21 @@ def local_operations(runtime: Runtime) -> Sequence[Operation]:
         "demo": commands.demo,
         "embed": commands.embed,
         "reindex": commands.reindex,
+        "repair": commands.repair,
+        "restore": commands.restore,
+        "follow-run": commands.follow_run,
+        "follow-resolve": commands.follow_resolve,
+        "migrate": commands.migrate,
     }
-    operation = partial(Operation, method="POST", scope=WRITE, description="", response=JSON_LINES)
+    operation = partial(Operation, method="POST", description="", response=JSON_LINES)
     return [
-        operation(id=f"local_{name}", path=PATH + name, summary=name, tools=(name,), handler=handler)
+        operation(
+            id=f"local_{name}",
+            path=PATH + name,
+            summary=name,
+            tools=(name,),
+            handler=handler,
+            scope=ADMIN if name == "migrate" else WRITE,
+        )
         for name, handler in handlers.items()
     ]

@@ -118,7 +118,9 @@ def welcome(
     else:
         user = repr(settings.single_user_name)
         callers = f"Single-user mode: no credential is needed; every caller is the user {user}."
-    parts = [f"Florilegium is serving {url}\n{callers}" + (f"\n{_DEMO}" if is_demo else "")]
+    parts = [f"Open {base_url}/ in your browser.\n\nFlorilegium is serving {url}\n{callers}"]
+    if is_demo:
+        parts[0] += f"\n{_DEMO}"
     if setup_link is not None:
         end = format_time_seconds(setup_link.expires_at)
         parts.append(

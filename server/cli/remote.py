@@ -18,13 +18,14 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.errors import FlorilegiumError, InvalidParams, Unavailable
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings, is_loopback
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import local_url, print_json, require_url
-from server.directory_lock import LockOwner
+from server.directory_lock import LockOwner, read_owner
 from server.local_socket import USER_HEADER, connect_to_running_server
 
 if TYPE_CHECKING:
@@ -164,6 +165,11 @@ class LocalApi(RemoteApi):
                 raise self._lost() from error
             yield response
 
+    def close(self) -> None:
+        """Closes a connection that is not used."""
+        if self._connection is not None:
+            self._connection.close()
+
     def mcp(self, profile: str | None) -> "RemoteServer":
         """Returns the MCP endpoint, for the user of this API. To be called once, instead of a request."""
         from server.transports.bridge import RemoteServer  # noqa: PLC0415 - loads a WebSocket client
@@ -208,6 +214,17 @@ def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
     if server is not None and server.owner.needs_auth and user is None:
         raise click.UsageError("--user is required because authentication is configured")
     return server
+
+
+def settings_of_running_server(settings: Settings) -> Settings:
+    """Returns the settings with the address of the server that runs on the data directory, and whether it needs a
+    credential; unchanged if there is none."""
+    server = _running_server(settings, None)
+    if server is None:
+        return settings
+    server.close()
+    needs_auth = server.owner.needs_auth or settings.require_auth
+    return replace(settings, public_url=server.owner.base_url, require_auth=needs_auth)
 
 
 def _running_server(settings: Settings, user_name: str | None) -> LocalApi | None:
@@ -271,12 +288,17 @@ def fetch_health(base_url: str, timeout_s: float = TIMEOUT_S) -> Health:
 
 
 @click.command()
-@click.option("--url", help="Base URL of the server. Default: the configured host and port.")
+@click.option("--url", help="Base URL of the server. Default: that of the running server, or the settings.")
 @json_option
-@setting_options("host", "port")
+@setting_options("data_dir", "host", "port")
 def healthcheck(overrides: SettingsOverrides, url: str | None, as_json: bool) -> None:
     """Exit with 0 if the server is alive and with 1 otherwise."""
-    target = require_url("url", url) if url else local_url(overrides.load().settings)
+    if url:
+        target = require_url("url", url)
+    else:
+        settings = overrides.load().settings
+        owner = None if overrides.cli["host"] or overrides.cli["port"] else read_owner(Path(settings.data_dir))
+        target = owner.url if owner is not None and owner.url else local_url(settings)
     if as_json:
         try:
             health = fetch_health(target)

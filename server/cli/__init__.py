@@ -52,6 +52,9 @@ COMMANDS = {
     "version": "server.cli.configuration:version",
 }
 
+# What a new user needs, as in docs/getting-started.md.
+FIRST_COMMANDS = ("import", "search", "serve", "connect", "backup", "doctor")
+
 # The commands that can work on a remote server. The REST API has no equivalent for the others.
 _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 
@@ -59,6 +62,7 @@ _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
+    first=FIRST_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage or settings.",
 )

@@ -22,7 +22,7 @@ _CREDENTIAL = re.compile(r"\A[A-Za-z0-9._~+/-]+=*\Z")
 
 
 @click.command()
-@click.argument("client", type=click.Choice(tuple(CLIENTS)), required=False)
+@click.argument("client", metavar="[CLIENT]", type=click.Choice(tuple(CLIENTS)), required=False)
 @click.option(
     "--profile",
     type=click.Choice(PROFILE_NAMES),

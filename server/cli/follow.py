@@ -14,7 +14,7 @@ from auth.follows import Deployment, Deployments, FollowRecord, Follows, UserMap
 from auth.registry import Registry, UserRecord
 from config.errors import FlorilegiumError, InvalidParams, StorageError
 from config.settings import Settings
-from server.cli.lazy_group import NamedValue, SettingsOverrides, setting_options
+from server.cli.lazy_group import NamedValue, SettingsOverrides
 from server.cli.local_library import (
     LocalLibrary,
     data_root,
@@ -27,9 +27,8 @@ from server.cli.local_library import (
     require_data_root,
     run_with_library,
     run_with_registry,
-    user_option,
 )
-from server.cli.output import echo, pluralize, print_json, print_table, strip_control_characters
+from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
 from server.cli.remote import LocalApi, library_server
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment, allowed_location
@@ -341,32 +340,31 @@ def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@setting_options("data_dir", "single_user_name")
-def pause(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+@library_options
+def pause(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Stop following the source ID until it is resumed."""
     _change(overrides, user, follow_id, "pause")
-    echo(f"Paused {follow_id}.")
+    print_result({"id": follow_id, "state": "paused"}, f"Paused {follow_id}.", as_json=as_json)
 
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@setting_options("data_dir", "single_user_name")
-def resume(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+@library_options
+def resume(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Resume following the source ID."""
     _change(overrides, user, follow_id, "resume")
-    echo(f"Resumed {follow_id}.")
+    print_result({"id": follow_id, "state": "resumed"}, f"Resumed {follow_id}.", as_json=as_json)
 
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@setting_options("data_dir", "single_user_name")
-def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+@library_options
+def remove(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Stop following the source ID. Its items stay in the library."""
     _change(overrides, user, follow_id, "remove")
-    echo(f"Removed {follow_id}. Its items stay in the library.")
+    print_result(
+        {"id": follow_id, "state": "removed"}, f"Removed {follow_id}. Its items stay in the library.", as_json=as_json
+    )
 
 
 @follow.command()
@@ -423,9 +421,10 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
     required=True,
     help="library: keep the edits made in Florilegium. file: overwrite them with the file.",
 )
-@user_option
-@setting_options("data_dir", "single_user_name")
-def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, user: str | None) -> None:
+@library_options
+def resolve(
+    overrides: SettingsOverrides, follow_id: str, file: str, keep: str, user: str | None, as_json: bool
+) -> None:
     """Settle the conflicts of FILE, a name that `follow show` lists."""
     settings = overrides.load().settings
 
@@ -437,7 +436,7 @@ def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, 
         asyncio.run(server.run("follow-resolve", {"id": follow_id, "file": file, "keep": keep}))
     else:
         run_with_library(settings, user, work, writes=True)
-    echo(f"Kept the version of the {keep}.")
+    print_result({"id": follow_id, "file": file, "kept": keep}, f"Kept the version of the {keep}.", as_json=as_json)
 
 
 class _ServerIsRunning(Exception):

@@ -127,17 +127,20 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
         records = run_with_registry(settings, lambda registry: registry.list_users())
     else:
         records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
-    checks = [
-        {
-            "user": record.name,
-            "file": file.kind,
-            "state": file.state,
-            "detail": file.detail,
-            "advice": ADVICE.get(file.state, "").format(name=record.name),
-        }
-        for record in records
-        for file in check_library(data_root(settings), record.id)
-    ]
+    checks: list[dict[str, str]] = []
+    with ProgressLine() as progress:
+        for number, record in enumerate(records):
+            progress.show(f"{number:,} of {pluralize(len(records), 'users')} checked")
+            checks += (
+                {
+                    "user": record.name,
+                    "file": file.kind,
+                    "state": file.state,
+                    "detail": file.detail,
+                    "advice": ADVICE.get(file.state, "").format(name=record.name),
+                }
+                for file in check_library(data_root(settings), record.id)
+            )
     faults = [check for check in checks if check["state"] != "ok"]
     if as_json:
         print_json(checks)

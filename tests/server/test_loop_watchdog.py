@@ -82,7 +82,7 @@ async def test_time_without_a_processor_is_not_reported(log: LoggedLines, monkey
     started = time.monotonic()
     monkeypatch.setattr(ThreadTimes, "read", lambda times: (reads(times)[0], time.monotonic() - started))
     with watch_event_loop(LIMIT_MS):
-        time.sleep(10 * LIMIT_MS / 1000)  # noqa: ASYNC251 - blocks the loop
+        time.sleep(10 * LIMIT_MS / 1000)
         await asyncio.sleep(LIMIT_MS / 1000)
     assert log.lines == []
 

@@ -112,8 +112,8 @@ def line(command: str, arguments: tuple[str, ...], names: Mapping[str, str]) -> 
 
 # What differs between two runs: ids, secrets, times, durations and sizes, and the paths of the two homes.
 _VOLATILE = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{16}\b|\b[a-z]+_[a-z2-7]{10,}|flo_\S+|\d{4}-\d\d-\d\d(T[\d:.]+Z)?|\b\d+(\.\d+)? [kMG]?B\b"
-    r"|replaced-\d+|127\.0\.0\.1:\d+| in \d+:\d+|\d+/s"
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{16}\b|\b[a-z]+_[a-z2-7]{10,}|flo_\S+|\d{4}-\d\d-\d\d(T[\d:.]+Z)?"
+    r"|\b\d+(\.\d+)? [kMG]?B\b|replaced-\d+|127\.0\.0\.1:\d+| in \d+:\d+|\d+/s"
 )
 
 

@@ -9,8 +9,10 @@ import click
 from msgspec.structs import asdict
 
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
-from server.cli.local_library import library_options, open_local, settings_of_user
-from server.cli.output import dim, echo, pluralize, print_json, show_progress, strip_control_characters
+from server.cli.local_library import open_local, settings_of_user
+from server.cli.options import library_options
+from server.cli.output import dim, echo, pluralize, print_json, strip_control_characters
+from server.cli.progress import show_progress
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files

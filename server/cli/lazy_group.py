@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable, FlorilegiumError, InvalidParams
 from config.loading import LoadedConfig, load_settings
-from config.logging import configure
 from config.settings import SETTINGS, Setting
 
 
@@ -124,6 +123,8 @@ class SettingsOverrides(Struct, frozen=True):
 
     def load(self) -> LoadedConfig:
         """Loads the settings from all places and configures logging accordingly."""
+        from config.logging import configure
+
         loaded = self.read()
         configure(loaded.settings.log_level, loaded.settings.log_format)
         return loaded

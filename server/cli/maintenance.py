@@ -12,7 +12,8 @@ from config.errors import Unavailable
 from config.paths import DataRoot, set_aside
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import admin_options, data_root, find_user, open_local, run_with_registry, user_option
+from server.cli.local_library import data_root, find_user, open_local, run_with_registry
+from server.cli.options import admin_options, user_option
 from server.cli.output import pluralize, print_json, print_result, print_table
 from server.directory_lock import locked_directory
 from server.stores import require_sqlite

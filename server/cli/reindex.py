@@ -6,7 +6,8 @@ import click
 
 from config.paths import UserId
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
-from server.cli.local_library import data_root, library_options, open_local
+from server.cli.local_library import data_root, open_local
+from server.cli.options import library_options
 from server.cli.output import pluralize, print_result
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS

@@ -12,7 +12,8 @@ from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
-from server.cli.local_library import create_data_root, demo_option, demo_settings, fill_demo, local_context, local_user
+from server.cli.local_library import create_data_root, fill_demo, local_context, local_user
+from server.cli.options import demo_option, demo_settings
 from server.directory_lock import locked_directory
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES
@@ -66,7 +67,7 @@ def stdio(
     token = os.environ.get(token_env or CLIENT_TOKEN_VARIABLE, "").strip()
     if token_env and not token:
         raise ConfigurationError(f"--token-env: the environment variable {token_env} is not set")
-    from server.transports.bridge import RemoteServer, bridge  # noqa: PLC0415 - only needed with --remote
+    from server.transports.bridge import RemoteServer, bridge
 
     if not asyncio.run(bridge(RemoteServer.at(remote, token, allow_insecure=insecure), loaded.settings)):
         click.get_current_context().exit(1)

@@ -4,14 +4,16 @@ A command opens a caller for a user's library or for administration, and calls o
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from config.errors import InvalidParams
 
@@ -36,14 +38,15 @@ def library_caller(
     writes: bool = False,
     is_demo: bool = False,
     loads_model: bool = False,
+    config: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Call]:
     """Yields a function that runs operations on the library of a user. On the files, `creates`, `writes` and `is_demo`
     are those of `open_local`; with `loads_model`, the model of semantic search is loaded before the first call, whose
-    deadline is shorter than that can take."""
+    deadline is shorter than that can take. `config` are the options of the calls, as clients send them."""
     from server.cli.remote import remote_server
 
     if (server := remote_server()) is not None:
-        yield lambda operation, request: call_server(server, operation, request)
+        yield lambda operation, request: call_server(server, operation, request, config)
         return
     from server.cli.local_library import open_local
 
@@ -52,7 +55,7 @@ def library_caller(
         async with open_local(settings, user, creates=creates, writes=writes, is_demo=is_demo) as local:
             if loads_model:
                 await local.semantic.load()
-            yield local.services, local.context
+            yield local.services, replace(local.context, config=config)
 
     yield from _local_call(open_library())
 
@@ -104,10 +107,12 @@ async def _run(operation: "Operation", context: "RequestContext", services: "Ser
     return await operation.handler(context, services, request)
 
 
-def call_server(server: "RemoteApi", operation: "Operation", request: Struct) -> Any:
+def call_server(
+    server: "RemoteApi", operation: "Operation", request: Struct, config: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
     """Runs an operation on a server. The output is the same Struct as that of the handler."""
     path, locations = operation.public_path, operation.locations()
-    query: dict[str, Any] = {}
+    query: dict[str, Any] = {"config": b64encode(msgspec.json.encode(dict(config))).decode()} if config else {}
     body: dict[str, Any] = {}
     for field in fields(request):
         name, value = field.encode_name, getattr(request, field.name)

@@ -56,6 +56,7 @@ def search(
     QUERY can contain words, "phrases", prefix*, AND OR NOT, -word, tag:, sender:, after:2026-01-31. Put -- before a
     query that starts with a hyphen: `search -- -word`.
     """
+    from aggregator.responses import without_repetition
     from aggregator.search import KnowledgeSearch
     from server.operations.knowledge import search_knowledge
 
@@ -64,10 +65,11 @@ def search(
     request = KnowledgeSearch(
         query=" ".join(query), limit=limit, offset=offset, sources=sources, order_by="recent" if recent else "relevance"
     )
-    with library_caller(settings, user, is_demo=demo, loads_model=True) as call:
+    # People see the turn of a conversation, which the URI of a message says to programs.
+    with library_caller(settings, user, is_demo=demo, loads_model=True, config={"hit_fields": "all"}) as call:
         response: KnowledgeResponse = call(search_knowledge, request)
     if as_json:
-        print_json(response)
+        print_json(without_repetition(response))
     else:
         print_hits(response.results, request.query, request.offset, settings)
         for note in _notes(response):

@@ -165,7 +165,7 @@ class RegistryAuthenticator:
         if user is None:
             raise NotFound("user", user_name[:60])
         if not user.is_disabled:
-            return replace(local_principal(user), kind="operator")
+            return replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator")
         raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
 
     async def recheck(self, principal: Principal) -> None:

@@ -28,7 +28,7 @@ from server.transports.headers import Headers, OriginGuard, query_values, reques
 from sources.storage.contract import Libraries
 
 if TYPE_CHECKING:
-    from server.rest.operation import Operation
+    from server.operations.operation import Operation
 
 
 # -- call limits -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ COMMANDS = {
     "similar": "server.cli.search:similar",
     "get": "server.cli.search:get",
     "add": "server.cli.items:add",
-    "list": "server.cli.items:list_items",
+    "list": "server.cli.items:list_",
     "edit": "server.cli.items:edit",
     "rm": "server.cli.items:rm",
     "tag": "server.cli.items:tag",
@@ -94,7 +94,7 @@ def florilegium(context: click.Context, config_file: Path | None, server: str | 
         return
     if context.invoked_subcommand not in _REMOTE_COMMANDS:
         raise click.UsageError(f"--server can be used with {', '.join(_REMOTE_COMMANDS)} only")
-    from server.cli.remote import connect_to_server  # noqa: PLC0415 - only needed with --server
+    from server.cli.remote import connect_to_server
 
     connect_to_server(server, token_file)
 

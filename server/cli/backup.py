@@ -19,15 +19,8 @@ from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import (
-    admin_options,
-    data_root,
-    find_user,
-    library_options,
-    record_operation,
-    run_with_library,
-    run_with_registry,
-)
+from server.cli.local_library import data_root, find_user, record_operation, run_with_library, run_with_registry
+from server.cli.options import admin_options, library_options
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.cli.progress_line import ProgressLine
 from server.cli.remote import LocalApi, admin_server, library_server

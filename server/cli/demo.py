@@ -14,7 +14,8 @@ from config.loading import LoadedConfig
 from config.settings import Settings
 from config.times import format_time_seconds
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
-from server.cli.local_library import library_options, run_with_library
+from server.cli.local_library import run_with_library
+from server.cli.options import library_options
 from server.cli.output import pluralize, print_json
 from server.cli.remote import LocalApi, library_server
 from server.protocol.call import CAPABILITIES_KEY, VERSION_KEY

@@ -18,7 +18,6 @@ from server.cli.lazy_group import NamedValue, SettingsOverrides
 from server.cli.local_library import (
     LocalLibrary,
     data_root,
-    library_options,
     load_for_change,
     local_user,
     open_local,
@@ -28,12 +27,13 @@ from server.cli.local_library import (
     run_with_library,
     run_with_registry,
 )
+from server.cli.options import library_options
 from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
 from server.cli.remote import LocalApi, library_server
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment, allowed_location
-from server.following.operations import FollowedSource, describe
 from server.following.runs import REPORT_FIELDS, resolve_conflict, run_source
+from server.following.status import FollowedSource, describe
 from server.stores import control_location
 from sources.following.state import SourceBusy, SyncReport
 from sources.importers.registry import all_importers, format_names, importer_by_name

@@ -11,8 +11,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
-from server.cli.local_library import library_options, open_local, settings_of_user
-from server.cli.output import dim, echo, pluralize, print_json, show_progress, strip_control_characters
+from server.cli.local_library import open_local, settings_of_user
+from server.cli.options import library_options
+from server.cli.output import dim, echo, pluralize, print_json, strip_control_characters
+from server.cli.progress import show_progress
 from server.cli.remote import LocalApi, library_server
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable, FlorilegiumError, InvalidParams
 from config.loading import LoadedConfig, load_settings
-from config.logging import configure
 from config.postgres.errors import describe_url
 from config.settings import SETTINGS, Setting, Settings
 
@@ -163,6 +162,8 @@ class SettingsOverrides(Struct, frozen=True):
 
     def load(self) -> LoadedConfig:
         """Loads the settings from all places and configures logging accordingly."""
+        from config.logging import configure
+
         loaded = self.read()
         if (context := click.get_current_context(silent=True)) is not None:
             context.meta[_SETTINGS] = loaded.settings

@@ -8,7 +8,8 @@ import msgspec
 from config.errors import Unavailable
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import admin_options, data_root, find_user, open_local, run_with_registry, user_option
+from server.cli.local_library import data_root, find_user, open_local, run_with_registry
+from server.cli.options import admin_options, user_option
 from server.cli.output import pluralize, print_json, print_result, print_table
 from server.cli.progress_line import ProgressLine
 from server.cli.remote import LocalApi, library_server

@@ -11,7 +11,8 @@ from msgspec import Struct
 from config.errors import Conflict, InvalidParams
 from config.settings import Settings
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import admin_options, create_data_root, data_root
+from server.cli.local_library import create_data_root, data_root
+from server.cli.options import admin_options
 from server.cli.output import format_size, print_json, print_result, print_table
 from sources.semantic.model_install import copy_from_folder, download, is_intact, remove
 from sources.semantic.named_models import NAMED_MODELS, NamedModel, find_files, installed_folder

@@ -7,7 +7,8 @@ import click
 
 from config.paths import UserId
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option
-from server.cli.local_library import data_root, library_options, open_local
+from server.cli.local_library import data_root, open_local
+from server.cli.options import library_options
 from server.cli.output import pluralize, print_result
 from server.cli.progress_line import ProgressLine
 from server.cli.remote import LocalApi, library_server

@@ -17,7 +17,8 @@ from config.settings import Settings
 from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES
 from server.compat.agentchatbus.schemas import BusThread, FollowBusRequest
 from server.compat.agentchatbus.threads import NAMESPACE, bus_message, bus_thread, read_page
-from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
+from server.operations.operation import EVENT_STREAM
+from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.client_connections import OpenStreams
 from sources.storage.contract import Chats, Libraries
 

@@ -17,9 +17,9 @@ from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError
 from server.compat.agentchatbus.events import BusEvents
 from server.compat.agentchatbus.service import MessageBus
 from server.middleware import ErrorFormat, FieldError, field_errors
+from server.operations.operation import EVENT_STREAM, Operation, ResponseWithHeaders, service_operation
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
-from server.rest.operation import EVENT_STREAM, Operation, ResponseWithHeaders
 from server.version import VERSION
 from sources.items import uri_of
 
@@ -249,4 +249,4 @@ def events_operation(events: BusEvents) -> Operation:
 
 
 def _operation(**fields: Any) -> Operation:
-    return Operation(error_format=BUS_ERROR_FORMAT, input_error=Unprocessable, source="chats", **fields)
+    return service_operation(error_format=BUS_ERROR_FORMAT, input_error=Unprocessable, source="chats", **fields)

@@ -25,7 +25,8 @@ from server.compat.agentkit.responses import (
     transcript_heading,
     transcript_message,
 )
-from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
+from server.operations.operation import EVENT_STREAM
+from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft
 from sources.importers.formats.conversation_archive import reader

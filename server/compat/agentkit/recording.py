@@ -34,8 +34,9 @@ from server.compat.agentkit.responses import (
     summary_response,
 )
 from server.compat.agentkit.schemas import ExportArchiveRequest
+from server.operations.operation import UploadRequest
 from server.rest.errors import rename_fields
-from server.rest.operation import UploadRequest, stream
+from server.rest.requests import stream
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.limits import UNPACKED_TIMES

@@ -12,8 +12,8 @@ from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.times import extend_to_microseconds, format_time_microseconds
 from server.middleware import ErrorFormat, FieldError, field_errors, retry_after
+from server.operations.operation import Operation, service_operation
 from server.rest.errors import Unprocessable
-from server.rest.operation import Operation
 from sources.records import Conversation, Message
 
 
@@ -194,7 +194,7 @@ WRITING_TOOLS = ("conversations_write",)
 
 def agentkit_operation(**fields: Any) -> Operation:
     """Creates an operation on conversations, with AgentKit's error format."""
-    return Operation(error_format=AGENTKIT_ERROR_FORMAT, input_error=Unprocessable, source="chats", **fields)
+    return service_operation(error_format=AGENTKIT_ERROR_FORMAT, input_error=Unprocessable, source="chats", **fields)
 
 
 # -- transcripts -------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from server.compat.agentkit.chat.routes import chat_operations
 from server.compat.agentkit.conversations import DOWNLOAD_TYPES
 from server.compat.agentkit.recording import ZIP, AgentKit
 from server.import_jobs import IMPORT_DEADLINE_S
+from server.operations.operation import Operation, Upload
 from server.rest.forms import FormSpec
-from server.rest.operation import Operation, Upload
 from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult
 
 _IDEMPOTENCY = {"idempotency_key": "Idempotency-Key"}
@@ -219,7 +219,7 @@ def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operatio
             handler=agentkit.archives.import_all,
             tools=responses.WRITING_TOOLS,
             scope=WRITE,
-            upload=Upload(ZIP, settings.import_max_bytes),
+            upload=Upload(ZIP),
             deadline_ms=round(IMPORT_DEADLINE_S * 1000),
         ),
         *chat_operations(agentkit.chat, agentkit.completions, settings),

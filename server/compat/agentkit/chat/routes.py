@@ -38,9 +38,9 @@ from server.compat.agentkit.chat.schemas import AvailableModels, CompletionHeade
 from server.compat.agentkit.chat.service import SEARCH_TOOL, ChatService
 from server.compat.agentkit.chat.turns import ChatTurn, Completion, TurnLimits, last_content, parse_turns
 from server.compat.agentkit.responses import agentkit_operation
+from server.operations.operation import Operation, Upload, UploadRequest, service_operation
 from server.protocol.messages import decode
 from server.rest.forms import FormSpec
-from server.rest.operation import Operation, Upload, UploadRequest
 from server.transports.client_connections import OpenStreams
 from sources.storage.contract import Libraries
 
@@ -235,7 +235,7 @@ def chat_operations(chat: ChatService, completions: CompletionService, settings:
             scope=READ,
             error_statuses=_UPSTREAM_FAILURES,
         ),
-        Operation(
+        service_operation(
             id="create_chat_completion",
             method="POST",
             path="/v1/chat/completions",
@@ -260,7 +260,7 @@ def chat_operations(chat: ChatService, completions: CompletionService, settings:
             error_statuses=_UPSTREAM_FAILURES,
             error_format=schemas.COMPLETION_ERROR_FORMAT,
         ),
-        Operation(
+        service_operation(
             id="list_models",
             method="GET",
             path="/v1/models",

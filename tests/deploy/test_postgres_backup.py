@@ -142,4 +142,6 @@ def test_one_user_is_restored_from_a_dump_as_the_documentation_says(deployment: 
     assert [note["title"] for note in before["ada"]] == ["Later tea of ada"]
     assert [(note["title"], note["uri"]) for note in deployment.notes("ada")] == [("Tea of ada", deleted)]
     assert deployment.notes("ben") == before["ben"]
+    left = "SELECT count(*) FROM pg_database WHERE datname = 'florilegium_restore'"
+    assert deployment.run("psql", "-Atc", left) == "0\n"
     assert deployment.run("florilegium", "check").endswith("2 libraries of 2 users checked, 0 faults found.\n")

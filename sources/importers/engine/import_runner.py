@@ -32,11 +32,12 @@ from sources.importers.engine.files import (
 )
 from sources.importers.engine.known_files import (
     DocumentIdentity,
+    KnownFile,
     bookmark_key,
     content_digest,
-    find_known_file,
     keep_former_ids,
-    save_known_file,
+    load_known_file,
+    store_known_file,
 )
 from sources.importers.engine.limits import FileProgress, ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.reader_process import (
@@ -151,21 +152,22 @@ class ImportRunner:
         known = None
         if bookmarks is not None and digest is not None and not self._rereads_unchanged:
             # The digest of a large export is computed in a fraction of the time in which it is read.
-            known = await find_known_file(bookmarks, file, digest)
-        if known is not None:
+            known = await load_known_file(bookmarks, bookmark_key(file))
+        if known is not None and known.digest == digest:
             importing.count_unchanged(known.kinds)
             importing.summary.skipped = known.skipped
         elif bookmarks is None or digest is None:
             await importing.run(self._limits, self._batch_limits, file_progress)
         else:
-            source_file = importing.file
-            if source_file.importer.recognizes_moved_files:
-                importing.identity = DocumentIdentity(bookmarks, source_file, digest, self.locations)
+            if file.importer.recognizes_moved_files:
+                importing.identity = DocumentIdentity(bookmarks, file, digest, self.locations)
             await importing.run(self._limits, self._batch_limits, file_progress)
             # A file with failures is read again next time.
             if not importing.summary.failures:
                 item = importing.identity.item if importing.identity is not None else ""
-                await save_known_file(bookmarks, source_file, digest, importing.summary, item)
+                kinds = {kind: counts.total for kind, counts in importing.summary.kinds.items()}
+                known = KnownFile(digest, kinds, importing.summary.skipped, item)
+                await store_known_file(bookmarks, bookmark_key(file), known)
                 if importing.identity is not None:
                     await importing.identity.save()
         file_progress.finish(file.size_bytes)

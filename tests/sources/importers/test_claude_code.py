@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from server.compat.conversation_memory.transcript import find_conversation
+from server.compat.conversation_memory.responses import find_conversation
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import load_importer
 from tests.cases import each_case

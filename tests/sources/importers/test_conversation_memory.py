@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from config.errors import InvalidParams
-from server.compat.conversation_memory.transcript import find_conversation
+from server.compat.conversation_memory.responses import find_conversation
 from sources.drafts import ObservationDraft
 from sources.importers.engine.files import observation_id
 from sources.importers.engine.summary import OutcomeCounts

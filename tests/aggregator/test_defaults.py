@@ -169,18 +169,6 @@ def test_any_config_is_rejected_with_a_message_or_usable(config: dict[str, Any])
 # -- sessions ---------------------------------------------------------------------------------------------------
 
 
-async def test_session_defaults_override_the_config_of_the_request() -> None:
-    store, ada = session_states(), context("ada", "s", max_tokens=1, order_by="recent")
-    owner = ada.principal.owner()
-    handle = (await store.get_or_create(handle_for(SessionId("s")), owner)).handle
-    await store.set_defaults(handle, owner, {"max_tokens": 2})
-
-    by_connection = await session_context(store, ada)
-    by_name = await session_context(store, replace(ada, session=None), handle)
-
-    assert dict(by_connection.config) == dict(by_name.config) == {"max_tokens": 2, "order_by": "recent"}
-
-
 async def test_without_session_state_the_context_is_unchanged_and_no_state_is_created() -> None:
     store, ada = session_states(), context("ada", "s", max_tokens=1)
 

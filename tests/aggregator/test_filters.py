@@ -6,6 +6,7 @@ import pytest
 
 from config.errors import InvalidParams
 from tests.aggregator.aggregator_fixture import FailingSource, FakeSource, build_aggregator, result_item, uris
+from tests.cases import each_case
 
 
 def notes_and_media() -> tuple[FakeSource, FakeSource]:
@@ -33,7 +34,7 @@ async def test_contradicting_query_and_arguments_match_nothing_and_say_why() -> 
     assert response.read_as == "searched for nothing; source:notes cannot match: this searches media"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "message"),
     [
         ({"sources": ("note",)}, "sources: expected any of notes, media, got 'note'; did you mean 'notes'?"),

@@ -13,21 +13,8 @@ from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
+from server.rest import administration
 from server.rest.account import NoArguments
-from server.rest.administration import (
-    AccountLinkResponse,
-    AddUserRequest,
-    DeleteUserRequest,
-    InvitationList,
-    InvitationRequest,
-    InviteRequest,
-    QuotasRequest,
-    UpdateUserRequest,
-    User,
-    UserList,
-    UserQuotas,
-    UserRequest,
-)
 from server.rest.audit import AuditPage, AuditRequest
 from server.rest.server_status import ServerStatus
 
@@ -86,22 +73,22 @@ class AdminPages(PersonalPage):
         """Shows the link in the response to the form, and never again."""
         viewer, values = await self.admit_form(request, "invite_user")
         try:
-            invitation = InviteRequest(role=_role(values), name=values.get("name", "").strip())
-            link: AccountLinkResponse = await self.run(viewer, "invite_user", invitation)
+            invitation = administration.InviteRequest(role=_role(values), name=values.get("name", "").strip())
+            link: administration.AccountLinkResponse = await self.run(viewer, "invite_user", invitation)
         except FlorilegiumError as error:
             return await self._users_page(request, viewer, error=form_error(error), status=error.status)
         return await self._users_page(request, viewer, link=link)
 
     async def revoke_invitation(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, "revoke_invitation")
-        await self.run(viewer, "revoke_invitation", InvitationRequest(id=values.get("invitation", "")))
+        await self.run(viewer, "revoke_invitation", administration.InvitationRequest(id=values.get("invitation", "")))
         return see_other(f"{USERS_PATH}?done=revoked")
 
     async def add_user(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, "add_user")
         try:
-            new = AddUserRequest(name=values.get("name", "").strip(), role=_role(values))
-            user: User = await self.run(viewer, "add_user", new)
+            new = administration.AddUserRequest(name=values.get("name", "").strip(), role=_role(values))
+            user: administration.User = await self.run(viewer, "add_user", new)
         except FlorilegiumError as error:
             return await self._users_page(request, viewer, error=form_error(error), status=error.status)
         return see_other(_user_path(user.name))
@@ -118,22 +105,26 @@ class AdminPages(PersonalPage):
         try:
             match action:
                 case "role":
-                    await run(viewer, "update_user", UpdateUserRequest(name=name, role=_role(values)))
+                    await run(viewer, "update_user", administration.UpdateUserRequest(name=name, role=_role(values)))
                 case "disabled" | "enabled":
                     is_disabled = action == "disabled"
-                    await run(viewer, "update_user", UpdateUserRequest(name=name, is_disabled=is_disabled))
+                    await run(
+                        viewer, "update_user", administration.UpdateUserRequest(name=name, is_disabled=is_disabled)
+                    )
                 case "quotas":
                     # An empty field means the quota of the settings.
                     quotas = {one: _quota(one, values.get(one, "")) for one in QuotaOverrides.__struct_fields__}
-                    await run(viewer, "set_quotas", QuotasRequest(name=name, **quotas))
+                    await run(viewer, "set_quotas", administration.QuotasRequest(name=name, **quotas))
                 case "deleted":
                     if values.get("confirmation", "").strip() != name:
                         raise InvalidParams(f"name: type {name} to confirm")
                     purge = values.get("purge") == "yes"
-                    await run(viewer, "delete_user", DeleteUserRequest(name=name, purge=purge))
+                    await run(viewer, "delete_user", administration.DeleteUserRequest(name=name, purge=purge))
                 case "reset":
                     # The link is shown in the response to the form, and never again.
-                    link: AccountLinkResponse = await run(viewer, "reset_password", UserRequest(name=name))
+                    link: administration.AccountLinkResponse = await run(
+                        viewer, "reset_password", administration.UserRequest(name=name)
+                    )
                     return await self._user_page(request, viewer, link=link)
                 case _:
                     raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
@@ -166,8 +157,8 @@ class AdminPages(PersonalPage):
         )
 
     async def _users_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
-        users: UserList = await self.run(viewer, "list_users", NoArguments())
-        pending: InvitationList = await self.run(viewer, "list_invitations", NoArguments())
+        users: administration.UserList = await self.run(viewer, "list_users", NoArguments())
+        pending: administration.InvitationList = await self.run(viewer, "list_invitations", NoArguments())
         shared = {"link": None, "error": "", "done": "", **values}
         return await self.render(
             request,
@@ -185,9 +176,9 @@ class AdminPages(PersonalPage):
         )
 
     async def _user_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
-        named = UserRequest(name=request.path_params["name"])
-        user: User = await self.run(viewer, "get_user", named)
-        quotas: UserQuotas = await self.run(viewer, "get_quotas", named)
+        named = administration.UserRequest(name=request.path_params["name"])
+        user: administration.User = await self.run(viewer, "get_user", named)
+        quotas: administration.UserQuotas = await self.run(viewer, "get_quotas", named)
         shared = {"link": None, "error": "", "done": "", **values}
         return await self.render(
             request,

@@ -14,17 +14,7 @@ from server.console.browser import see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import form_error
 from server.rest.items import EditableItemRequest
-from server.tools.items import (
-    SOURCE_NAMES,
-    EditableItem,
-    ItemsCreate,
-    ItemsDelete,
-    ItemsRestore,
-    ItemsTag,
-    ItemsUpdate,
-    WriteResult,
-    parse_item_uri,
-)
+from server.tools import items
 from server.tools.research import Permalinks
 from sources.installed import ITEM_KINDS
 from sources.items import uri_of
@@ -45,19 +35,19 @@ class EditPages(LibraryPage):
     async def show_new(self, request: Request) -> Response:
         viewer = await self.admit(request, "create_item")
         source = request.query_params.get("source", "notes")
-        item = _empty_item(source if source in SOURCE_NAMES else "notes")
+        item = _empty_item(source if source in items.SOURCE_NAMES else "notes")
         return await self._form(request, viewer, item, section="new")
 
     async def create(self, request: Request) -> Response:
         viewer, values = await self._admit_text(request, "create_item")
         source = values.get("source", "notes")
-        item = _entered_item(values, _empty_item(source if source in SOURCE_NAMES else "notes"))
+        item = _entered_item(values, _empty_item(source if source in items.SOURCE_NAMES else "notes"))
         names = {field.name for field in ITEM_KINDS[item.source].editable}
         try:
-            created: WriteResult = await self.run(
+            created: items.WriteResult = await self.run(
                 viewer,
                 "create_item",
-                ItemsCreate(
+                items.ItemsCreate(
                     source=item.source,
                     title=item.title,
                     content=item.content,
@@ -71,7 +61,7 @@ class EditPages(LibraryPage):
 
     async def show_edit(self, request: Request) -> Response:
         viewer = await self.admit(request, "read_editable_item")
-        item: EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=_uri(request)))
+        item: items.EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=_uri(request)))
         return await self._form(request, viewer, item)
 
     async def edit(self, request: Request) -> Response:
@@ -79,14 +69,16 @@ class EditPages(LibraryPage):
         stored now, and saving it again replaces that."""
         viewer, values = await self._admit_text(request, "update_item_by_uri")
         uri = _uri(request)
-        stored: EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=uri))
+        stored: items.EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=uri))
         entered = _entered_item(values, stored)
         version = values.get("version", "")
         try:
             changes = _changes(entered, stored)
             if changes:
                 expected = int(version) if version.isdecimal() else None
-                await self.run(viewer, "update_item_by_uri", ItemsUpdate(uri=uri, expected_version=expected, **changes))
+                await self.run(
+                    viewer, "update_item_by_uri", items.ItemsUpdate(uri=uri, expected_version=expected, **changes)
+                )
         except Conflict as error:
             return await self._form(request, viewer, entered, conflict=stored, status=error.status)
         except InvalidParams as error:
@@ -98,14 +90,14 @@ class EditPages(LibraryPage):
         uri = _uri(request)
         add, remove = _tags(values.get("add", "")), _tags(values.get("remove", ""))
         if add or remove:
-            await self.run(viewer, "tag_item_by_uri", ItemsTag(uri=uri, add=add, remove=remove))
+            await self.run(viewer, "tag_item_by_uri", items.ItemsTag(uri=uri, add=add, remove=remove))
         return see_other(_done(uri, "tagged"))
 
     async def delete(self, request: Request) -> Response:
         viewer, _ = await self._admit_text(request, "delete_item_by_uri")
         uri = _uri(request)
-        await self.run(viewer, "delete_item_by_uri", ItemsDelete(uri=uri))
-        if parse_item_uri(uri).message_id is not None:
+        await self.run(viewer, "delete_item_by_uri", items.ItemsDelete(uri=uri))
+        if items.parse_item_uri(uri).message_id is not None:
             return see_other(_done(uri.rpartition("/")[0], "deleted"))
         return see_other(f"/library?{urlencode({'deleted': uri})}")
 
@@ -113,7 +105,7 @@ class EditPages(LibraryPage):
         viewer, values = await self._admit_text(request, "restore_item")
         uris = [uri for uri in values.get("uris", "").split() if uri]
         for uri in uris:
-            await self.run(viewer, "restore_item", ItemsRestore(uri=uri))
+            await self.run(viewer, "restore_item", items.ItemsRestore(uri=uri))
         return see_other(_done(uris[0], "restored") if len(uris) == 1 else "/library?done=restored")
 
     async def bulk(self, request: Request) -> Response:
@@ -127,10 +119,10 @@ class EditPages(LibraryPage):
             return see_other("/library")
         for uri in uris:
             if is_deletion:
-                await self.run(viewer, "delete_item_by_uri", ItemsDelete(uri=uri))
+                await self.run(viewer, "delete_item_by_uri", items.ItemsDelete(uri=uri))
             else:
                 removes = values.get("action") == "untag"
-                change = ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
+                change = items.ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
                 await self.run(viewer, "tag_item_by_uri", change)
         return see_other(f"/library?{urlencode({'deleted': ' '.join(uris)} if is_deletion else {'done': 'tagged'})}")
 
@@ -144,11 +136,11 @@ class EditPages(LibraryPage):
         self,
         request: Request,
         viewer: Viewer,
-        item: EditableItem,
+        item: items.EditableItem,
         *,
         section: str = "",
         error: str = "",
-        conflict: EditableItem | None = None,
+        conflict: items.EditableItem | None = None,
         status: int = 200,
     ) -> Response:
         kind = _kind(item)
@@ -178,7 +170,7 @@ def _uri(request: Request) -> str:
     return uri_of(request.path_params["source"], *request.path_params["id"].split("/"))
 
 
-def _kind(item: EditableItem) -> Kind:
+def _kind(item: items.EditableItem) -> Kind:
     return MESSAGE if "/" in item.uri.partition("://")[2] else ITEM_KINDS[item.source]
 
 
@@ -190,17 +182,19 @@ def _content_label(kind: Kind, *, is_new: bool) -> str:
     return names.get(kind.content or "", "Text")
 
 
-def _empty_item(source: str) -> EditableItem:
+def _empty_item(source: str) -> items.EditableItem:
     fields: dict[str, Any] = {
         field.name: [] if field.shape in ("list", "objects") else "" for field in ITEM_KINDS[source].editable
     }
-    return EditableItem(uri=f"{source}://", source=source, title="", content="", tags=(), fields=fields, version=0)
+    return items.EditableItem(
+        uri=f"{source}://", source=source, title="", content="", tags=(), fields=fields, version=0
+    )
 
 
-def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableItem:
+def _entered_item(values: Mapping[str, str], stored: items.EditableItem) -> items.EditableItem:
     """Returns the item as it was entered. Fields that the form does not have keep their values."""
     shapes: dict[str, FieldShape] = {field.name: field.shape for field in _kind(stored).editable}
-    return EditableItem(
+    return items.EditableItem(
         uri=stored.uri,
         source=stored.source,
         title=values.get("title", stored.title),
@@ -243,7 +237,7 @@ def _arguments(parts: Mapping[tuple[int, str], str]) -> list[dict[str, Any]]:
     ]
 
 
-def _changes(entered: EditableItem, stored: EditableItem) -> dict[str, Any]:
+def _changes(entered: items.EditableItem, stored: items.EditableItem) -> dict[str, Any]:
     """Returns the arguments of the update: the values that differ."""
     changes: dict[str, Any] = {
         name: getattr(entered, name)

@@ -35,12 +35,7 @@ from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, 
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.limits import UNPACKED_TIMES
-from sources.importers.formats.conversation_archive import reader
-from sources.importers.formats.conversation_archive.archive_import import (
-    ArchiveImportResult,
-    ArchiveWriter,
-    import_archive,
-)
+from sources.importers.formats.conversation_archive import archive_import, reader
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
@@ -116,7 +111,7 @@ class ConversationExporter(Struct, frozen=True):
 
     async def as_archive(self) -> AsyncIterator[bytes]:
         """Yields a zip of all conversations, ordered by id. Compression runs in a thread, one page at a time."""
-        writer, after = ArchiveWriter(self.line_max_bytes), ""
+        writer, after = archive_import.ArchiveWriter(self.line_max_bytes), ""
         while True:
             async with self.libraries.library(self.context) as library:
                 ids = await library.chats.ids(after, _IDS_PER_PAGE)
@@ -441,7 +436,9 @@ class ConversationService:
         deadline_ms=_IMPORT_DEADLINE_MS,
         from_settings=lambda settings: {"upload": Upload(ZIP, settings.import_max_bytes)},
     )
-    async def import_conversations(self, context: RequestContext, uploaded: UploadRequest) -> ArchiveImportResult:
+    async def import_conversations(
+        self, context: RequestContext, uploaded: UploadRequest
+    ) -> archive_import.ArchiveImportResult:
         """Imports an archive from export_conversations, of this or another server. Existing conversations are not
         changed; repeating an interrupted import completes it."""
         if context.user_id in self._importing:
@@ -458,7 +455,7 @@ class ConversationService:
             page_messages = min(settings.message_page_max, settings.batch_max_items)
             archive = reader.ArchiveReader(uploaded.file, limits, page_messages)
             async with self._libraries.library(context) as library:
-                return await import_archive(library.chats, archive, settings.fixed.import_problems_max)
+                return await archive_import.import_archive(library.chats, archive, settings.fixed.import_problems_max)
         finally:
             self._importing.discard(context.user_id)
 

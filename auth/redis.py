@@ -27,6 +27,7 @@ from auth.context import Principal
 from auth.rate_limits import LimitKey, LimitRule, RateLimit, in_process_limits
 from auth.tickets import StateKeys, new_ticket, ticket_hash, ticket_rejected, too_many_tickets
 from config.errors import ConfigurationError, RateLimited, SharedStateUnavailable
+from config.event_counts import SESSION_SERVER_EVENTS
 from config.settings import Settings
 
 # After a failure, Redis is not asked for this time, so that calls do not wait for it one after another.
@@ -261,6 +262,7 @@ class RedisConnection:
             except BaseException:
                 protocol.close()
                 raise
+        SESSION_SERVER_EVENTS.add("connected")
         return protocol
 
     async def check(self) -> None:
@@ -330,6 +332,7 @@ class RedisConnection:
 
     def _failed(self, reason: str, *, is_lost: bool = False) -> SharedStateUnavailable:
         """After a failure, calls fail at once until the pause is over, so that no call waits for the timeout twice."""
+        SESSION_SERVER_EVENTS.add("failed")
         if not self._has_failed:
             logger.warning("the session server does not answer; serving without it: {}", reason)
         self._has_failed = True

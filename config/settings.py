@@ -88,6 +88,9 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     token_max_bytes: int = 16 * _KIB
     # A client sees the response only if the rest of its body is read for a while.
     refused_body_timeout_s: float = 5
+    # Of several workers, each closes a connection with the first response after this time, so that clients that stay
+    # for hours move to a worker that was replaced. WebSockets and streams stay open.
+    connection_max_s: float = 300
     # Calls on one WebSocket or stdio connection, and its frames: each costs CPU time before it is counted as a call.
     connection_in_flight_max: int = 32
     ws_frames_per_s: float = 1_000
@@ -220,6 +223,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number("processes", 1, 256),
         "Processes that serve on the same address. More than one requires `storage_url` and `session_url`.",
     ] = 1
+    connection_max_requests: Annotated[
+        int,
+        _number(
+            "requests",
+            "With several workers, the requests after which a response closes its connection, so that long-lived "
+            "clients spread over all workers. It is also closed with the first response after 5 minutes.",
+            1,
+            1_000_000_000,
+        ),
+    ] = 1_000
     idle_timeout_s: Annotated[
         float, _number("s", 0.1, _HOUR_S), "How long a connection may be idle between two requests."
     ] = 5

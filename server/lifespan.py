@@ -58,6 +58,7 @@ from server.stores import (
     open_audit_log,
     open_libraries,
     open_state_stores,
+    require_finished_migration,
     share_changes,
     share_revision,
 )
@@ -137,6 +138,7 @@ async def open_runtime(
         open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
         _closing(Audit(open_audit_log(settings, data_root), settings)) as audit,
     ):
+        await require_finished_migration(settings, data_root, registry.database)
         profiles, limits = profiles_of(settings), RateLimits.from_settings(settings, stores.make_limit)
         call_limits = CallLimits(libraries, limits)
         browser_sessions = BrowserSessions(registry.database, settings)

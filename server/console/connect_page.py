@@ -15,16 +15,17 @@ from config.errors import FlorilegiumError, StorageError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
 from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
-from server.console.browser import see_other
+from server.console.browser import BrowserGuard, see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
 from server.doctor.replay import FLOWS
 from server.profiles import PROFILE_NAMES
 from server.rest import account
-from server.rest.audit import ReadPage, ReadsRequest
-from server.rest.knowledge import CallList, CallsRequest
-from server.rest.operation import SignInNeeded
-from server.rest.server_status import ConnectionReport, ConnectionTestRequest
+from server.rest.audit import ReadPage, ReadsRequest, audit_operations
+from server.rest.knowledge import CallList, CallsRequest, calls_operation
+from server.rest.operation import Operation, SignInNeeded
+from server.rest.server_status import ConnectionReport, ConnectionTestRequest, connection_test_operation
+from server.runtime import Runtime
 
 CONNECT_PATH = "/connect"
 _DAY_S = 86_400
@@ -63,21 +64,22 @@ class ClientSetup(Struct, frozen=True, kw_only=True):
 
 
 class ConnectPages(PersonalPage):
-    async def admit_form(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
-        """Refuses a form without a token first, also of someone who is not signed in."""
-        values = await self._browser.check_form(request)
-        return await self.admit(request, operation_id), values
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser, (*account.account_operations(runtime), *audit_operations(runtime)))
+        self._test = connection_test_operation(runtime)
+        self._calls = calls_operation(runtime)
+        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.admit(request, "list_keys")
+        viewer = await self.admit(request, self._operations["list_keys"])
         form = ConnectForm.of(request)
         return await self._page(request, viewer, form, done=_DONE.get(form.done, ""))
 
     async def create_key(self, request: Request) -> Response:
         """Shows the key in the response to the form, and never again."""
-        viewer, values = await self.admit_form(request, "create_key")
+        viewer, values = await self._admit_form(request, self._operations["create_key"])
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
-        chosen = tuple(name for name, _ in self.sources if values.get(f"source_{name}") == "on")
+        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
         days = values.get("expires", "")
         expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
         new = account.CreateKeyRequest(
@@ -85,11 +87,11 @@ class ConnectPages(PersonalPage):
             scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
             profile=values.get("profile") or None,
             # All and none both mean no restriction.
-            sources=None if len(chosen) in (0, len(self.sources)) else chosen,
+            sources=None if len(chosen) in (0, len(self._sources)) else chosen,
             expires_at=None if expires_at is None else format_time_seconds(expires_at),
         )
         try:
-            key: account.NewKey = await self.run(viewer, "create_key", new)
+            key: account.NewKey = await self.run(viewer, self._operations["create_key"], new)
         except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
@@ -97,31 +99,33 @@ class ConnectPages(PersonalPage):
         return await self._page(request, viewer, form, new_key=key, status=201)
 
     async def revoke_key(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "revoke_key")
+        viewer, values = await self._admit_form(request, self._operations["revoke_key"])
         request_of_form = account.RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
-        revoked: account.RevokedKey = await self.run(viewer, "revoke_key", request_of_form)
+        revoked: account.RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
         if revoked.created and not request_of_form.created:
             # Asks whether the keys that were created with this one are revoked, too.
             return await self._page(request, viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "revoke_connection")
+        viewer, values = await self._admit_form(request, self._operations["revoke_connection"])
         connection = account.ConnectionRequest(id=values.get("connection", ""))
-        await self.run(viewer, "revoke_connection", connection)
+        await self.run(viewer, self._operations["revoke_connection"], connection)
         return see_other(f"{CONNECT_PATH}?done=disconnected#applications")
 
     async def test(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "test_connection")
+        viewer, values = await self._admit_form(request, self._test)
         client = values.get("client", "any")
         form = ConnectForm(client=client[:40], auth=values.get("auth", "")[:40])
         try:
-            report: ConnectionReport = await self.run(
-                viewer, "test_connection", ConnectionTestRequest(client=client or "any")
-            )
+            report: ConnectionReport = await self.run(viewer, self._test, ConnectionTestRequest(client=client or "any"))
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, error=form_error(error), status=error.status)
         return await self._page(request, viewer, form, report=report)
+
+    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        values = await self._browser.check_form(request)
+        return await self.admit(request, operation), values
 
     async def _page(
         self,
@@ -139,10 +143,14 @@ class ConnectPages(PersonalPage):
     ) -> Response:
         with suppress(StorageError):  # so that the last use of each key is that of this moment
             await self._runtime.authenticator.flush()
-        keys: account.KeyList = await self.run(viewer, "list_keys", account.NoArguments())
-        connections: account.ConnectionList = await self.run(viewer, "list_connections", account.NoArguments())
-        calls: CallList = await self.run(viewer, "list_calls", CallsRequest(limit=_ACTIVITY_LIMIT))
-        reads: ReadPage = await self.run(viewer, "list_reads", ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True))
+        keys: account.KeyList = await self.run(viewer, self._operations["list_keys"], account.NoArguments())
+        connections: account.ConnectionList = await self.run(
+            viewer, self._operations["list_connections"], account.NoArguments()
+        )
+        calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
+        reads: ReadPage = await self.run(
+            viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
+        )
         own_scopes = viewer.context.scopes
         return await self.render(
             request,
@@ -162,7 +170,7 @@ class ConnectPages(PersonalPage):
             rights={name: words for name, (words, scopes) in _RIGHTS.items() if own_scopes.issuperset(scopes)},
             rights_of=rights_text,
             profiles=PROFILE_NAMES,
-            sources=self.sources,
+            sources=self._sources,
             expiries=_EXPIRIES,
             values=values or {},
             report=report,

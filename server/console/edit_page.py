@@ -10,12 +10,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from config.errors import Conflict, InvalidParams
-from server.console.browser import see_other
+from server.console.browser import BrowserGuard, see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import form_error
-from server.rest.items import EditableItemRequest
-from server.tools import items
+from server.rest.items import EditableItemRequest, ItemOperations
+from server.rest.operation import Operation
+from server.runtime import Runtime
+from server.tools.items import (
+    SOURCE_NAMES,
+    EditableItem,
+    ItemsCreate,
+    ItemsDelete,
+    ItemsRestore,
+    ItemsTag,
+    ItemsUpdate,
+    WriteResult,
+    parse_item_uri,
+)
 from server.tools.research import Permalinks
+from server.tools.writing import LibraryWriter
 from sources.installed import ITEM_KINDS
 from sources.items import uri_of
 from sources.kinds import FieldShape, Kind
@@ -32,22 +45,33 @@ _PART = re.compile(r"(\w+)\.(\d{1,4})(?:\.(\w+))?\Z")
 
 
 class EditPages(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        writer = LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)
+        operations = ItemOperations(writer)
+        self._create = operations.create()
+        self._read = operations.read_editable()
+        self._update = operations.update_by_uri()
+        self._delete = operations.delete_by_uri()
+        self._restore = operations.restore()
+        self._tag = operations.tag_by_uri()
+
     async def show_new(self, request: Request) -> Response:
-        viewer = await self.admit(request, "create_item")
+        viewer = await self.admit(request, self._create)
         source = request.query_params.get("source", "notes")
-        item = _empty_item(source if source in items.SOURCE_NAMES else "notes")
+        item = _empty_item(source if source in SOURCE_NAMES else "notes")
         return await self._form(request, viewer, item, section="new")
 
     async def create(self, request: Request) -> Response:
-        viewer, values = await self._admit_text(request, "create_item")
+        viewer, values = await self._admit_form(request, self._create)
         source = values.get("source", "notes")
-        item = _entered_item(values, _empty_item(source if source in items.SOURCE_NAMES else "notes"))
+        item = _entered_item(values, _empty_item(source if source in SOURCE_NAMES else "notes"))
         names = {field.name for field in ITEM_KINDS[item.source].editable}
         try:
-            created: items.WriteResult = await self.run(
+            created: WriteResult = await self.run(
                 viewer,
-                "create_item",
-                items.ItemsCreate(
+                self._create,
+                ItemsCreate(
                     source=item.source,
                     title=item.title,
                     content=item.content,
@@ -60,25 +84,23 @@ class EditPages(LibraryPage):
         return see_other(_done(created.uri, "created"))
 
     async def show_edit(self, request: Request) -> Response:
-        viewer = await self.admit(request, "read_editable_item")
-        item: items.EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=_uri(request)))
+        viewer = await self.admit(request, self._read)
+        item: EditableItem = await self.run(viewer, self._read, EditableItemRequest(uri=_uri(request)))
         return await self._form(request, viewer, item)
 
     async def edit(self, request: Request) -> Response:
         """Saves the form. If the item was changed since it was opened, the form shows what was entered next to what is
         stored now, and saving it again replaces that."""
-        viewer, values = await self._admit_text(request, "update_item_by_uri")
+        viewer, values = await self._admit_form(request, self._update)
         uri = _uri(request)
-        stored: items.EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=uri))
+        stored: EditableItem = await self.run(viewer, self._read, EditableItemRequest(uri=uri))
         entered = _entered_item(values, stored)
         version = values.get("version", "")
         try:
             changes = _changes(entered, stored)
             if changes:
                 expected = int(version) if version.isdecimal() else None
-                await self.run(
-                    viewer, "update_item_by_uri", items.ItemsUpdate(uri=uri, expected_version=expected, **changes)
-                )
+                await self.run(viewer, self._update, ItemsUpdate(uri=uri, expected_version=expected, **changes))
         except Conflict as error:
             return await self._form(request, viewer, entered, conflict=stored, status=error.status)
         except InvalidParams as error:
@@ -86,26 +108,26 @@ class EditPages(LibraryPage):
         return see_other(_done(uri, "saved"))
 
     async def tag(self, request: Request) -> Response:
-        viewer, values = await self._admit_text(request, "tag_item_by_uri")
+        viewer, values = await self._admit_form(request, self._tag)
         uri = _uri(request)
         add, remove = _tags(values.get("add", "")), _tags(values.get("remove", ""))
         if add or remove:
-            await self.run(viewer, "tag_item_by_uri", items.ItemsTag(uri=uri, add=add, remove=remove))
+            await self.run(viewer, self._tag, ItemsTag(uri=uri, add=add, remove=remove))
         return see_other(_done(uri, "tagged"))
 
     async def delete(self, request: Request) -> Response:
-        viewer, _ = await self._admit_text(request, "delete_item_by_uri")
+        viewer, _ = await self._admit_form(request, self._delete)
         uri = _uri(request)
-        await self.run(viewer, "delete_item_by_uri", items.ItemsDelete(uri=uri))
-        if items.parse_item_uri(uri).message_id is not None:
+        await self.run(viewer, self._delete, ItemsDelete(uri=uri))
+        if parse_item_uri(uri).message_id is not None:
             return see_other(_done(uri.rpartition("/")[0], "deleted"))
         return see_other(f"/library?{urlencode({'deleted': uri})}")
 
     async def restore(self, request: Request) -> Response:
-        viewer, values = await self._admit_text(request, "restore_item")
+        viewer, values = await self._admit_form(request, self._restore)
         uris = [uri for uri in values.get("uris", "").split() if uri]
         for uri in uris:
-            await self.run(viewer, "restore_item", items.ItemsRestore(uri=uri))
+            await self.run(viewer, self._restore, ItemsRestore(uri=uri))
         return see_other(_done(uris[0], "restored") if len(uris) == 1 else "/library?done=restored")
 
     async def bulk(self, request: Request) -> Response:
@@ -113,22 +135,22 @@ class EditPages(LibraryPage):
         values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
         uris = [value for name, value in values.items() if name.startswith("item-")]
         is_deletion = values.get("action") == "delete"
-        viewer = await self.admit(request, "delete_item_by_uri" if is_deletion else "tag_item_by_uri")
+        viewer = await self.admit(request, self._delete if is_deletion else self._tag)
         tags = _tags(values.get("tag", ""))
         if not uris or not (is_deletion or tags):
             return see_other("/library")
         for uri in uris:
             if is_deletion:
-                await self.run(viewer, "delete_item_by_uri", items.ItemsDelete(uri=uri))
+                await self.run(viewer, self._delete, ItemsDelete(uri=uri))
             else:
                 removes = values.get("action") == "untag"
-                change = items.ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
-                await self.run(viewer, "tag_item_by_uri", change)
+                change = ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
+                await self.run(viewer, self._tag, change)
         return see_other(f"/library?{urlencode({'deleted': ' '.join(uris)} if is_deletion else {'done': 'tagged'})}")
 
-    async def _admit_text(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
-        """Admits a form with whole texts. Browsers send line breaks as CRLF, which texts do not have."""
-        viewer = await self.admit(request, operation_id)
+    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        """Admits a form. Browsers send line breaks as CRLF, which texts do not have."""
+        viewer = await self.admit(request, operation)
         values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
         return viewer, {name: value.replace("\r\n", "\n") for name, value in values.items()}
 
@@ -136,11 +158,11 @@ class EditPages(LibraryPage):
         self,
         request: Request,
         viewer: Viewer,
-        item: items.EditableItem,
+        item: EditableItem,
         *,
         section: str = "",
         error: str = "",
-        conflict: items.EditableItem | None = None,
+        conflict: EditableItem | None = None,
         status: int = 200,
     ) -> Response:
         kind = _kind(item)
@@ -170,7 +192,7 @@ def _uri(request: Request) -> str:
     return uri_of(request.path_params["source"], *request.path_params["id"].split("/"))
 
 
-def _kind(item: items.EditableItem) -> Kind:
+def _kind(item: EditableItem) -> Kind:
     return MESSAGE if "/" in item.uri.partition("://")[2] else ITEM_KINDS[item.source]
 
 
@@ -182,19 +204,17 @@ def _content_label(kind: Kind, *, is_new: bool) -> str:
     return names.get(kind.content or "", "Text")
 
 
-def _empty_item(source: str) -> items.EditableItem:
+def _empty_item(source: str) -> EditableItem:
     fields: dict[str, Any] = {
         field.name: [] if field.shape in ("list", "objects") else "" for field in ITEM_KINDS[source].editable
     }
-    return items.EditableItem(
-        uri=f"{source}://", source=source, title="", content="", tags=(), fields=fields, version=0
-    )
+    return EditableItem(uri=f"{source}://", source=source, title="", content="", tags=(), fields=fields, version=0)
 
 
-def _entered_item(values: Mapping[str, str], stored: items.EditableItem) -> items.EditableItem:
+def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableItem:
     """Returns the item as it was entered. Fields that the form does not have keep their values."""
     shapes: dict[str, FieldShape] = {field.name: field.shape for field in _kind(stored).editable}
-    return items.EditableItem(
+    return EditableItem(
         uri=stored.uri,
         source=stored.source,
         title=values.get("title", stored.title),
@@ -237,7 +257,7 @@ def _arguments(parts: Mapping[tuple[int, str], str]) -> list[dict[str, Any]]:
     ]
 
 
-def _changes(entered: items.EditableItem, stored: items.EditableItem) -> dict[str, Any]:
+def _changes(entered: EditableItem, stored: EditableItem) -> dict[str, Any]:
     """Returns the arguments of the update: the values that differ."""
     changes: dict[str, Any] = {
         name: getattr(entered, name)

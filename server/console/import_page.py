@@ -21,7 +21,7 @@ from server.following.operations import FollowedSource
 from server.import_board import ImportJob
 from server.rest import follows, imports
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
-from server.rest.operation import Operation, Upload, UploadRequest, receive_upload
+from server.rest.operation import Upload, UploadRequest, receive_upload
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
@@ -112,12 +112,19 @@ _DETAILS_MAX = 10
 
 
 class FollowForms(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        operations = (*follows.follow_operations(runtime), *follows.deployment_operations(runtime))
+        super().__init__(runtime, browser, operations)
+
     async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
         """Returns the followed sources, with the files that have problems."""
-        listed: follows.FollowedSources = await self.run(viewer, "list_follows", follows.ListFollowsRequest())
+        listed: follows.FollowedSources = await self.run(
+            viewer, self._operations["list_follows"], follows.ListFollowsRequest()
+        )
         troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
         details: dict[str, FollowedSource] = {
-            id_: await self.run(viewer, "get_follow", follows.FollowIdRequest(id=id_)) for id_ in troubled
+            id_: await self.run(viewer, self._operations["get_follow"], follows.FollowIdRequest(id=id_))
+            for id_ in troubled
         }
         return [details.get(source.id, source) for source in listed.follows]
 
@@ -125,15 +132,15 @@ class FollowForms(LibraryPage):
         """Returns the followed deployments, which administrators see."""
         if not viewer.is_admin:
             return ()
-        request = follows.ListDeploymentsRequest()
-        listed: follows.FollowedDeployments = await self.run(viewer, "list_follow_deployments", request)
+        operation = self._operations["list_follow_deployments"]
+        listed: follows.FollowedDeployments = await self.run(viewer, operation, follows.ListDeploymentsRequest())
         return listed.deployments
 
     async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
         request = follows.FollowRequest(
             location=values.get("location", "").strip(), format=values.get("format") or None
         )
-        await self.run(viewer, "add_follow", request)
+        await self.run(viewer, self._operations["add_follow"], request)
 
     async def change(self, request: Request) -> Response:
         """Does what the button says that was pressed."""
@@ -150,12 +157,13 @@ class FollowForms(LibraryPage):
                 name, args = "remove_follow", follows.FollowIdRequest(id=follow)
             case _:
                 name, args = "run_follow", follows.FollowIdRequest(id=follow)
-        await self.run(await self.admit(request, name), name, args)
+        operation = self._operations[name]
+        await self.run(await self.admit(request, operation), operation, args)
         return see_other(_SECTION)
 
     async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
         values = await self._browser.check_form(request)
-        return await self.admit(request, "add_follow"), values
+        return await self.admit(request, self._operations["add_follow"]), values
 
 
 IMPORT_PATH = "/import"
@@ -186,15 +194,19 @@ class ImportRow(Struct, frozen=True):
 
 
 class ImportPage(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Mapping[str, Operation]) -> None:
-        super().__init__(runtime, browser, operations)
-        self.follows = FollowForms(runtime, browser, operations)
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        self._endpoints = endpoints = imports.ImportEndpoints(runtime.imports, runtime.open_streams)
+        self._start = imports.start_import_operation(endpoints, runtime.settings)
+        self._list = imports.list_imports_operation(endpoints)
+        self._cancel = imports.cancel_import_operation(endpoints)
+        self.follows = FollowForms(runtime, browser)
 
     async def show(self, request: Request) -> Response:
-        return await self._page(request, await self.admit(request, "list_imports"))
+        return await self._page(request, await self.admit(request, self._list))
 
     async def upload(self, request: Request) -> Response:
-        viewer = await self.admit(request, "import_file")
+        viewer = await self.admit(request, self._start)
         self._browser.check_sender(request)
         limits = await self._runtime.quotas.limits(viewer.context.user_id)
         upload = Upload(MULTIPART, limits.import_max_bytes + _FORM_OVERHEAD_BYTES)
@@ -212,14 +224,15 @@ class ImportPage(LibraryPage):
                         format=form.values.get("format") or None,
                         dry_run=form.values.get("dry_run") == "true",
                     )
-                    job: ImportJob = await self.run(viewer, "import_file", UploadRequest(args, form.file))
+                    job: ImportJob = await self.run(viewer, self._start, UploadRequest(args, form.file))
                 except FlorilegiumError as error:
                     return await self._page(request, viewer, error=error)
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def cancel(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "cancel_import")
-        job: ImportJob = await self.run(viewer, "cancel_import", imports.ImportJobRequest(id=values.get("job", "")))
+        viewer = await self.admit(request, self._cancel)
+        values = await self._browser.check_form(request)
+        job: ImportJob = await self.run(viewer, self._cancel, imports.ImportJobRequest(id=values.get("job", "")))
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def follow(self, request: Request) -> Response:
@@ -234,8 +247,8 @@ class ImportPage(LibraryPage):
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
     ) -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
-        formats = await self._operations["list_import_formats"].handler(viewer.context, imports.ListImportsRequest())
-        jobs = (await self.run(viewer, "list_imports", imports.ListImportsRequest())).imports
+        formats = await self._endpoints.list_formats(viewer.context, imports.ListImportsRequest())
+        jobs = (await self.run(viewer, self._list, imports.ListImportsRequest())).imports
         return await self.render(
             request,
             viewer,

@@ -21,6 +21,7 @@ from config.settings import Settings
 from server.console.browser import BrowserGuard
 from server.console.page_handler import LibraryPage
 from server.console.pages import render_text
+from server.rest.account import account_operations
 from server.rest.forms import JSON
 from server.rest.operation import Location, Operation
 from server.runtime import Runtime
@@ -162,16 +163,11 @@ _REF_PREFIX = "#/components/schemas/"
 class ReferencePage(LibraryPage):
     """Everyone may read it: it holds no user data."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        browser: BrowserGuard,
-        operations: Mapping[str, Operation],
-        document: Callable[[], Mapping[str, Any]],
-    ) -> None:
-        super().__init__(runtime, browser, operations)
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, document: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__(runtime, browser)
         # Called on first use: building the document takes a while.
         self._document = document
+        self._account = next(operation for operation in account_operations(runtime) if operation.id == "get_account")
 
     @cached_property
     def _body(self) -> Markup:
@@ -179,7 +175,7 @@ class ReferencePage(LibraryPage):
         return Markup(reference_body(self._document()))  # noqa: S704 - the template escapes all values
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.find_viewer(request, "get_account")
+        viewer = await self.find_viewer(request, self._account)
         # Rendering takes long enough to hold up the calls of others.
         body = await asyncio.to_thread(lambda: self._body)
         return await self._browser.render(

@@ -35,7 +35,8 @@ from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, 
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.limits import UNPACKED_TIMES
-from sources.importers.formats.conversation_archive import archive_import, reader
+from sources.importers.formats import conversation_archive
+from sources.importers.formats.archive_import import ArchiveImportResult, ArchiveWriter, import_archive
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
@@ -78,12 +79,14 @@ class ConversationExporter(Struct, frozen=True):
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
         """Yields the documented object, with each message on its own line. It is the same as in an archive, so that a
         conversation can be imported again with everything it had."""
-        yield reader.head_line(reader.archived_conversation(conversation))
+        yield conversation_archive.head_line(conversation_archive.archived_conversation(conversation))
         is_first = True
         async for page in self._pages(conversation):
-            yield b"".join(reader.message_lines(map(reader.archived_message, page), is_first=is_first))
+            yield b"".join(
+                conversation_archive.message_lines(map(conversation_archive.archived_message, page), is_first=is_first)
+            )
             is_first = False
-        yield reader.end_line()
+        yield conversation_archive.end_line()
 
     async def as_transcript(
         self, conversation: Conversation, transcript_format: schemas.TranscriptFormat
@@ -111,7 +114,7 @@ class ConversationExporter(Struct, frozen=True):
 
     async def as_archive(self) -> AsyncIterator[bytes]:
         """Yields a zip of all conversations, ordered by id. Compression runs in a thread, one page at a time."""
-        writer, after = archive_import.ArchiveWriter(self.line_max_bytes), ""
+        writer, after = ArchiveWriter(self.line_max_bytes), ""
         while True:
             async with self.libraries.library(self.context) as library:
                 ids = await library.chats.ids(after, _IDS_PER_PAGE)
@@ -375,7 +378,7 @@ class ConversationService:
     ) -> schemas.ConversationSummary:
         """Stores a new conversation with the messages it has so far. More can be added later."""
         if request.id is not None:
-            reader.require_allowed_id(request.id)
+            conversation_archive.require_allowed_id(request.id)
         messages = [_message_draft(message) for message in request.messages]
         draft = ConversationDraft(
             title=title_from_messages(messages) if request.title is None else request.title,
@@ -436,9 +439,7 @@ class ConversationService:
         deadline_ms=_IMPORT_DEADLINE_MS,
         from_settings=lambda settings: {"upload": Upload(ZIP, settings.import_max_bytes)},
     )
-    async def import_conversations(
-        self, context: RequestContext, uploaded: UploadRequest
-    ) -> archive_import.ArchiveImportResult:
+    async def import_conversations(self, context: RequestContext, uploaded: UploadRequest) -> ArchiveImportResult:
         """Imports an archive from export_conversations, of this or another server. Existing conversations are not
         changed; repeating an interrupted import completes it."""
         if context.user_id in self._importing:
@@ -446,16 +447,16 @@ class ConversationService:
         self._importing.add(context.user_id)
         try:
             settings = self._settings
-            limits = reader.ArchiveLimits(
+            limits = conversation_archive.ArchiveLimits(
                 max_files=settings.import_max_conversations + 1,  # the manifest is a file too
                 unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
                 line_max_bytes=line_max_bytes(settings),
                 whole_file_max_bytes=settings.fixed.import_file_max_bytes,
             )
             page_messages = min(settings.message_page_max, settings.batch_max_items)
-            archive = reader.ArchiveReader(uploaded.file, limits, page_messages)
+            archive = conversation_archive.ArchiveReader(uploaded.file, limits, page_messages)
             async with self._libraries.library(context) as library:
-                return await archive_import.import_archive(library.chats, archive, settings.fixed.import_problems_max)
+                return await import_archive(library.chats, archive, settings.fixed.import_problems_max)
         finally:
             self._importing.discard(context.user_id)
 

@@ -37,7 +37,7 @@ from server.console.browser import FORM_MAX_BYTES, BrowserGuard, client_address
 from server.console.page_handler import PageFunction, PageHandler
 from server.oauth import code_request
 from server.oauth.authorize_page import AuthorizePage, DevicePage
-from server.rest.operation import read_body
+from server.rest.requests import read_body
 from server.runtime import Runtime
 
 # -- client authentication ---------------------------------------------------------------------------------------------

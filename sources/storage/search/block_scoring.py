@@ -11,7 +11,7 @@ from sources.query import Term
 from sources.search.scoring import QueryBoosts, Scorer, title_share
 from sources.search.term_matching import JoinedForms, TermCounter, TermCounts
 from sources.storage.contract import Search
-from sources.storage.search.candidates import HitCandidate
+from sources.storage.search.engine import HitCandidate
 from sources.text.segmentation import segment
 from sources.text.stemming import STOPWORDS, stem
 

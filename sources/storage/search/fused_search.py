@@ -23,8 +23,7 @@ from sources.records import HitPage, RankedMatch, SemanticStatus
 from sources.semantic.model import LEAST_COSINE, ModelInfo, vector_length
 from sources.storage.contract import Search
 from sources.storage.search.block_scoring import SCORE_DIGITS, BlockScoring, sort_key
-from sources.storage.search.candidates import HitCandidate
-from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
+from sources.storage.search.engine import HitCandidate, SearchConnection, SearchStatistics, SearchTarget
 from sources.storage.search.text_search import MatchTier, TextSearch
 from sources.storage.tables.sql import SqlFilter, json_array
 

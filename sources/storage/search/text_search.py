@@ -23,11 +23,13 @@ from sources.search.scoring import NO_BOOSTS, BoostedPeriod, Scorer, TermStatist
 from sources.search.term_matching import term_counter
 from sources.storage.contract import Search
 from sources.storage.search.block_scoring import BlockScoring, ComparableScoring, QueryScoring
-from sources.storage.search.candidates import FieldChoice, HitCandidate, RankingResult
 from sources.storage.search.engine import (
     CandidateRow,
+    FieldChoice,
+    HitCandidate,
     MatchedEntry,
     MatchStatements,
+    RankingResult,
     SearchConnection,
     SearchStatistics,
     SearchTarget,

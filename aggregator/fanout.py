@@ -31,7 +31,7 @@ from sources.records import SemanticStatus
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Library, QueueState
 from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, job_group
-from sources.text.chunking import SHORT_CHARS, run_text_work
+from sources.text.chunking import run_text_work
 
 # Failing sources tracked for all users together, so that users who are gone take no memory.
 _BREAKER_ENTRIES_MAX = 10_000
@@ -186,17 +186,10 @@ class Fanout:
         while pending:
             chars = sum(map(_text_chars, pending))
             work = partial(self._render_pending, pending, topic, own_parts, items, longer)
-            error: BaseException | None = None
-            if chars <= SHORT_CHARS and len(self.own) == len(self.sources):
-                try:
-                    work()
-                except Exception as failure:
-                    error = failure
-            else:
-                # In a task of its own, so that anything a foreign source raises is a value here.
-                task = asyncio.create_task(run_text_work(chars, work))
-                await asyncio.wait([task])
-                error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            # In a task of its own, so that anything a foreign source raises is a value here.
+            task = asyncio.create_task(run_text_work(chars, work))
+            await asyncio.wait([task])
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
                 failed = pending[0].source
                 self._report_exception(failed, error, 0)

@@ -71,6 +71,11 @@ class HitCandidate(RankingResult, gc=False):
     # Whether candidates of this class can have a speaker, or an author whose name is part of the other text.
     has_speakers: ClassVar[bool] = False
     has_authors: ClassVar[bool] = False
+    # The name of the person who said it, if it was said, or who wrote it, if that is searched with the other text.
+    speaker: ClassVar[str] = ""
+    author_name: ClassVar[str] = ""
+    # The id of a part whose prominent text is not the title of the item, such as a message.
+    part_id: ClassVar[str | None] = None
 
     id: str | int
     title: str
@@ -81,25 +86,10 @@ class HitCandidate(RankingResult, gc=False):
     version: int
     content_hash: str
 
-    @property
-    def speaker(self) -> str:
-        """The name of the person who said it, if it was said."""
-        return ""
-
-    @property
-    def author_name(self) -> str:
-        """The name of the person who wrote it, if it is searched with the other text."""
-        return ""
-
     def scored_texts(self) -> tuple[str, str, int]:
         """Returns the text with the higher weight, usually the title, the rest of the text, and the length of both, by
         which scores are normalized. Of each text, the stored index form if it has one."""
         raise NotImplementedError
-
-    @property
-    def part_id(self) -> str | None:
-        """The id of a part whose prominent text is not the title of the item, such as a message."""
-        return None
 
     @property
     def item_chars(self) -> int:
@@ -314,7 +304,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
 
     def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
         """Returns the candidates of these index entries, in the same order."""
-        return [self.candidate(*row) for row in connection.execute(self.candidate_sql, (json_array(rowids),))]
+        rows = connection.execute(self.candidate_sql, (json_array(rowids),)) if rowids else ()
+        return [self.candidate(*row) for row in rows]
 
     def add_context(self, _connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
         """Adds the texts of other items by which candidates were found."""
@@ -323,7 +314,7 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
 T = TypeVar("T")
 
 # Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
-MatchedEntry = tuple[int, float, int]
+MatchedEntry = tuple[Any, ...]
 # The same followed by the columns of a candidate.
 CandidateRow = tuple[Any, ...]
 

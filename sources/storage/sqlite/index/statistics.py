@@ -16,9 +16,15 @@ from msgspec import Struct
 
 from config.errors import DATABASE_ERRORS
 from sources.query import ParsedQuery
-from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.contract import Corpus
-from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory, VocabularyMemory, word_beginnings
+from sources.storage.search.vocabulary import (
+    NEAR_MAX_CHARS,
+    NEAR_MIN_CHARS,
+    LibraryVocabulary,
+    NearWordsMemory,
+    VocabularyMemory,
+    word_beginnings,
+)
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.search.fts5_engine import FTS5, match_text

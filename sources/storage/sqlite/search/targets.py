@@ -5,10 +5,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.installed import ADDED_KINDS, ITEM_KINDS
-from sources.kinds import Kind, field_text
+from sources.kinds import Kind
 from sources.records import ALTERNATE_BRANCH_LABEL, CHARACTER, NOTE, OBSERVATION, PROMPT, Hit
 from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.storage.contract import Search
@@ -143,54 +144,58 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
     values: str
 
     @property
-    def kind(self) -> Kind:
-        return ITEM_KINDS[self.source]
-
-    @property
     def title_field(self) -> str:
-        return self.kind.title
+        return ITEM_KINDS[self.source].title
 
     @property
     def embedded(self) -> Sequence[str]:
-        return self.kind.embedded
+        return ITEM_KINDS[self.source].embedded
 
     @property
     def unsearched(self) -> Collection[str]:
-        return _unsearched_fields(self.source)
-
-    def _values(self) -> dict[str, str]:
-        return dict(zip(_value_fields(self.kind), decode_texts(self.values), strict=True))
+        return _layout(self.source).unsearched
 
     def fields(self) -> dict[str, str]:
-        kind = self.kind
-        values = {**self._values(), "tags": self.tags}
-        lists = {field.name for field in kind.fields if field.shape == "list"} | {"tags"}
-        return {
-            kind.tags_name if name == "tags" else name: field_text(decode_texts(value), name)
-            if name in lists
-            else value
-            for name, value in ((name, values[name]) for name in kind.read_fields)
-        }
+        layout, values = _layout(self.source), {"tags": self.tags}
+        values.update(zip(layout.stored, decode_texts(self.values), strict=True))
+        for name, separator in layout.lists.items():
+            values[name] = separator.join(decode_texts(values[name]))
+        return {shown: values[name] for name, shown in layout.names.items()}
 
     @property
-    def author_name(self) -> str:
-        author = self.kind.author
-        return self._values()[author] if author is not None else ""
+    def author_name(self) -> str:  # type: ignore[override]  # a value that is computed
+        author = _layout(self.source).author
+        return decode_texts(self.values)[author] if author is not None else ""
 
     @property
     def item_chars(self) -> int:
         return len(self.body)
 
 
+class _KindLayout(Struct, frozen=True):
+    """The fields of a kind: all in reading order with the names that are shown, those in `KindCandidate.values`, the
+    separators of lists, the fields that are not searched, and which of the values is the author."""
+
+    names: Mapping[str, str]
+    stored: tuple[str, ...]
+    lists: Mapping[str, str]
+    unsearched: frozenset[str]
+    author: int | None
+
+
 @lru_cache(maxsize=64)
-def _unsearched_fields(source: str) -> frozenset[str]:
+def _layout(source: str) -> _KindLayout:
     kind = ITEM_KINDS[source]
-    searched = kind.searched
-    return frozenset(name for name in kind.read_fields if name not in searched and name != "tags")
-
-
-def _value_fields(kind: Kind) -> list[str]:
-    return [name for name in kind.read_fields if name != "tags"]
+    names, searched = kind.read_fields, kind.searched
+    stored = tuple(name for name in names if name != "tags")
+    lists = {field.name: "\n\n" for field in kind.fields if field.shape == "list" and field.name in names}
+    return _KindLayout(
+        {name: kind.tags_name if name == "tags" else name for name in names},
+        stored,
+        {**lists, "tags": ", "},
+        frozenset(name for name in stored if name not in searched),
+        stored.index(kind.author) if kind.author is not None else None,
+    )
 
 
 def kind_target(kind: Kind) -> SearchTarget:
@@ -206,7 +211,7 @@ def kind_target(kind: Kind) -> SearchTarget:
         candidate_sql=f"""
         SELECT r.{kind.key}, r.{kind.title}, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
             r.{kind.title}_seg, {" || ' ' || ".join(body)}, '{kind.source}',
-            CAST(json_array({", ".join(f"r.{name}" for name in _value_fields(kind))}) AS TEXT)
+            CAST(json_array({", ".join(f"r.{name}" for name in _layout(kind.source).stored)}) AS TEXT)
         FROM json_each(?) wanted CROSS JOIN {kind.source} r ON r.id = wanted.value
         """,
         vectors=(ITEM_VECTORS[kind.source],),
@@ -278,7 +283,7 @@ class ChatCandidate(HitCandidate, gc=False):
     content: str
     # Stored values instead of properties.
     item_chars: int  # pyright: ignore[reportIncompatibleMethodOverride] - see above
-    part_id: str | None  # pyright: ignore[reportIncompatibleMethodOverride] - see above
+    part_id: str | None  # type: ignore[misc]  # see above
     position: int | None
     sender: str | None
     role: str | None
@@ -290,7 +295,7 @@ class ChatCandidate(HitCandidate, gc=False):
     found_through: str | None = None
 
     @property
-    def speaker(self) -> str:
+    def speaker(self) -> str:  # type: ignore[override]  # a value that is computed
         return self.sender or ""
 
     def scored_texts(self) -> tuple[str, str, int]:

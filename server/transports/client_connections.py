@@ -5,12 +5,15 @@ Admission assigns it to a user, because only the credential tells who that is.
 """
 
 import asyncio
+import os
 import resource
+import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 from auth.authenticator import Authenticator
@@ -18,6 +21,7 @@ from auth.context import Principal
 from config.errors import TooLarge, Unauthenticated, Unavailable
 from config.paths import UserId
 from config.settings import Settings
+from server.local_socket import is_trusted_peer
 from server.protocol.connection import TEXT_BYTES, decode_and_hold
 from server.protocol.messages import decode
 
@@ -66,10 +70,11 @@ class _UserShare:
 
 
 class ClientConnections:
-    """All open connections of a server."""
+    """All open connections of a server. `on_change` is called with the number of those that stay open."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_change: Callable[[int], None] = lambda total: None) -> None:
         self._settings = settings
+        self._on_change = on_change
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # the soft limit, which the kernel enforces
         if descriptors == resource.RLIM_INFINITY:
             descriptors = _CONNECTIONS_MAX * _DESCRIPTOR_SHARE
@@ -83,20 +88,35 @@ class ClientConnections:
         self._request_max_bytes = max(settings.requests_max_bytes, text_bytes)
         self._user_request_max_bytes = max(settings.requests_max_bytes // USER_SHARE, text_bytes)
         self._one_request_max_bytes = min(self._request_max_bytes, self._user_request_max_bytes)
-        self._total = self._request_bytes = 0
+        self._total = self._closing = self._request_bytes = 0
         self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}
 
-    def open(self, address: str) -> "ClientConnection | None":
-        """Registers a connection. Returns None if there are too many, of this address or altogether."""
+    def open(self, address: str, transport: asyncio.BaseTransport) -> "ClientConnection | None":
+        """Registers a connection. Returns None if there are too many, of this address or altogether, or if another
+        account connects to the socket of the data directory."""
+        peer = transport.get_extra_info("socket")
+        is_operator = peer is not None and peer.family == socket.AF_UNIX
+        if is_operator:
+            # uvloop's object is not a whole socket.
+            with socket.socket(fileno=os.dup(peer.fileno())) as connection:
+                if not is_trusted_peer(connection, Path(self._settings.data_dir)):
+                    return None
         if self._total >= self._max or (self._addresses[address] >= self._address_max and not self._is_proxy(address)):
             return None
         self._total += 1
+        self._on_change(self._total - self._closing)
         self._addresses[address] += 1
-        return ClientConnection(self, address)
+        return ClientConnection(self, address, is_operator=is_operator)
 
-    def close(self, address: str) -> None:
+    def begin_closing(self) -> None:
+        self._closing += 1
+        self._on_change(self._total - self._closing)
+
+    def close(self, address: str, *, is_closing: bool) -> None:
         self._total -= 1
+        self._closing -= is_closing
+        self._on_change(self._total - self._closing)
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]
@@ -145,9 +165,11 @@ class ClientConnections:
 
 
 class ClientConnection:
-    """One TCP connection. A reverse proxy may send requests of several users over it, one after the other."""
+    """One connection. A reverse proxy may send requests of several users over it, one after the other. `is_operator` is
+    set for the socket of the data directory, whose callers may act for every user."""
 
-    def __init__(self, connections: ClientConnections, address: str) -> None:
+    def __init__(self, connections: ClientConnections, address: str, *, is_operator: bool = False) -> None:
+        self.is_operator = is_operator
         self._connections = connections
         self._address = address
         self._share: _UserShare | None = None
@@ -156,6 +178,7 @@ class ClientConnection:
         # Whether the request that is being answered has arrived completely.
         self.has_whole_request = False
         self.is_over_limit = False
+        self._is_closing = False
 
     @property
     def frames(self) -> Pace | None:
@@ -178,7 +201,13 @@ class ClientConnection:
 
     def close(self) -> None:
         self._leave_user()
-        self._connections.close(self._address)
+        self._connections.close(self._address, is_closing=self._is_closing)
+
+    def begin_closing(self) -> None:
+        """Says that the response closes this connection: the client's next one may come before this one has ended."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._connections.begin_closing()
 
     def hold_part(self, size: int) -> None:
         """Counts memory of the HTTP request that this connection is serving."""

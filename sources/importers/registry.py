@@ -1,6 +1,7 @@
 """The supported formats, one line each. Importers are loaded when something is imported, not at start-up."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 
@@ -9,59 +10,59 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.importer import Importer
 from sources.installed import IMPORTERS, installed_points, load_points
 
-# The name of a format, and its module in `sources.importers.formats`. If two importers are equally confident, the first
-# one listed here reads the file.
+# The name of a format, and its module and class in `sources.importers.formats`. If two importers are equally confident,
+# the first one listed here reads the file.
 FORMATS: Mapping[str, str] = {
-    "own_export": "own_export",
-    "conversations": "conversations",
-    "chatgpt": "chatgpt.export",
-    "claude_ai": "claude_ai.export",
-    "gemini": "gemini",
-    "grok": "grok",
-    "deepseek": "deepseek",
-    "perplexity": "perplexity",
-    "open_webui": "open_webui",
-    "librechat": "librechat",
-    "chatbot_ui": "chatbot_ui",
-    "message_lists": "message_lists",
-    "whatsapp": "whatsapp",
-    "telegram": "telegram",
-    "slack": "slack",
-    "discord": "discord",
-    "chatgpt_browser": "chatgpt.browser",
-    "tldw": "tldw.databases",
-    "conversation_memory": "conversation_memory",
-    "agentkit": "agentkit",
-    "agentchatbus": "agentchatbus",
-    "claude_code": "claude_code",
-    "codex": "codex",
-    "sillytavern": "sillytavern",
-    "character_cards": "character_cards",
-    "subtitles": "subtitles",
-    "fabric": "fabric",
-    "prompt_files": "prompt_files",
-    "notion": "notion",
-    "evernote": "evernote",
-    "google_keep": "google_keep",
-    "joplin": "joplin",
-    "logseq": "logseq",
-    "roam": "roam",
-    "bear": "bear",
-    "apple_notes": "apple_notes",
-    "jupyter": "jupyter",
-    "org": "org",
-    "rst": "restructured_text",
-    "mail": "mail.importer",
-    "kindle": "reading.kindle",
-    "readwise": "reading.readwise",
-    "bookmarks": "reading.bookmarks",
-    "pocket": "reading.pocket",
-    "karakeep": "reading.karakeep",
-    "omnivore": "reading.omnivore",
-    "zotero": "reading.zotero",
-    "markdown": "markdown",
-    "documents": "documents",
-    "document_zip": "document_zip",
+    "own_export": "own_export.OwnExportImporter",
+    "conversations": "conversation_archive.ConversationsImporter",
+    "chatgpt": "chatgpt.ChatGptImporter",
+    "claude_ai": "claude_ai.ClaudeAiImporter",
+    "gemini": "assistants.GeminiImporter",
+    "grok": "assistants.GrokImporter",
+    "deepseek": "assistants.DeepSeekImporter",
+    "perplexity": "assistants.PerplexityImporter",
+    "open_webui": "chat_clients.OpenWebUiImporter",
+    "librechat": "chat_clients.LibreChatImporter",
+    "chatbot_ui": "chat_clients.ChatbotUiImporter",
+    "message_lists": "chat_clients.MessageListsImporter",
+    "whatsapp": "messengers.WhatsAppImporter",
+    "telegram": "messengers.TelegramImporter",
+    "slack": "messengers.SlackImporter",
+    "discord": "messengers.DiscordImporter",
+    "chatgpt_browser": "chatgpt.ChatGptBrowserImporter",
+    "tldw": "tldw.TldwImporter",
+    "conversation_memory": "agent_databases.ConversationMemoryImporter",
+    "agentkit": "agent_databases.AgentKitImporter",
+    "agentchatbus": "agent_databases.AgentChatBusImporter",
+    "claude_code": "coding_agents.ClaudeCodeImporter",
+    "codex": "coding_agents.CodexImporter",
+    "sillytavern": "sillytavern.SillyTavernImporter",
+    "character_cards": "sillytavern.CharacterCardsImporter",
+    "subtitles": "subtitles.SubtitlesImporter",
+    "fabric": "prompts.FabricImporter",
+    "prompt_files": "prompts.PromptFilesImporter",
+    "notion": "note_graphs.NotionImporter",
+    "evernote": "note_apps.EvernoteImporter",
+    "google_keep": "note_apps.GoogleKeepImporter",
+    "joplin": "note_apps.JoplinImporter",
+    "logseq": "note_graphs.LogseqImporter",
+    "roam": "note_graphs.RoamImporter",
+    "bear": "note_graphs.BearImporter",
+    "apple_notes": "note_apps.AppleNotesImporter",
+    "jupyter": "text_notes.JupyterImporter",
+    "org": "text_notes.OrgImporter",
+    "rst": "text_notes.RestructuredTextImporter",
+    "mail": "mail.MailImporter",
+    "kindle": "highlights.KindleImporter",
+    "readwise": "highlights.ReadwiseImporter",
+    "bookmarks": "saved_links.BookmarksImporter",
+    "pocket": "saved_links.PocketImporter",
+    "karakeep": "saved_links.KarakeepImporter",
+    "omnivore": "saved_links.OmnivoreImporter",
+    "zotero": "zotero.ZoteroImporter",
+    "markdown": "markdown.MarkdownImporter",
+    "documents": "documents.DocumentsImporter",
+    "document_zip": "documents.DocumentZipImporter",
 }
 
 
@@ -76,7 +77,8 @@ def load_importer(name: str) -> Importer:
     """Returns a registered importer without loading the others, which takes longer than reading most files."""
     if name not in FORMATS:
         return _added_importers()[name]
-    importer = import_module(f"sources.importers.formats.{FORMATS[name]}").IMPORTER
+    module, _, class_name = FORMATS[name].rpartition(".")
+    importer = getattr(import_module(f"sources.importers.formats.{module}"), class_name)()
     assert isinstance(importer, Importer)
     assert importer.name == name
     return importer
@@ -105,8 +107,10 @@ def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:
     for importer in importers:
         if importer.name == name:
             return importer
-    names = ", ".join(importer.name for importer in importers)
-    raise InvalidParams(f"format: expected one of {names}, got {name[:60]!r}")
+    names = [importer.name for importer in importers]
+    nearest = get_close_matches(name[:60], names, 1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise InvalidParams(f"format: expected one of {', '.join(names)}, got {name[:60]!r}{hint}")
 
 
 def select_importer(probe: FileProbe, importers: Sequence[Importer]) -> Importer | None:

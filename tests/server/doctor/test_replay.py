@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from auth.context import READ
-from server.doctor.oauth_hops import FLOWS
-from server.doctor.replay import ConnectionReplay
+from server.doctor.replay import FLOWS, ConnectionReplay
 from server.doctor.tokens import Check, HopResponse, response_problem
 from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, free_port, live, make_settings
@@ -184,6 +183,12 @@ async def test_wrong_path_is_reported(tmp_path: Path) -> None:
         hop, message = await failure(f"{server.url}/sse")
 
     assert (hop, "usually ends with /mcp" in message) == ("challenge", True)
+
+
+async def test_address_without_a_path_is_told_to_add_one(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        for url in (server.url, f"{server.url}/"):
+            assert await failure(url) == ("challenge", f"no MCP endpoint at this address; add /mcp: {server.mcp}")
 
 
 async def test_profile_without_the_tools_of_chatgpt_is_reported(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ _FIND = f"""
     SELECT (SELECT tenant_id FROM tenants WHERE user_id = ?1),
         (SELECT schema_name FROM libraries WHERE user_id = ?1 AND schema_version < {{}})
 """
-_INSERT = "INSERT INTO tenants (user_id, tenant_id, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING user_id"
+_INSERT = (
+    "INSERT INTO tenants (user_id, tenant_id, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING user_id"
+)
 _SAVE_STATE = """
     INSERT INTO state (name, value) SELECT name, value FROM unnest(CAST(? AS TEXT[]), CAST(? AS TEXT[]))
     AS saved (name, value)

@@ -39,8 +39,7 @@ def tenant_statement(sql: str) -> Statement:
         # What is left is read.
         named[target] -= 1
     read = ", ".join(
-        f"{name} AS NOT MATERIALIZED (SELECT * FROM {LIBRARY_SCHEMA}.{name} WHERE {_IS_OWN})"
-        for name in sorted(+named)
+        f"{name} AS NOT MATERIALIZED (SELECT * FROM {LIBRARY_SCHEMA}.{name} WHERE {_IS_OWN})" for name in sorted(+named)
     )
     if read and verb == "WITH":
         text = f"WITH {read}, {text.removeprefix('WITH ')}"

@@ -93,9 +93,7 @@ def _item_table(name: str, *columns: str) -> tuple[str, ...]:
     return (
         *_table(name, "id", "id INTEGER NOT NULL", *columns, *ITEM_COLUMNS),
         _index(f"{name}_by_age", name, "last_modified DESC, id DESC", "deleted = 0"),
-        *_table(
-            f"{name}_tags", "folded, id", "folded TEXT NOT NULL", "id INTEGER NOT NULL", references={"id": name}
-        ),
+        *_table(f"{name}_tags", "folded, id", "folded TEXT NOT NULL", "id INTEGER NOT NULL", references={"id": name}),
         _index(f"{name}_tags_of_item", f"{name}_tags", "id"),
     )
 

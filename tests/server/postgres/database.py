@@ -8,7 +8,8 @@ import asyncpg
 
 from config.paths import UserId
 
-_LIBRARY = "SELECT schema_name FROM florilegium.libraries WHERE user_id = $1"
+_TENANT = "SELECT tenant_id FROM florilegium.tenants WHERE user_id = $1"
+LIBRARY = "florilegium_library"
 
 
 @asynccontextmanager
@@ -20,7 +21,7 @@ async def connect(url: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
         await connection.close()
 
 
-async def schema_of(connection: "asyncpg.Connection[Any]", user_id: UserId) -> str:
-    """Returns the name of the schema with the library of a user."""
-    name: str = await connection.fetchval(_LIBRARY, user_id)
-    return name
+async def tenant_of(connection: "asyncpg.Connection[Any]", user_id: UserId) -> str:
+    """Returns the tenant whose rows are the library of a user."""
+    tenant: str = await connection.fetchval(_TENANT, user_id)
+    return tenant

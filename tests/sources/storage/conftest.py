@@ -121,9 +121,7 @@ async def shared_engine(
 
 
 @pytest.fixture
-async def libraries(
-    shared_engine: LibraryFixture, engine_name: str, id_ending: str
-) -> AsyncIterator[LibraryFixture]:
+async def libraries(shared_engine: LibraryFixture, engine_name: str, id_ending: str) -> AsyncIterator[LibraryFixture]:
     """The libraries of users whom no other test has."""
     shared = shared_engine
     if engine_name != "sqlite":

@@ -19,7 +19,7 @@ from config.paths import DataRoot
 from config.settings import Settings
 from server.cli import COMMANDS, florilegium
 from server.cli.lazy_group import SettingOption
-from server.compat.agentchatbus.service import build_message_bus
+from server.compat.agentchatbus.service import MessageBus
 from server.http_services import build_http_services
 from server.lifespan import build_catalog, build_knowledge, open_runtime
 from server.protocol.catalog import Catalog, Tool
@@ -59,7 +59,7 @@ def product_catalog() -> Catalog:
     """Returns the catalog with default settings. No database is opened."""
     settings = Settings()
     libraries = SqliteLibraries(DataRoot(Path(settings.data_dir)), settings)
-    bus = build_message_bus(libraries, settings)
+    bus = MessageBus(libraries, settings)
     return build_catalog(settings, libraries, build_knowledge(settings, libraries), bus)
 
 

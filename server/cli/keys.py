@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from auth.browser_sessions import KeyCreation, KeyCreations
 from auth.context import READ, SCOPES, WRITE
-from auth.notices import KeyCreation, KeyCreations
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
 from auth.registry import KeyRecord, Registry
 from config.errors import InvalidParams

@@ -9,8 +9,8 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from auth.accounts.links import AccountLinks, NewLink
 from auth.accounts.passkeys import remove_all_passkeys
+from auth.accounts.service import AccountLinks, NewLink
 from auth.context import Role
 from auth.quotas import QuotaOverrides, Quotas, UserLimits, describe_limits
 from auth.registry import Registry, UserRecord, delete_from_copies

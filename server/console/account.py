@@ -5,9 +5,8 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.accounts.links import AccountLink, LinkKind
 from auth.accounts.passwords import PASSWORD_MAX_CHARS, SignInFailed
-from auth.accounts.service import Accounts
+from auth.accounts.service import AccountLink, Accounts, LinkKind
 from config.errors import Conflict, InvalidParams, RateLimited
 from config.settings import Settings
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other

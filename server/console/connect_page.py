@@ -18,7 +18,7 @@ from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
 from server.console.browser import BrowserGuard, see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from server.profiles import PROFILE_NAMES
 from server.rest import account
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations

@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from auth.audit import Audit
+from auth.browser_sessions import KeyCreations
 from auth.context import Principal, RequestContext
-from auth.notices import KeyCreations
 from auth.oauth.grants import GrantRecord, OAuthGrants
 from auth.registry import KeyRecord, Registry
 from config.errors import Forbidden, InvalidParams, NotFound

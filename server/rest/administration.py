@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
-from auth.accounts.links import AccountLinks, NewLink, PendingInvitation
+from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
 from auth.context import ADMIN, RequestContext, Role
 from auth.quotas import QuotaOverrides, describe_limits
 from auth.registry import Registry, UserRecord, delete_from_copies

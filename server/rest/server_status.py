@@ -16,7 +16,7 @@ from config.errors import InvalidParams, Unavailable
 from config.paths import UserId
 from config.settings import Settings
 from config.times import format_time_seconds, format_timestamp
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from server.doctor.tokens import Check
 from server.metrics import Metrics
 from server.rest.account import NoArguments

@@ -85,9 +85,9 @@ _ROLES = f"""
 
 # Seven letters are 35 bits. Another id is made if one is in use.
 _ID_CHARS = 7
-_FIND = f"""
+_FIND = """
     SELECT (SELECT tenant_id FROM tenants WHERE user_id = ?1),
-        (SELECT schema_name FROM libraries WHERE user_id = ?1 AND schema_version < {{}})
+        (SELECT schema_name FROM libraries WHERE user_id = ?1 AND schema_version < {})
 """
 _INSERT = (
     "INSERT INTO tenants (user_id, tenant_id, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING user_id"
@@ -223,7 +223,8 @@ class LibrarySchemas:
         """Moves a library of an earlier layout into the shared tables, in the transaction of the caller."""
         # Writers of that layout wait for this row, and then find no library.
         connection.run_script(
-            f"SET LOCAL {TENANT_SETTING} = '{tenant}'; SELECT 1 FROM \"{schema}\".state WHERE name = '{WRITES}' FOR UPDATE"
+            f"SET LOCAL {TENANT_SETTING} = '{tenant}'; "
+            f"SELECT 1 FROM \"{schema}\".state WHERE name = '{WRITES}' FOR UPDATE"
         )
         columns: dict[str, list[str]] = {}
         for table, column in connection.execute(_OLD_COLUMNS, (LIBRARY_SCHEMA, schema)):

@@ -10,8 +10,6 @@ Row-level security is a second wall besides the tenant that every statement name
 `florilegium_tenant`, which owns nothing, sees the rows of the tenant that the transaction has set, or none.
 """
 
-# ruff: noqa: S608 - SQL is built from constants only; values are parameters
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256

@@ -25,3 +25,8 @@ async def tenant_of(connection: "asyncpg.Connection[Any]", user_id: UserId) -> s
     """Returns the tenant whose rows are the library of a user."""
     tenant: str = await connection.fetchval(_TENANT, user_id)
     return tenant
+
+
+async def own_rows(connection: "asyncpg.Connection[Any]", table: str, user_id: UserId) -> tuple[str, str]:
+    """Returns the full name of a table of libraries, and the condition for the rows of a user."""
+    return f"{LIBRARY}.{table}", f"tenant_id = '{await tenant_of(connection, user_id)}'"

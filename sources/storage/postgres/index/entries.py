@@ -1,8 +1,8 @@
 """The full-text index of a library: one table for all sources, with one entry per row that is indexed.
 
 Lexemes begin with the tenant and a letter for their source, so that one GIN index serves all of them and a search never
-reads the entries of another library or source, nor those of human-only messages. `index_words` has the words that spelling is
-compared with; words of deleted rows stay in it until the index is built again.
+reads the entries of another library or source, nor those of human-only messages. `index_words` has the words that
+spelling is compared with; words of deleted rows stay in it until the index is built again.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -34,8 +34,8 @@ _BATCH_ROWS = 500
 _SMALL_INDEX_ENTRIES = 5_000
 IS_SMALL_SQL = f"NOT EXISTS (SELECT 1 FROM index_entries OFFSET {_SMALL_INDEX_ENTRIES})"
 _INDEX_STATE = "index state"
-# The version of the entries: how texts are segmented, what is indexed for a message, and which fields the kinds of other
-# distributions have. Entries of another version are made again in the background.
+# The version of the entries: how texts are segmented, what is indexed for a message, and which fields the kinds of
+# other distributions have. Entries of another version are made again in the background.
 ENTRIES_VERSION = f"{SEGMENT_VERSION}.3{''.join(digest[:8] for digest in kind_digests().values())}"
 # The version of the entries of a library, in a SELECT.
 SEGMENT_VERSION_SQL = "(SELECT value FROM state WHERE name = 'segment_version')"

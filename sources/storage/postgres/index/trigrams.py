@@ -36,7 +36,8 @@ _LEASE_NAME = "trigram_lease"
 STATE_NAME = "trigrams"
 _COMPLETE = "complete"
 _BATCH_ROWS = 500
-# A message with more trigrams, of about 100,000 characters, is a candidate of every search. A tsvector has 1 MB at most.
+# A message with more trigrams, of about 100,000 characters, is a candidate of every search, because a tsvector has at
+# most 1 MB.
 _TRIGRAMS_MAX = 30_000
 _EVERY = "*"
 # Trigrams of a text that are looked up; more would hardly narrow the result.

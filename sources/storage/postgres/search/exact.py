@@ -35,7 +35,7 @@ _CANDIDATES = f"""
     SELECT m.id, m.content FROM index_entries e JOIN messages m ON m.id = e.id
     JOIN conversations c ON c.id = m.conversation_id
     WHERE e.tsv @@ {MATCH}{{}} ORDER BY m.id DESC LIMIT ?
-"""
+"""  # noqa: S608 - constants only
 
 
 def find(

@@ -1,8 +1,8 @@
 """The vectors of a library: which rows have them, which still need them, and of which model they are.
 
-The table is created when the extension is first used. From then on every write removes the vectors of the rows whose text
-it changed, in its own transaction, and adds the rows to a queue (`changed_rows.py`). New vectors are made later, in
-batches, newest rows first. The queue is stored, so an interrupted run continues where it stopped.
+The table is created when the extension is first used. Once a library has a model, every write removes the vectors of
+the rows whose text it changed, in its own transaction, and adds the rows to a queue (`changed_rows.py`). New vectors
+are made later, in batches, newest rows first. The queue is stored, so an interrupted run continues where it stopped.
 
 After a change of the model, all rows are in the queue, and the vectors of the previous model stay until it is empty.
 """
@@ -427,9 +427,11 @@ class HnswIndex(Struct, frozen=True):
         old = [hnsw_index_name(tenant, model, self.kind) for model in range(max(1, self.model - 3), self.model)]
         return (
             *(f"DROP INDEX CONCURRENTLY IF EXISTS {LIBRARY_SCHEMA}.{one}" for one in (*old, name)),
-            f"CREATE INDEX CONCURRENTLY {name} ON {LIBRARY_SCHEMA}.vectors "
-            f"USING hnsw ({vector} {extension.schema}.halfvec_ip_ops) "
-            f"WHERE tenant_id = '{tenant}' AND model = {self.model:d} AND kind = {self.kind:d}",
+            (
+                f"CREATE INDEX CONCURRENTLY {name} ON {LIBRARY_SCHEMA}.vectors "
+                f"USING hnsw ({vector} {extension.schema}.halfvec_ip_ops) "
+                f"WHERE tenant_id = '{tenant}' AND model = {self.model:d} AND kind = {self.kind:d}"
+            ),
         )
 
 

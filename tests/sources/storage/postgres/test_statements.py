@@ -42,8 +42,10 @@ def test_spellings_of_sqlite_are_translated(sql: str, expected: str) -> None:
     [
         (
             "SELECT m.id FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.uuid = ?",
-            f"WITH {_own('conversations')}, {_own('messages')} "
-            "SELECT m.id FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.uuid = $2",
+            (
+                f"WITH {_own('conversations')}, {_own('messages')} "
+                "SELECT m.id FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.uuid = $2"
+            ),
         ),
         (
             "WITH page AS (SELECT id FROM notes LIMIT ?1) SELECT id FROM page",
@@ -55,23 +57,31 @@ def test_spellings_of_sqlite_are_translated(sql: str, expected: str) -> None:
         ),
         (
             "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
-            "INSERT INTO florilegium_library.state (tenant_id, name, value) VALUES ($1, $2, $3) "
-            "ON CONFLICT (tenant_id, name) DO NOTHING",
+            (
+                "INSERT INTO florilegium_library.state (tenant_id, name, value) VALUES ($1, $2, $3) "
+                "ON CONFLICT (tenant_id, name) DO NOTHING"
+            ),
         ),
         (
             "INSERT INTO vector_queue (kind, id) SELECT e.kind, e.id FROM index_entries e WHERE e.kind = ?",
-            f"WITH {_own('index_entries')} INSERT INTO florilegium_library.vector_queue (tenant_id, kind, id) "
-            "SELECT $1, e.kind, e.id FROM index_entries e WHERE e.kind = $2",
+            (
+                f"WITH {_own('index_entries')} INSERT INTO florilegium_library.vector_queue (tenant_id, kind, id) "
+                "SELECT $1, e.kind, e.id FROM index_entries e WHERE e.kind = $2"
+            ),
         ),
         (
             "UPDATE notes SET title = ? WHERE id = ? OR uuid = ? RETURNING id",
-            "UPDATE florilegium_library.notes SET title = $2 WHERE notes.tenant_id = $1 AND (id = $3 OR uuid = $4) "
-            "RETURNING id",
+            (
+                "UPDATE florilegium_library.notes SET title = $2 WHERE notes.tenant_id = $1 AND (id = $3 OR uuid = $4) "
+                "RETURNING id"
+            ),
         ),
         (
             "DELETE FROM agents WHERE id IN (SELECT id FROM agents OFFSET ?)",
-            f"WITH {_own('agents')} DELETE FROM florilegium_library.agents WHERE agents.tenant_id = $1 "
-            "AND (id IN (SELECT id FROM agents OFFSET $2))",
+            (
+                f"WITH {_own('agents')} DELETE FROM florilegium_library.agents WHERE agents.tenant_id = $1 "
+                "AND (id IN (SELECT id FROM agents OFFSET $2))"
+            ),
         ),
         (
             "DELETE FROM index_entries e WHERE e.kind = 1",

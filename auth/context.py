@@ -53,14 +53,15 @@ class Principal(Struct, frozen=True):
 
     `epoch` increases each time the user's access is withdrawn, so that earlier grants no longer match. `profile`, if
     set, restricts this credential to the tools of that profile, and `sources` to these sources. `signed_in_at` is when
-    the person signed in, or when the token was issued; a key has none.
+    the person signed in, or when the token was issued; a key has none. The operator is who has the files of all users,
+    on the command line of this machine.
     """
 
     user_id: UserId
     user_name: str
     client_id: ClientId
     scopes: frozenset[str]
-    kind: Literal["jwt", "key", "oauth", "browser", "local"]
+    kind: Literal["jwt", "key", "oauth", "browser", "local", "operator"]
     credential_id: str
     epoch: int = 0
     expires_at: float | None = None

@@ -20,8 +20,8 @@ from msgspec import Struct
 from bench.load import CONNECT_TIMEOUT_S, RESPONSE_TIMEOUT_S, UnexpectedResponse, write_line
 from bench.request_templates import FIRST_ID
 from bench.search_clients import SearchRequest, render_request
+from server.operations.items import SOURCE_NAMES
 from server.serving import run
-from server.tools.items import SOURCE_NAMES
 
 STARTED, STOPPED = b"started\n", b"stopped\n"
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)

@@ -20,10 +20,6 @@ from typing import Protocol, TypeVar
 
 from loguru import logger
 
-from aggregator.fanout import SearchQueue
-from aggregator.retrieval import Retriever
-from aggregator.search import Aggregator
-from aggregator.similar import SimilarItems
 from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
@@ -47,14 +43,14 @@ from server.following.service import open_follow_service
 from server.import_jobs import open_import_jobs
 from server.profiles import profiles_of
 from server.protocol.call import DispatcherOptions, RequestStateSigner
-from server.protocol.catalog import Catalog
+from server.protocol.catalog import Catalog, ChangeFeed
 from server.protocol.dispatcher import CallObserver, Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
-from server.runtime import Knowledge, Runtime
+from server.runtime import Runtime
 from server.server_info import ServerInfoTool
+from server.services import Services, build_knowledge
 from server.stores import (
     control_location,
-    in_process_stores,
     open_audit_log,
     open_libraries,
     open_state_stores,
@@ -62,16 +58,12 @@ from server.stores import (
     share_changes,
     share_revision,
 )
-from server.tools.knowledge import add_knowledge_tools, add_similar_tool
-from server.tools.source_tools import add_sources
-from server.tools.writing import add_writing_tools
+from server.tools.knowledge import add_knowledge_tools
+from server.tools.source_tools import add_operations, add_sources
 from server.transports.client_connections import OpenStreams
 from server.version import VERSION
-from sessions.state import SessionStates
 from sources.importers.registry import all_importers
-from sources.registry import load_sources
 from sources.semantic.service import SemanticService
-from sources.storage.contract import Libraries
 
 # Last-used times of API keys need not be exact, and storing one is a write.
 _KEY_LAST_USED_FLUSH_S = 60.0
@@ -80,33 +72,17 @@ _KEY_LAST_USED_FLUSH_S = 60.0
 _CONTROL_BUSY_TIMEOUT_S = 0.5
 
 
-def build_knowledge(settings: Settings, libraries: Libraries, session_states: SessionStates | None = None) -> Knowledge:
-    """Without `session_states`, they are kept in this process."""
-    sources = load_sources(settings)
-    session_states = session_states or in_process_stores(settings).session_states
-    retriever, queue = Retriever(libraries, sources, session_states), SearchQueue(settings)
-    return Knowledge(
-        sources=sources,
-        session_states=session_states,
-        aggregator=Aggregator(libraries, sources, session_states, settings, queue=queue),
-        retriever=retriever,
-        similar=SimilarItems(libraries, sources, retriever, settings, queue),
-    )
-
-
-def build_catalog(
-    settings: Settings, libraries: Libraries, knowledge: Knowledge, bus: MessageBus, quotas: Quotas | None = None
-) -> Catalog:
+def build_catalog(services: Services, bus: MessageBus) -> Catalog:
     """Registers all tools, resources and prompts."""
-    catalog = Catalog()
+    settings, libraries, knowledge = services.settings, services.libraries, services.knowledge
+    catalog = Catalog(services.changes)
     add_knowledge_tools(catalog, knowledge, settings)
-    add_similar_tool(catalog, knowledge.similar, settings)
     add_sources(catalog, libraries, knowledge, settings)
     add_letta_tools(catalog, libraries, settings)
     add_agentchatbus_tools(catalog, bus, settings)
     add_conversation_memory_tools(catalog, libraries, settings)
-    add_writing_tools(catalog, libraries, settings)
-    catalog.add_tool(ServerInfoTool(settings, knowledge.sources, libraries, quotas).as_tool())
+    add_operations(catalog, services)
+    catalog.add_tool(ServerInfoTool(settings, knowledge.sources, libraries, services.quotas).as_tool())
     catalog.remove_tools_of(settings.sources_off)
     return catalog
 
@@ -155,7 +131,18 @@ async def open_runtime(
         streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.fixed.access_recheck_s)
         knowledge = build_knowledge(settings, libraries, stores.session_states)
         bus = MessageBus(libraries, settings, reply_token_store=stores.reply_tokens)
-        catalog = catalog or build_catalog(settings, libraries, knowledge, bus, quotas)
+        services = Services(
+            settings=settings,
+            data_root=data_root,
+            registry=registry,
+            libraries=libraries,
+            knowledge=knowledge,
+            audit=audit,
+            quotas=quotas,
+            oauth_grants=OAuthGrants(registry.database, settings),
+            changes=ChangeFeed() if catalog is None else catalog.changes,
+        )
+        catalog = catalog or build_catalog(services, bus)
         options = DispatcherOptions(
             name="florilegium",
             title="Florilegium",
@@ -166,14 +153,9 @@ async def open_runtime(
         )
         signer = RequestStateSigner(stores.state_keys)
         runtime = Runtime(
-            settings=settings,
-            data_root=data_root,
-            registry=registry,
+            **{name: getattr(services, name) for name in Services.__struct_fields__},
             stores=stores,
             browser_sessions=browser_sessions,
-            oauth_grants=OAuthGrants(registry.database, settings),
-            libraries=libraries,
-            knowledge=knowledge,
             authenticator=authenticator,
             limits=limits,
             call_limits=call_limits,
@@ -181,8 +163,6 @@ async def open_runtime(
             admission=Admission(
                 settings, data_root, authenticator, call_limits, stores.tickets, profiles, streams, audit
             ),
-            audit=audit,
-            quotas=quotas,
             open_streams=streams,
             sessions=LegacySessions(stores.sessions, stores.session_states, profiles),
             dispatcher=Dispatcher(
@@ -195,7 +175,7 @@ async def open_runtime(
         )
         # Other processes of the deployment have open streams and cached credentials of their own.
         if settings.session_url:
-            share_changes(runtime.dispatcher.catalog.changes, stores.peers)
+            share_changes(runtime.changes, stores.peers)
             share_revision(registry.database, stores.peers)
         async with _flushing(runtime):
             try:

@@ -11,7 +11,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 from zlib import crc32
 
-from loguru import logger
 from msgspec.structs import replace
 
 from sources.kinds import ADDED_NUMBERS, Kind, validate_kind
@@ -52,6 +51,8 @@ def load_points(group: str, make: Callable[[Any], T]) -> Iterator[T]:
         try:
             made = make(point.load())
         except (Exception, SystemExit) as error:
+            from loguru import logger  # noqa: PLC0415 - loads 80 modules, and the help of commands needs the kinds only
+
             noun = group.removeprefix("florilegium.").removesuffix("s")
             logger.opt(exception=error).error("skipped the {} of {}: {}", noun, point.value, error)
         else:

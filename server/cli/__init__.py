@@ -21,7 +21,7 @@ COMMANDS = {
     "similar": "server.cli.search:similar",
     "get": "server.cli.search:get",
     "add": "server.cli.items:add",
-    "list": "server.cli.items:list_items",
+    "list": "server.cli.items:list_",
     "edit": "server.cli.items:edit",
     "rm": "server.cli.items:rm",
     "tag": "server.cli.items:tag",
@@ -52,6 +52,9 @@ COMMANDS = {
     "version": "server.cli.configuration:version",
 }
 
+# What a new user needs, as in docs/getting-started.md.
+FIRST_COMMANDS = ("import", "search", "serve", "connect", "backup", "doctor")
+
 # The commands that can work on a remote server. The REST API has no equivalent for the others.
 _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 
@@ -59,6 +62,7 @@ _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
+    first=FIRST_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage or settings.",
 )
@@ -90,7 +94,7 @@ def florilegium(context: click.Context, config_file: Path | None, server: str | 
         return
     if context.invoked_subcommand not in _REMOTE_COMMANDS:
         raise click.UsageError(f"--server can be used with {', '.join(_REMOTE_COMMANDS)} only")
-    from server.cli.remote import connect_to_server  # noqa: PLC0415 - only needed with --server
+    from server.cli.remote import connect_to_server
 
     connect_to_server(server, token_file)
 

@@ -8,7 +8,8 @@ import click
 from auth.audit import AuditFilter
 from auth.registry import Registry, UserRecord
 from server.cli.lazy_group import SettingsOverrides
-from server.cli.local_library import admin_options, data_root, find_user, run_with_registry
+from server.cli.local_library import data_root, find_user, run_with_registry
+from server.cli.options import admin_options
 from server.cli.output import format_time, parse_start, print_json, print_table
 from server.cli.remote import remote_server
 from server.stores import open_audit_log

@@ -2,22 +2,22 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import convert
 from msgspec.structs import asdict
 
 from auth.follows import Deployment, Deployments, FollowRecord, Follows, UserMapping, is_deployment_id
 from auth.registry import Registry, UserRecord
 from config.errors import FlorilegiumError, InvalidParams, StorageError
 from config.settings import Settings
-from server.cli.lazy_group import NamedValue, SettingsOverrides, setting_options
+from server.cli.lazy_group import NamedValue, SettingsOverrides
 from server.cli.local_library import (
     LocalLibrary,
     data_root,
-    library_options,
     load_for_change,
     local_user,
     open_local,
@@ -26,13 +26,14 @@ from server.cli.local_library import (
     require_data_root,
     run_with_library,
     run_with_registry,
-    user_option,
 )
-from server.cli.output import echo, pluralize, print_json, print_table, strip_control_characters
+from server.cli.options import library_options
+from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
+from server.cli.remote import LocalApi, library_server
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment, allowed_location
-from server.following.operations import FollowedSource, describe
-from server.following.runs import resolve_conflict, run_source
+from server.following.runs import REPORT_FIELDS, resolve_conflict, run_source
+from server.following.status import FollowedSource, describe
 from server.stores import control_location
 from sources.following.state import SourceBusy, SyncReport
 from sources.importers.registry import all_importers, format_names, importer_by_name
@@ -339,32 +340,31 @@ def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@setting_options("data_dir", "single_user_name")
-def pause(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+@library_options
+def pause(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Stop following the source ID until it is resumed."""
     _change(overrides, user, follow_id, "pause")
-    echo(f"Paused {follow_id}.")
+    print_result({"id": follow_id, "state": "paused"}, f"Paused {follow_id}.", as_json=as_json)
 
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@setting_options("data_dir", "single_user_name")
-def resume(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+@library_options
+def resume(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Resume following the source ID."""
     _change(overrides, user, follow_id, "resume")
-    echo(f"Resumed {follow_id}.")
+    print_result({"id": follow_id, "state": "resumed"}, f"Resumed {follow_id}.", as_json=as_json)
 
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@setting_options("data_dir", "single_user_name")
-def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+@library_options
+def remove(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Stop following the source ID. Its items stay in the library."""
     _change(overrides, user, follow_id, "remove")
-    echo(f"Removed {follow_id}. Its items stay in the library.")
+    print_result(
+        {"id": follow_id, "state": "removed"}, f"Removed {follow_id}. Its items stay in the library.", as_json=as_json
+    )
 
 
 @follow.command()
@@ -374,8 +374,14 @@ def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> No
 def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user: str | None, as_json: bool) -> None:
     """Read the source ID, or all that are not paused, now. A running server does it, otherwise this command."""
     settings = overrides.load().settings
+    is_deployment = follow_id is not None and is_deployment_id(follow_id)
     try:
-        reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
+        # A deployment has many users; the server is asked to read them, one after the other.
+        if not is_deployment and isinstance(server := library_server(settings, user), LocalApi):
+            answer = asyncio.run(server.run("follow-run", {"id": follow_id, "accept": accept}))
+            reports = {name: _read_report(report) for name, report in answer.items()}
+        else:
+            reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
     except _ServerIsRunning:
         # The request in the control database has no place for the permission.
         if accept:
@@ -391,12 +397,11 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
         _request_runs(settings, user, follow_id or name)
         echo(f"{name}: {_BUSY}", err=as_json)
     if as_json:
-        fields = ("new", "updated", "deleted", "conflicts", "failed", "written")
         print_json(
             {
                 name: {"problem": report.message}
                 if isinstance(report, FlorilegiumError)
-                else {field: getattr(report, field) for field in fields}
+                else {field: getattr(report, field) for field in REPORT_FIELDS}
                 for name, report in reports.items()
             }
         )
@@ -416,9 +421,10 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
     required=True,
     help="library: keep the edits made in Florilegium. file: overwrite them with the file.",
 )
-@user_option
-@setting_options("data_dir", "single_user_name")
-def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, user: str | None) -> None:
+@library_options
+def resolve(
+    overrides: SettingsOverrides, follow_id: str, file: str, keep: str, user: str | None, as_json: bool
+) -> None:
     """Settle the conflicts of FILE, a name that `follow show` lists."""
     settings = overrides.load().settings
 
@@ -426,8 +432,11 @@ def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, 
         record = await _record(settings, local, follow_id)
         await resolve_conflict(library, record, local.user, settings, file, keep=keep)
 
-    run_with_library(settings, user, work, writes=True)
-    echo(f"Kept the version of the {keep}.")
+    if isinstance(server := library_server(settings, user), LocalApi):
+        asyncio.run(server.run("follow-resolve", {"id": follow_id, "file": file, "keep": keep}))
+    else:
+        run_with_library(settings, user, work, writes=True)
+    print_result({"id": follow_id, "file": file, "kept": keep}, f"Kept the version of the {keep}.", as_json=as_json)
 
 
 class _ServerIsRunning(Exception):
@@ -516,6 +525,13 @@ async def _run_here(
             raise _ServerIsRunning from error
         raise
     return reports
+
+
+def _read_report(data: Mapping[str, Any]) -> SyncReport | FlorilegiumError:
+    """Reads a report of a server."""
+    if "problem" not in data:
+        return convert(data, SyncReport)
+    return SourceBusy(data["problem"]) if data.get("is_busy") else FlorilegiumError(data["problem"])
 
 
 def _report_text(report: SyncReport | FlorilegiumError) -> str:

@@ -4,33 +4,21 @@ The commands write what the tools `items_create`, `items_update`, `items_delete`
 """
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from config.errors import InvalidParams
+from server.cli.caller import library_caller
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
-from server.cli.local_library import LocalLibrary, library_options, run_with_library
+from server.cli.options import library_options
 from server.cli.output import confirm, echo, pluralize, print_json, print_result, print_table, strip_control_characters
-from server.protocol.schema import read_arguments
-from server.tools.items import (
-    SOURCE_NAMES,
-    DeleteResult,
-    EditableText,
-    ItemsCreate,
-    ItemsDelete,
-    ItemsTag,
-    ItemsUpdate,
-    WriteResult,
-    create_item,
-    delete_item,
-    read_text,
-    tag_item,
-    update_item,
-)
 from sources.installed import ITEM_KINDS
-from sources.registry import load_sources
-from sources.storage.contract import Library
+
+if TYPE_CHECKING:
+    from server.operations.items import DeleteResult, EditableItem, WriteResult
+    from server.operations.library import LibraryItem, LibraryItems
 
 # `add note` reads better than `add notes`, which is the name of the source.
 _SINGULARS = {**{kind.name: source for source, kind in ITEM_KINDS.items()}, "chat": "chats"}
@@ -41,7 +29,7 @@ class KindName(click.Choice[str]):
     """The name of a source, in the singular or plural."""
 
     def __init__(self) -> None:
-        super().__init__(SOURCE_NAMES)
+        super().__init__(tuple(ITEM_KINDS))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(_SINGULARS.get(value, value), param, ctx)
@@ -94,13 +82,12 @@ def add(
     KIND is notes, media, chats, characters or prompts. CONTENT is its text, for chats the first message; - reads it
     from stdin.
     """
-    arguments = read_arguments(
-        {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}, ItemsCreate
-    )
-    settings = overrides.load().settings
-    result = run_with_library(
-        settings, user, lambda library, _: create_item(library, arguments, settings), creates=True, writes=True
-    )
+    from server.operations.items import ItemsCreate, create_item
+    from server.protocol.schema import read_arguments
+
+    values = {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}
+    with library_caller(overrides.load().settings, user, creates=True, writes=True) as call:
+        result: WriteResult = call(create_item, read_arguments(values, ItemsCreate))
     _print_result("Added", result, as_json)
 
 
@@ -109,22 +96,25 @@ def add(
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Items to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Items to skip.")
 @library_options
-def list_items(
-    overrides: SettingsOverrides, kind: str, limit: int, offset: int, user: str | None, as_json: bool
-) -> None:
+def list_(overrides: SettingsOverrides, kind: str, limit: int, offset: int, user: str | None, as_json: bool) -> None:
     """List items of a library on this machine, most recently changed first.
 
     KIND is notes, media, chats, characters or prompts.
     """
-    settings = overrides.load().settings
-    source = next(source for source in load_sources(settings) if source.name == kind)
-    page = run_with_library(
-        settings, user, lambda library, local: source.list_items(local.context, library, limit, offset)
-    )
+    from server.operations.library import LibraryItemsRequest, list_items
+
+    items: list[LibraryItem] = []
+    with library_caller(overrides.load().settings, user) as call:
+        while True:
+            request = LibraryItemsRequest(source=kind, limit=limit - len(items), offset=offset + len(items))
+            page: LibraryItems = call(list_items, request)
+            items += page.items
+            if len(items) >= limit or page.next_offset is None:
+                break
     if as_json:
-        print_json({"items": page.rows, "total": page.total})
+        print_json({"items": items, "total": page.total})
         return
-    rows = [(row.uri, (row.last_modified or "")[:10], strip_control_characters(row.title or "")) for row in page.rows]
+    rows = [(item.uri, item.last_modified[:10], strip_control_characters(item.title or "")) for item in items]
     if rows:
         print_table(("URI", "CHANGED", "TITLE"), rows)
     shown = offset + len(rows)
@@ -158,18 +148,25 @@ def edit(
     changes: dict[str, Any] = {"uri": uri, "title": title, "content": _read(stdin) if stdin else content}
     if fields:
         changes["fields"] = dict(fields)
+    from server.operations import items
+    from server.protocol.schema import read_arguments
+
     settings = overrides.load().settings
     if all(value is None for name, value in changes.items() if name != "uri"):
+        kind = items.parse_item_uri(uri).kind
+        if kind.content is None:
+            raise InvalidParams(f"content: {kind.content_hint}")
         # The library is closed while the editor is open, so that its lock does not keep others from writing.
-        current = run_with_library(settings, user, lambda library, _: read_text(library, uri), writes=True)
-        edited = _edit_text(current)
+        with library_caller(settings, user, writes=True) as call:
+            current: EditableItem = call(items.read_editable_item, items.EditableItemRequest(uri=uri))
+        edited = _edit_text(current.content)
         if edited is None:
             click.echo("Unchanged.", err=True)
             return
         # Fails instead of overwriting a change that was made while the editor was open.
-        changes |= {"content": edited.text, "expected_version": edited.version}
-    arguments = read_arguments(changes, ItemsUpdate)
-    result = run_with_library(settings, user, lambda library, _: update_item(library, arguments, settings), writes=True)
+        changes |= {"content": edited, "expected_version": current.version}
+    with library_caller(settings, user, writes=True) as call:
+        result: WriteResult = call(items.update_item_by_uri, read_arguments(changes, items.ItemsUpdate))
     _print_result("Changed", result, as_json)
 
 
@@ -184,12 +181,10 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
     """
     if not yes:
         confirm(f"Delete {pluralize(len(uris), 'items')}?")
-    settings = overrides.load().settings
+    from server.operations.items import ItemsDelete, delete_item_by_uri
 
-    async def delete_all(library: Library, _local: LocalLibrary) -> list[DeleteResult]:
-        return [await delete_item(library, ItemsDelete(uri=uri), settings) for uri in uris]
-
-    results = run_with_library(settings, user, delete_all, writes=True)
+    with library_caller(overrides.load().settings, user, writes=True) as call:
+        results: list[DeleteResult] = [call(delete_item_by_uri, ItemsDelete(uri=uri)) for uri in uris]
     print_result(results, "\n".join(f"Deleted {result.uri}." for result in results), as_json=as_json)
 
 
@@ -217,13 +212,15 @@ def tag(
     for text in tags:
         if len(text) < 2 or text[0] not in "+-":
             raise click.UsageError(f"expected +TAG or -TAG, got {text[:40]!r}")
-    arguments = ItemsTag(
+    from server.operations.items import ItemsTag, tag_item_by_uri
+
+    request = ItemsTag(
         uri=uri,
         add=(*add, *(text[1:] for text in tags if text[0] == "+")),
         remove=(*remove, *(text[1:] for text in tags if text[0] == "-")),
     )
-    settings = overrides.load().settings
-    result = run_with_library(settings, user, lambda library, _: tag_item(library, arguments, settings), writes=True)
+    with library_caller(overrides.load().settings, user, writes=True) as call:
+        result: WriteResult = call(tag_item_by_uri, request)
     print_result(
         result, f"{result.uri}: {strip_control_characters(', '.join(result.tags)) or 'no tags'}", as_json=as_json
     )
@@ -234,16 +231,16 @@ def _read(content: str | None) -> str | None:
     return sys.stdin.read().removesuffix("\n") if content == _STDIN else content
 
 
-def _edit_text(current: EditableText) -> EditableText | None:
+def _edit_text(text: str) -> str | None:
     """Opens the text in the editor. Returns None if it was not changed."""
-    edited: str | None = click.edit(current.text, extension=".md")
+    edited: str | None = click.edit(text, extension=".md")
     if edited is None:
         return None
     # Editors end a file with a newline.
-    text = edited if current.text.endswith("\n") else edited.removesuffix("\n")
-    return None if text == current.text else EditableText(text, current.version)
+    edited = edited if text.endswith("\n") else edited.removesuffix("\n")
+    return None if edited == text else edited
 
 
-def _print_result(verb: str, result: WriteResult, as_json: bool) -> None:
+def _print_result(verb: str, result: "WriteResult", as_json: bool) -> None:
     title = f": {strip_control_characters(result.title)}" if result.title else ""
     print_result(result, f"{verb} {result.uri}{title}", as_json=as_json)

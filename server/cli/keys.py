@@ -12,18 +12,12 @@ from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient,
 from auth.registry import KeyRecord, Registry
 from config.errors import InvalidParams
 from server.cli.lazy_group import SettingsOverrides
-from server.cli.local_library import (
-    admin_options,
-    find_user,
-    load_for_change,
-    record_change,
-    record_operation,
-    run_with_registry,
-)
+from server.cli.local_library import find_user, load_for_change, record_change, record_operation, run_with_registry
+from server.cli.options import admin_options
 from server.cli.output import format_time, parse_expiry, print_json, print_result, print_table
 from server.cli.remote import RemoteApi, path_segment, remote_server
 from server.profiles import PROFILE_NAMES
-from server.runtime import require_known_sources
+from server.services import require_known_sources
 
 # Administration has to be asked for.
 DEFAULT_SCOPES = (READ, WRITE)

@@ -9,23 +9,25 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from auth.audit import AuditEvent
-from auth.authenticator import local_principal
-from auth.context import RequestContext, build_context
+from auth.audit import Audit, AuditEvent
+from auth.authenticator import NOBODY, OPERATOR, local_principal
+from auth.context import ADMIN, ClientId, Principal, RequestContext, build_context
+from auth.oauth.grants import OAuthGrants
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, NotFound, StorageError
-from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.lazy_group import SettingsOverrides
 from server.directory_lock import locked_directory
+from server.protocol.catalog import ChangeFeed
+from server.services import Services, build_knowledge
 from server.stores import control_location, has_control_data, open_audit_log, open_libraries
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries, Library
@@ -34,13 +36,6 @@ from sources.storage.contract import Libraries, Library
 # Access to the control database for administrative commands, which may run while a server uses it.
 
 T = TypeVar("T")
-# The client of changes that were made on the command line of this machine.
-OPERATOR = "command line"
-
-
-def admin_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--json` and `--data-dir`."""
-    return json_option(setting_options("data_dir")(function))
 
 
 def data_root(settings: Settings) -> DataRoot:
@@ -117,45 +112,24 @@ async def find_user(registry: Registry, name: str) -> UserRecord:
     return user
 
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-_DEMO_SUFFIX = "-demo"
-_REQUEST = "command line"
-
-
 class LocalLibrary(Struct, frozen=True):
-    settings: Settings
-    libraries: Libraries
+    """The library of one user on this machine, and the services that operations on it need."""
+
+    services: Services
     semantic: SemanticService
     context: RequestContext
     user: UserRecord
 
+    @property
+    def settings(self) -> Settings:
+        return self.services.settings
+
+    @property
+    def libraries(self) -> Libraries:
+        return self.services.libraries
+
     def library(self) -> AbstractAsyncContextManager[Library]:
         return self.libraries.library(self.context)
-
-
-def user_option(function: Decorated) -> Decorated:
-    help_ = "The library's user. Default: the setting single_user_name; required if authentication is configured."
-    return click.option("--user", help=help_)(function)
-
-
-def library_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--user`, `--json`, and the settings that decide which library is used."""
-    return user_option(json_option(setting_options("data_dir", "single_user_name")(function)))
-
-
-def demo_option(function: Decorated) -> Decorated:
-    help_ = "Use the demo library, which has its own data directory."
-    return click.option("--demo", is_flag=True, help=help_)(function)
-
-
-def demo_settings(loaded: LoadedConfig) -> Settings:
-    """Returns settings with the demo's own data directory, unless the command line names one."""
-    # The demo library is in files even if the other libraries are in PostgreSQL.
-    settings = replace(loaded.settings, storage_url="")
-    if loaded.origins["data_dir"] != "command line":
-        settings = replace(settings, data_dir=settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
-    return settings
 
 
 @asynccontextmanager
@@ -172,20 +146,56 @@ async def open_local(
     # PostgreSQL is made for several processes.
     is_locked = writes and not settings.storage_url
     with locked_directory(root.root, command_name(), "writer") if is_locked else nullcontext():
-        async with Registry.open(control_location(settings, root)) as registry:
-            user = await local_user(registry, settings, user_name, creates=creates)
-            # The quotas of a user apply on the command line, too.
-            quotas, semantic = Quotas(registry.database, settings), SemanticService(settings)
-            # Work in the background would end with the command; `florilegium embed` embeds.
-            libraries = open_libraries(settings, root, semantic, quotas, embeds_in_background=False)
-            try:
-                local = LocalLibrary(settings, libraries, semantic, local_context(user, root), user)
-                if is_demo:
-                    await fill_demo(libraries, local.context)
-                yield local
-            finally:
-                await libraries.close()
-                await semantic.close()
+        async with open_services(settings, root) as (services, semantic):
+            user = await local_user(services.registry, settings, user_name, creates=creates)
+            context = local_context(user, root)
+            if is_demo:
+                await fill_demo(services.libraries, context)
+            yield LocalLibrary(services, semantic, context, user)
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings, root: DataRoot, *, waits_for_servers: bool = False
+) -> AsyncIterator[tuple[Services, SemanticService]]:
+    async with Registry.open(control_location(settings, root), waits_for_servers=waits_for_servers) as registry:
+        # The quotas of a user apply on the command line, too.
+        quotas, semantic = Quotas(registry.database, settings), SemanticService(settings)
+        # Work in the background would end with the command; `florilegium embed` embeds.
+        libraries = open_libraries(settings, root, semantic, quotas, embeds_in_background=False)
+        audit = Audit(open_audit_log(settings, root), settings)
+        try:
+            yield (
+                Services(
+                    settings=settings,
+                    data_root=root,
+                    registry=registry,
+                    libraries=libraries,
+                    knowledge=build_knowledge(settings, libraries),
+                    audit=audit,
+                    quotas=quotas,
+                    oauth_grants=OAuthGrants(registry.database, settings),
+                    changes=ChangeFeed(),
+                ),
+                semantic,
+            )
+        finally:
+            await libraries.close()
+            await semantic.close()
+            await audit.close()
+
+
+def operator_context(root: DataRoot) -> RequestContext:
+    """The context of commands that administrate. The operator has the files of all users, but no library."""
+    principal = Principal(
+        user_id=NOBODY,
+        user_name=OPERATOR,
+        client_id=ClientId(OPERATOR),
+        scopes=frozenset((ADMIN,)),
+        kind="operator",
+        credential_id=OPERATOR,
+    )
+    return build_context(principal, root, OPERATOR, is_agent=False)
 
 
 def run_with_library(
@@ -222,11 +232,12 @@ def command_name() -> str:
 
 
 def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
-    return build_context(local_principal(user), root, _REQUEST, is_agent=False)
+    principal = replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator")
+    return build_context(principal, root, OPERATOR, is_agent=False)
 
 
 async def fill_demo(libraries: Libraries, context: RequestContext) -> None:
-    from sources.demo import fill_once  # noqa: PLC0415 - only needed with --demo
+    from sources.demo import fill_once
 
     async with libraries.library(context) as library:
         await fill_once(library)

@@ -3,16 +3,13 @@
 rich 15 takes 190 ms to import, and 1.2 s for a table of 2,000 rows; this takes 30 ms.
 """
 
-import asyncio
 import os
 import re
 import sys
 import textwrap
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category, east_asian_width
 from urllib.parse import urlsplit
 
@@ -21,14 +18,16 @@ import msgspec
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from config.times import format_clock, format_time_seconds, parse_time
-from sources.importers.engine.limits import ImportProgress
-from sources.query import ParsedQuery
-from sources.search.snippets import LENGTH_MAX, Highlighter
+from config.times import format_time_seconds, parse_time
+
+if TYPE_CHECKING:
+    from sources.query import ParsedQuery
 
 # -- cells -------------------------------------------------------------------------------------------------------------
 # Widths of text on a terminal, in cells: East Asian characters take two, combining marks none.
 
+# A narrower column says too little.
+_COLUMN_CELLS_MIN = 8
 # Marks that are drawn over the previous character, and invisible format characters.
 _ZERO_WIDTH = frozenset(("Mn", "Me", "Cf"))
 
@@ -63,11 +62,28 @@ def print_result(value: Any, text: str, *, as_json: bool) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints columns as wide as their widest value. The last column is not padded."""
+    """Prints columns as wide as their widest value. On a terminal that is too narrow for them, the widest values are
+    cut. The last column is not padded."""
     widths = [max(cell_width(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
+    if sys.stdout.isatty():
+        # A program that reads the output gets all of it. Titles stay whole.
+        minima = [min(width, max(cell_width(t), _COLUMN_CELLS_MIN)) for t, width in zip(titles, widths, strict=True)]
+        room = max(sum(minima), terminal_columns() - 2 * (len(widths) - 1))
+        while sum(widths) > room:
+            widest = max(
+                (column for column in range(len(widths)) if widths[column] > minima[column]), key=widths.__getitem__
+            )
+            widths[widest] -= 1
     for row in (titles, *rows):
-        cells = [cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [_fit(cell, width) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
+
+
+def _fit(cell: str, width: int) -> str:
+    """Pads or cuts a cell."""
+    if cell_width(cell) > width:
+        cell = truncate_cells(cell, width - 1) + "\N{HORIZONTAL ELLIPSIS}"
+    return cell + " " * (width - cell_width(cell))
 
 
 def pluralize(count: int, nouns: str) -> str:
@@ -162,6 +178,19 @@ def _parse_date(field: str, text: str, offset: timedelta, duration_example: str,
         raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
 
 
+_SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def format_size(count: int) -> str:
+    """Returns 12 KB or 3.4 MB, in decimal units like file listings."""
+    amount, unit = float(count), _SIZE_UNITS[0]
+    for unit in _SIZE_UNITS:
+        if amount < 1000 or unit == _SIZE_UNITS[-1]:
+            break
+        amount /= 1000
+    return f"{amount:.1f} {unit}" if unit not in ("B", "KB") else f"{amount:.0f} {unit}"
+
+
 # -- terminal ----------------------------------------------------------------------------------------------------------
 # Text from a library on a terminal: control characters removed, matches highlighted.
 #
@@ -200,8 +229,11 @@ def dim(text: str) -> str:
 class MatchHighlighter:
     """Highlights the matches of one query."""
 
-    def __init__(self, query: ParsedQuery) -> None:
+    def __init__(self, query: "ParsedQuery") -> None:
+        from sources.search.snippets import LENGTH_MAX, Highlighter
+
         self._highlighter = Highlighter(query.terms)
+        self._piece_chars = LENGTH_MAX
 
     def line(self, text: str, **style: Any) -> str:
         """Highlights a single line, such as a title. `style` applies to the rest of the text."""
@@ -229,9 +261,9 @@ class MatchHighlighter:
         """
         ranges: list[tuple[int, int]] = []
         lead = len(text) - len(text.lstrip())
-        for start in range(lead, len(text), LENGTH_MAX):
-            piece = text[start : start + LENGTH_MAX].rstrip()
-            snippet = self._highlighter.snippet(piece, LENGTH_MAX)
+        for start in range(lead, len(text), self._piece_chars):
+            piece = text[start : start + self._piece_chars].rstrip()
+            snippet = self._highlighter.snippet(piece, self._piece_chars)
             if snippet.text == piece:
                 ranges += ((start + first, start + last) for first, last in snippet.ranges)
         return ranges
@@ -257,97 +289,3 @@ def terminal_columns(descriptor: int = 1) -> int:
         return os.get_terminal_size(descriptor).columns or _WIDTH_MAX
     except OSError:
         return _WIDTH_MAX
-
-
-# -- meter -------------------------------------------------------------------------------------------------------------
-# The progress of an import on stderr: on a terminal one line that is redrawn, with bytes, items, rate and remaining
-# time; otherwise a plain line every few seconds.
-
-_BAR_CELLS = 24
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-# A shorter part of a name says too little.
-_FILE_CELLS_MIN = 8
-_DRAW_INTERVAL_S = 0.2
-_PRINT_INTERVAL_S = 10.0
-_ERASE_LINE = "\r\x1b[2K"
-_STDERR = 2
-_UNITS = ("B", "KB", "MB", "GB", "TB")
-
-
-@asynccontextmanager
-async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
-    """Shows progress while the block runs. It is written to stderr, so that stdout has only the command's result."""
-    started = time.monotonic()
-    draws = sys.stderr.isatty() if is_terminal is None else is_terminal
-    # A task of its own, so that the importer need not know who looks at its progress.
-    task = asyncio.create_task(_draw(progress, started) if draws else _print(progress))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if draws:
-            click.echo(_ERASE_LINE, err=True, nl=False, color=True)
-            if progress.items:
-                elapsed_s = time.monotonic() - started
-                items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
-                final_line = f"{format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
-                echo(dim(final_line), err=True)
-
-
-def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
-    """Returns a line that fits the terminal; the name of the file, which comes last, is shortened."""
-    return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
-
-
-def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
-    """Returns the parts of the line with their styles. A line that must be cut has no styles."""
-    share = min(1.0, progress.bytes_read / progress.bytes_total) if progress.bytes_total else 0.0
-    # The filled and the empty part. It moves in eighths of a cell, so that large files show progress, too.
-    cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)
-    bar_filled = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
-    filled, empty = bar_filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(bar_filled))
-    remaining = format_clock(elapsed_s * (1 - share) / share) if share else "--:--"
-    numbers = (
-        f" {share:4.0%}  {format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}  "
-        f"{pluralize(progress.items, 'items')}  {_rate(progress.items, elapsed_s)}  {remaining} left"
-    )
-    columns_left = columns - len(filled + empty + numbers) - 3
-    if columns_left < 0:
-        return [((filled + empty + numbers)[: max(0, columns - 1)], {})]
-    name = strip_control_characters(progress.file).replace("\n", " ")
-    file = truncate_cells(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
-    file_part = f"  {file}" if file else ""
-    return [(filled, {"fg": "cyan"}), (empty, {"dim": True}), (numbers, {}), (file_part, {"dim": True})]
-
-
-def _rate(items: int, elapsed_s: float) -> str:
-    return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
-
-
-def format_size(count: int) -> str:
-    """Returns 12 KB or 3.4 MB, in decimal units like file listings."""
-    amount, unit = float(count), _UNITS[0]
-    for unit in _UNITS:
-        if amount < 1000 or unit == _UNITS[-1]:
-            break
-        amount /= 1000
-    return f"{amount:.1f} {unit}" if unit not in ("B", "KB") else f"{amount:.0f} {unit}"
-
-
-async def _draw(progress: ImportProgress, started: float) -> None:
-    while True:
-        parts = _styled_parts(progress, time.monotonic() - started, terminal_columns(_STDERR))
-        line = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
-        # color=True keeps the sequence that erases the line, even if colours are disabled.
-        click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
-        await asyncio.sleep(_DRAW_INTERVAL_S)
-
-
-# For logs: no sequences that only a terminal understands.
-async def _print(progress: ImportProgress) -> None:
-    while True:
-        await asyncio.sleep(_PRINT_INTERVAL_S)
-        read = f"{format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}"
-        items = pluralize(progress.items, "items")
-        click.echo(f"{read}, {items}: {strip_control_characters(progress.file)}", err=True)

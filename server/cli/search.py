@@ -1,29 +1,25 @@
 """`florilegium search`: searches a library on this machine without a server."""
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
-from msgspec import UnsetType
 
-from aggregator.responses import KnowledgeItem, KnowledgeResponse, without_repetition
-from aggregator.retrieval import KnowledgeGet
-from aggregator.search import KnowledgeSearch
-from aggregator.similar import ItemsSimilar
 from config.settings import Settings
 from config.times import format_clock
+from server.cli.caller import library_caller
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import demo_option, demo_settings, open_local, user_option
+from server.cli.options import demo_option, demo_settings, user_option
 from server.cli.output import MatchHighlighter, dim, echo, print_json, source_style, strip_control_characters
-from server.cli.remote import remote_server
-from server.lifespan import build_knowledge
-from server.tools.items import SOURCE_NAMES
-from sources.items import GetResponse, ResultItem, SearchResponse
-from sources.records import SemanticStatus
-from sources.search.arguments import read_query
+from sources.installed import ITEM_KINDS
+
+if TYPE_CHECKING:
+    from msgspec import UnsetType
+
+    from aggregator.responses import KnowledgeResponse
+    from sources.items import GetResponse, Mode, ResultItem, SearchResponse
+    from sources.records import SemanticStatus
 
 _LIMIT = 10
 
@@ -34,8 +30,8 @@ _LIMIT = 10
     "--source",
     "sources",
     multiple=True,
-    type=NamedValue(SOURCE_NAMES),
-    help=f"Search only this source: {', '.join(SOURCE_NAMES)}, or one that an extension adds; can be repeated.",
+    type=NamedValue(tuple(ITEM_KINDS)),
+    help=f"Search only this source: {', '.join(ITEM_KINDS)}, or one that an extension adds; can be repeated.",
 )
 @click.option("--limit", type=click.IntRange(1, 100), default=_LIMIT, show_default=True, help="Hits to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Hits to skip.")
@@ -60,25 +56,18 @@ def search(
     QUERY can contain words, "phrases", prefix*, AND OR NOT, -word, tag:, sender:, after:2026-01-31. Put -- before a
     query that starts with a hyphen: `search -- -word`.
     """
+    from aggregator.responses import without_repetition
+    from aggregator.search import KnowledgeSearch
+    from server.operations.knowledge import search_knowledge
+
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
     request = KnowledgeSearch(
         query=" ".join(query), limit=limit, offset=offset, sources=sources, order_by="recent" if recent else "relevance"
     )
-    if (server := remote_server()) is not None:
-        # The response is the same Struct, so that hits are printed by the same code.
-        body = {"query": request.query, "limit": limit, "offset": offset, "sources": sources}
-        found = server.request("POST", "/api/v1/search", {**body, "order_by": request.order_by})
-        response = msgspec.json.decode(found, type=KnowledgeResponse)
-    else:
-
-        async def work() -> KnowledgeResponse:
-            async with open_local(settings, user, is_demo=demo) as local:
-                # Before the search, whose deadline is shorter than loading a model can take.
-                await local.semantic.load()
-                return await build_knowledge(settings, local.libraries).aggregator.search(local.context, request)
-
-        response = asyncio.run(work())
+    # People see the turn of a conversation, which the URI of a message says to programs.
+    with library_caller(settings, user, is_demo=demo, loads_model=True, config={"hit_fields": "all"}) as call:
+        response: KnowledgeResponse = call(search_knowledge, request)
     if as_json:
         print_json(without_repetition(response))
     else:
@@ -90,7 +79,10 @@ def search(
         click.get_current_context().exit(1)
 
 
-def print_hits(items: Sequence[ResultItem], query: str, offset: int, settings: Settings) -> None:
+def print_hits(items: "Sequence[ResultItem]", query: str, offset: int, settings: Settings) -> None:
+    from aggregator.responses import KnowledgeItem
+    from sources.search.arguments import read_query
+
     highlighter = MatchHighlighter(read_query(query, settings))
     for number, item in enumerate(items, offset + 1):
         about = [source_style(item.source), *_position(item), *([item.created_at[:10]] if item.created_at else [])]
@@ -112,7 +104,7 @@ def print_hits(items: Sequence[ResultItem], query: str, offset: int, settings: S
         echo()
 
 
-def _position(item: ResultItem) -> Iterator[str]:
+def _position(item: "ResultItem") -> Iterator[str]:
     """Yields the position of the hit in its item: the time in a recording, the turn in a conversation."""
     if item.loc is not None and item.loc.seconds is not None:
         yield click.style(format_clock(item.loc.seconds), bold=True)
@@ -123,7 +115,7 @@ def _position(item: ResultItem) -> Iterator[str]:
 
 
 # They go to stderr, so that stdout has only hits.
-def _notes(response: KnowledgeResponse) -> Iterator[str]:
+def _notes(response: "KnowledgeResponse") -> Iterator[str]:
     """Yields notes about the response as a whole."""
     if not response.results:
         yield "No hits."
@@ -137,8 +129,10 @@ def _notes(response: KnowledgeResponse) -> Iterator[str]:
         yield f"more hits: --offset {response.next_offset}"
 
 
-def semantic_note(status: SemanticStatus | UnsetType) -> Iterator[str]:
+def semantic_note(status: "SemanticStatus | UnsetType") -> Iterator[str]:
     """Yields a note if meanings should have been compared and were not, or not all."""
+    from sources.records import SemanticStatus
+
     match status:
         case SemanticStatus(status="partial", coverage=coverage, reason=reason):
             advice = reason or "run `florilegium embed` for the others"
@@ -187,7 +181,7 @@ class RecordingTime(click.ParamType[float]):
 def get(
     overrides: SettingsOverrides,
     uri: str,
-    mode: str | None,
+    mode: "Mode | None",
     query: str | None,
     seconds: float | None,
     max_tokens: int | None,
@@ -200,25 +194,23 @@ def get(
 
     `florilegium search` prints the URI below each hit.
     """
+    from server.operations.knowledge import UriRequest, read_item_by_uri
+
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
     has_position = query is not None or seconds is not None
-    mode = mode or ("chunk_with_siblings" if has_position else "full")
-    shared = {"uri": uri, "query": query, "cursor": cursor}
     # Attachments contain the times in a recording.
-    if (server := remote_server()) is not None:
-        fields = {**shared, "mode": mode, "seconds": seconds, "max_tokens": max_tokens, "attachments": "true"}
-        response = msgspec.json.decode(server.request("GET", "/api/v1/items", query=fields), type=GetResponse)
-    else:
-        loc = {"seconds": seconds} if seconds is not None else None
-        retrieval = {"mode": mode, "max_tokens": max_tokens, "attachments": True}
-        request = msgspec.convert({**shared, "loc": loc, "retrieval": retrieval}, KnowledgeGet)
-
-        async def work() -> GetResponse:
-            async with open_local(settings, user, is_demo=demo) as local:
-                return await build_knowledge(settings, local.libraries).retriever.get(local.context, request)
-
-        response = asyncio.run(work())
+    request = UriRequest(
+        uri=uri,
+        query=query,
+        cursor=cursor,
+        seconds=seconds,
+        mode=mode or ("chunk_with_siblings" if has_position else "full"),
+        max_tokens=max_tokens,
+        attachments=True,
+    )
+    with library_caller(settings, user, is_demo=demo) as call:
+        response: GetResponse = call(read_item_by_uri, request)
     if as_json:
         print_json(response)
     else:
@@ -227,7 +219,9 @@ def get(
 
 # Everything from the library passes `strip_control_characters` or the highlighter, which does: an imported text could
 # otherwise move the cursor or set the title of the terminal.
-def _show(response: GetResponse, query: str, settings: Settings) -> None:
+def _show(response: "GetResponse", query: str, settings: Settings) -> None:
+    from sources.search.arguments import read_query
+
     highlighter, meta = MatchHighlighter(read_query(query, settings)), response.meta
     echo(f"{click.style(strip_control_characters(meta.title or '(no title)'), bold=True)}  {source_style(meta.source)}")
     day = [meta.created_at[:10]] if meta.created_at else []
@@ -241,7 +235,7 @@ def _show(response: GetResponse, query: str, settings: Settings) -> None:
         echo(f"truncated; continue with --cursor {response.next_cursor}", err=True)
 
 
-def _passages(response: GetResponse) -> Iterator[str]:
+def _passages(response: "GetResponse") -> Iterator[str]:
     """Yields the content. Passages of a recording start with their time."""
     starts = [(part["start"], part["start_ms"]) for part in response.attachments or () if "start_ms" in part]
     if not starts:
@@ -272,16 +266,15 @@ def similar(
     `florilegium search` prints the URI below each hit. Similar items need an embedding model, see the setting
     semantic_model, and embeddings, see `florilegium embed`.
     """
+    from aggregator.similar import ItemsSimilar
+    from server.operations.knowledge import find_similar_items
+    from sources.records import SemanticStatus
+
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
     request = ItemsSimilar(uri=uri, limit=limit, offset=offset)
-
-    async def work() -> SearchResponse:
-        async with open_local(settings, user, is_demo=demo) as local:
-            await local.semantic.load()
-            return await build_knowledge(settings, local.libraries).similar.find(local.context, request)
-
-    response = asyncio.run(work())
+    with library_caller(settings, user, is_demo=demo, loads_model=True) as call:
+        response: SearchResponse = call(find_similar_items, request)
     if as_json:
         print_json(response)
     else:

@@ -21,9 +21,11 @@ from config.settings import Settings, check
 from server.balanced_accept import ConnectionShare
 from server.cli.demo import welcome
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, lasting_objects, setting_options
-from server.cli.local_library import create_data_root, demo_option, demo_settings, local_context, single_user
+from server.cli.local_library import create_data_root, local_context, single_user
+from server.cli.options import demo_option, demo_settings
 from server.cli.output import local_url
 from server.directory_lock import DirectoryLock, locked_directory
+from server.local_socket import bind_local_socket
 from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
@@ -45,7 +47,7 @@ _WORKER_HANG_S = 20.0
 def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> None:
     """Serve MCP over HTTP and WebSocket until SIGTERM or SIGINT. SIGHUP reloads settings."""
     with lasting_objects():
-        from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
+        from server.serving import run
 
     # This process is one of three: the only server process, the one that starts workers, or one of these workers, which
     # finds its place in the environment.
@@ -82,17 +84,21 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
 
 async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socket]) -> None:
     """Opens the sockets and holds the lock of the data directory for the workers, which do the rest."""
-    from server.serving import listen  # noqa: PLC0415 - importing the web stack takes 0.5 s
+    from server.serving import listen
 
     manager = ServiceManager(os.environ)
-    with locked_directory(create_data_root(settings).root, "serve", "server") as lock:
+    root = create_data_root(settings).root
+    with locked_directory(root, "serve", "server") as lock, bind_local_socket(root) as local_socket:
         sockets = sockets or [listen(settings)]
-        url = local_url(replace(settings, port=sockets[0].getsockname()[1]))
-        if lock is not None:
-            lock.publish_url(url)
+        bound = replace(settings, port=sockets[0].getsockname()[1])
+        url = local_url(bound)
+        # Each of the workers answers commands, as they share the other sockets.
+        _publish(lock, root, bound, local_socket)
         # A worker is a new process with the same arguments. It inherits the sockets, so that all serve one address.
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
-        workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url), _WORKER_HANG_S)
+        workers = WorkerProcesses(
+            command, settings.workers, sockets, local_socket, lambda: manager.ready(url), _WORKER_HANG_S
+        )
         async with manager.watchdog():
             await workers.run()
         manager.stopping()
@@ -108,12 +114,12 @@ async def _serve(
 ) -> None:
     """Serves until the process is stopped, as the only process or as the worker at `place`."""
     with lasting_objects():
-        from server.app import build_app  # noqa: PLC0415 - importing the web stack takes 0.5 s
-        from server.lifespan import open_runtime  # noqa: PLC0415 - as above
-        from server.metrics import Metrics  # noqa: PLC0415 - as above
-        from server.runtime import remove_leftovers  # noqa: PLC0415 - as above
-        from server.serving import serve as serve_app  # noqa: PLC0415 - as above
-        from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
+        from server.app import build_app
+        from server.lifespan import open_runtime
+        from server.metrics import Metrics
+        from server.runtime import remove_leftovers
+        from server.serving import serve as serve_app
+        from server.settings_reload import SettingsReload, reload_targets
 
     settings, metrics, manager = loaded.settings, Metrics(), ServiceManager(os.environ)
     stop_limit = StopLimit(settings.shutdown_delay_s + settings.shutdown_grace_s)
@@ -125,9 +131,9 @@ async def _serve(
 
     def announce(address: str) -> None:
         # With port 0 the system chooses the port; the address contains the chosen one.
-        url = local_url(replace(settings, port=urlsplit(address).port or settings.port))
-        if lock is not None:
-            lock.publish_url(url)
+        bound = replace(settings, port=urlsplit(address).port or settings.port)
+        url = local_url(bound)
+        _publish(lock, root, bound, local_socket)
         if is_first:
             click.echo(welcome(loaded, url, config_file, is_demo=is_demo, setup_link=setup_link))
         if place is not None:
@@ -145,9 +151,11 @@ async def _serve(
         root = create_data_root(settings).root
         if place is None:
             lock = stack.enter_context(locked_directory(root, "serve", "server"))
+            local_socket = stack.enter_context(bind_local_socket(root))
         else:
             stack.enter_context(place.stop_with_parent())
             share = ConnectionShare(place.table(), place.number)
+            local_socket = place.local_socket()
         if is_first:
             remove_leftovers(Path(settings.data_dir))
         async with (
@@ -156,7 +164,7 @@ async def _serve(
             manager.watchdog(),
         ):
             if is_demo:
-                from sources.demo import fill  # noqa: PLC0415 - only here
+                from sources.demo import fill
 
                 # Before the first call. Fifty small items take 0.3 s, and 0.1 s if they already exist.
                 context = local_context(await single_user(runtime.registry, settings), runtime.data_root)
@@ -167,7 +175,15 @@ async def _serve(
             app = build_app(runtime, metrics)
             reload = SettingsReload(settings, load_again, reload_targets(runtime, metrics)).reload
             with _signal_handlers(manager, reload, local_url(settings)):
-                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets, share)
+                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets, share, local_socket)
+
+
+def _publish(lock: DirectoryLock | None, root: Path, settings: Settings, local_socket: socket.socket | None) -> None:
+    """Tells commands on this machine where the server is. `settings` have the port that it listens on."""
+    if lock is not None:
+        path = local_socket.getsockname() if local_socket is not None else ""
+        name = path.removeprefix(f"{root.absolute()}/")
+        lock.publish(local_url(settings), settings.base_url, name, settings.is_auth_configured)
 
 
 async def _create_setup_link(runtime: Runtime) -> NewLink | None:
@@ -185,8 +201,8 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
 
 def _log_sandbox(settings: Settings) -> None:
     """Runs on a thread once the server is ready, because trying the sandbox takes a process and a tenth of a second."""
-    from server.cli.checks import evaluate_sandbox  # noqa: PLC0415 - as above
-    from sources.importers.sandbox.confinement import probe_sandbox  # noqa: PLC0415 - as above
+    from server.cli.checks import evaluate_sandbox
+    from sources.importers.sandbox.confinement import probe_sandbox
 
     check = evaluate_sandbox(settings.import_sandbox, probe_sandbox())
     logger.log("INFO" if check.outcome == "ok" else "WARNING", "Import sandbox: {}", check.message)

@@ -12,7 +12,9 @@ from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
-from server.cli.local_library import create_data_root, demo_option, demo_settings, fill_demo, local_context, local_user
+from server.cli.local_library import create_data_root, fill_demo, local_context, local_user
+from server.cli.options import demo_option, demo_settings
+from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES
@@ -60,13 +62,22 @@ def stdio(
         logger.warning("{}", warning)
     if remote is None:
         settings = demo_settings(loaded) if demo else loaded.settings
-        asyncio.run(_serve(settings, user, profile, is_demo=demo))
+        if (server := library_server(settings, user)) is None:
+            asyncio.run(_serve(settings, user, profile, is_demo=demo))
+            return
+        assert isinstance(server, LocalApi), "--server is not for this command"
+        # Only one process may write the files, so that the server serves this client, too.
+        from server.transports.bridge import bridge
+
+        logger.info("Forwarding to the server at {}", server.owner.url)
+        if not asyncio.run(bridge(server.mcp(profile), settings)):
+            click.get_current_context().exit(1)
         return
     # A server may need no credential, but a variable that is named explicitly must be set.
     token = os.environ.get(token_env or CLIENT_TOKEN_VARIABLE, "").strip()
     if token_env and not token:
         raise ConfigurationError(f"--token-env: the environment variable {token_env} is not set")
-    from server.transports.bridge import RemoteServer, bridge  # noqa: PLC0415 - only needed with --remote
+    from server.transports.bridge import RemoteServer, bridge
 
     if not asyncio.run(bridge(RemoteServer.at(remote, token, allow_insecure=insecure), loaded.settings)):
         click.get_current_context().exit(1)

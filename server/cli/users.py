@@ -19,7 +19,6 @@ from config.paths import UserId, is_user_id
 from config.settings import Settings
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.local_library import (
-    admin_options,
     data_root,
     find_user,
     load_for_change,
@@ -27,6 +26,7 @@ from server.cli.local_library import (
     record_operation,
     run_with_registry,
 )
+from server.cli.options import admin_options
 from server.cli.output import confirm, format_time, local_url, print_json, print_result, print_table
 from server.cli.remote import path_segment, remote_server
 from server.stores import open_audit_log, open_libraries, stored_bytes

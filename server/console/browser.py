@@ -30,10 +30,11 @@ from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
 from server.console.pages import render_page
-from server.rest.browser_sessions import browser_name
+from server.operations.browser_sessions import browser_name
+from server.operations.operation import is_recent, require_recent_sign_in
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
-from server.rest.operation import is_recent, read_body, require_recent_sign_in
+from server.rest.requests import read_body
 from server.transports.headers import Headers, OriginGuard
 
 # Forms have a few short fields.

@@ -19,12 +19,11 @@ from server.console.browser import BrowserGuard, see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
 from server.doctor.replay import FLOWS
+from server.operations import account, keys
+from server.operations.audit import CallList, CallsRequest, ReadPage, ReadsRequest, list_calls, list_reads
+from server.operations.connection_test import ConnectionReport, ConnectionTestRequest, test_connection
+from server.operations.operation import NoArguments, Operation, SignInNeeded
 from server.profiles import PROFILE_NAMES
-from server.rest import account
-from server.rest.audit import ReadPage, ReadsRequest, audit_operations
-from server.rest.knowledge import CallList, CallsRequest, calls_operation
-from server.rest.operation import Operation, SignInNeeded
-from server.rest.server_status import ConnectionReport, ConnectionTestRequest, connection_test_operation
 from server.runtime import Runtime
 
 CONNECT_PATH = "/connect"
@@ -65,24 +64,22 @@ class ClientSetup(Struct, frozen=True, kw_only=True):
 
 class ConnectPages(PersonalPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser, (*account.account_operations(runtime), *audit_operations(runtime)))
-        self._test = connection_test_operation(runtime)
-        self._calls = calls_operation(runtime)
+        super().__init__(runtime, browser)
         self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.admit(request, self._operations["list_keys"])
+        viewer = await self.admit(request, keys.list_keys)
         form = ConnectForm.of(request)
         return await self._page(request, viewer, form, done=_DONE.get(form.done, ""))
 
     async def create_key(self, request: Request) -> Response:
         """Shows the key in the response to the form, and never again."""
-        viewer, values = await self._admit_form(request, self._operations["create_key"])
+        viewer, values = await self._admit_form(request, keys.create_key)
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
         chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
         days = values.get("expires", "")
         expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
-        new = account.CreateKeyRequest(
+        new = keys.CreateKeyRequest(
             name=values.get("name", "").strip(),
             scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
             profile=values.get("profile") or None,
@@ -91,7 +88,7 @@ class ConnectPages(PersonalPage):
             expires_at=None if expires_at is None else format_time_seconds(expires_at),
         )
         try:
-            key: account.NewKey = await self.run(viewer, self._operations["create_key"], new)
+            key: keys.NewKey = await self.run(viewer, keys.create_key, new)
         except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
@@ -99,26 +96,28 @@ class ConnectPages(PersonalPage):
         return await self._page(request, viewer, form, new_key=key, status=201)
 
     async def revoke_key(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, self._operations["revoke_key"])
-        request_of_form = account.RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
-        revoked: account.RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
+        viewer, values = await self._admit_form(request, keys.revoke_key)
+        request_of_form = keys.RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
+        revoked: keys.RevokedKey = await self.run(viewer, keys.revoke_key, request_of_form)
         if revoked.created and not request_of_form.created:
             # Asks whether the keys that were created with this one are revoked, too.
             return await self._page(request, viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, self._operations["revoke_connection"])
+        viewer, values = await self._admit_form(request, account.revoke_connection)
         connection = account.ConnectionRequest(id=values.get("connection", ""))
-        await self.run(viewer, self._operations["revoke_connection"], connection)
+        await self.run(viewer, account.revoke_connection, connection)
         return see_other(f"{CONNECT_PATH}?done=disconnected#applications")
 
     async def test(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, self._test)
+        viewer, values = await self._admit_form(request, test_connection)
         client = values.get("client", "any")
         form = ConnectForm(client=client[:40], auth=values.get("auth", "")[:40])
         try:
-            report: ConnectionReport = await self.run(viewer, self._test, ConnectionTestRequest(client=client or "any"))
+            report: ConnectionReport = await self.run(
+                viewer, test_connection, ConnectionTestRequest(client=client or "any")
+            )
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, error=form_error(error), status=error.status)
         return await self._page(request, viewer, form, report=report)
@@ -133,8 +132,8 @@ class ConnectPages(PersonalPage):
         viewer: Viewer,
         form: ConnectForm,
         *,
-        new_key: account.NewKey | None = None,
-        revoked: account.RevokedKey | None = None,
+        new_key: keys.NewKey | None = None,
+        revoked: keys.RevokedKey | None = None,
         report: ConnectionReport | None = None,
         values: Mapping[str, str] | None = None,
         done: str = "",
@@ -143,14 +142,10 @@ class ConnectPages(PersonalPage):
     ) -> Response:
         with suppress(StorageError):  # so that the last use of each key is that of this moment
             await self._runtime.authenticator.flush()
-        keys: account.KeyList = await self.run(viewer, self._operations["list_keys"], account.NoArguments())
-        connections: account.ConnectionList = await self.run(
-            viewer, self._operations["list_connections"], account.NoArguments()
-        )
-        calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
-        reads: ReadPage = await self.run(
-            viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
-        )
+        listed: keys.KeyList = await self.run(viewer, keys.list_keys, NoArguments())
+        connections: account.ConnectionList = await self.run(viewer, account.list_connections, NoArguments())
+        calls: CallList = await self.run(viewer, list_calls, CallsRequest(limit=_ACTIVITY_LIMIT))
+        reads: ReadPage = await self.run(viewer, list_reads, ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True))
         own_scopes = viewer.context.scopes
         return await self.render(
             request,
@@ -165,8 +160,8 @@ class ConnectPages(PersonalPage):
             setup=self._setup(form, new_key),
             new_key=new_key,
             revoked=revoked,
-            keys=[key for key in keys.keys if key.state == "active"],
-            old_keys=[key for key in keys.keys if key.state != "active"],
+            keys=[key for key in listed.keys if key.state == "active"],
+            old_keys=[key for key in listed.keys if key.state != "active"],
             rights={name: words for name, (words, scopes) in _RIGHTS.items() if own_scopes.issuperset(scopes)},
             rights_of=rights_text,
             profiles=PROFILE_NAMES,
@@ -181,7 +176,7 @@ class ConnectPages(PersonalPage):
             reads=reads.reads,
         )
 
-    def _setup(self, form: ConnectForm, new_key: account.NewKey | None) -> ClientSetup:
+    def _setup(self, form: ConnectForm, new_key: keys.NewKey | None) -> ClientSetup:
         settings = self._runtime.settings
         client = form.client if form.client in CLIENTS else next(iter(CLIENTS))
         flow, is_open = FLOWS[client], not settings.is_auth_configured

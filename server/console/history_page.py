@@ -18,11 +18,9 @@ from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
 from server.console.threads_page import ConversationReader
 from server.http_services import HttpServices
-from server.rest.account import NoArguments
-from server.rest.items import ItemOperations
+from server.operations.items import ItemsRestore, restore_item
+from server.operations.operation import NoArguments
 from server.runtime import Runtime
-from server.tools.items import ItemsRestore
-from server.tools.writing import LibraryWriter
 from sources.items import local_time, uri_of
 
 # -- date groups -------------------------------------------------------------------------------------------------------
@@ -199,10 +197,8 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 class ConversationForms(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
         super().__init__(runtime, services.browser, services.agentkit.operations)
-        writer = LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)
         self._update = self._operations["update_conversation"]
         self._delete = self._operations["delete_conversation"]
-        self._restore = ItemOperations(writer).restore()
 
     async def change(self, request: Request) -> Response:
         """Leads back to the list as it was. A conversation that was open stays open, unless it leaves the list."""
@@ -220,7 +216,7 @@ class ConversationForms(LibraryPage):
         elif action == "delete":
             await self.run(viewer, self._delete, schemas.DeleteConversationRequest(conversation_id=conversation_id))
         elif action == "restore":
-            await self.run(viewer, self._restore, ItemsRestore(uri=uri_of("chats", conversation_id)))
+            await self.run(viewer, restore_item, ItemsRestore(uri=uri_of("chats", conversation_id)))
         else:
             raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
         if current == conversation_id and action in ("archive", "unarchive", "delete"):

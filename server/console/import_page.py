@@ -17,11 +17,12 @@ from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, BrowserGuard, see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
-from server.following.operations import FollowedSource
+from server.following.status import FollowedSource
 from server.import_board import ImportJob
-from server.rest import follows, imports
+from server.operations import follows, imports
+from server.operations.operation import NoArguments, UploadRequest
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
-from server.rest.operation import Upload, UploadRequest, receive_upload
+from server.rest.requests import receive_upload
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
@@ -112,19 +113,12 @@ _DETAILS_MAX = 10
 
 
 class FollowForms(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        operations = (*follows.follow_operations(runtime), *follows.deployment_operations(runtime))
-        super().__init__(runtime, browser, operations)
-
     async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
         """Returns the followed sources, with the files that have problems."""
-        listed: follows.FollowedSources = await self.run(
-            viewer, self._operations["list_follows"], follows.ListFollowsRequest()
-        )
+        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, NoArguments())
         troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
         details: dict[str, FollowedSource] = {
-            id_: await self.run(viewer, self._operations["get_follow"], follows.FollowIdRequest(id=id_))
-            for id_ in troubled
+            id_: await self.run(viewer, follows.get_follow, follows.FollowIdRequest(id=id_)) for id_ in troubled
         }
         return [details.get(source.id, source) for source in listed.follows]
 
@@ -132,38 +126,38 @@ class FollowForms(LibraryPage):
         """Returns the followed deployments, which administrators see."""
         if not viewer.is_admin:
             return ()
-        operation = self._operations["list_follow_deployments"]
-        listed: follows.FollowedDeployments = await self.run(viewer, operation, follows.ListDeploymentsRequest())
+        operation = follows.list_follow_deployments
+        listed: follows.FollowedDeployments = await self.run(viewer, operation, NoArguments())
         return listed.deployments
 
     async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
         request = follows.FollowRequest(
             location=values.get("location", "").strip(), format=values.get("format") or None
         )
-        await self.run(viewer, self._operations["add_follow"], request)
+        await self.run(viewer, follows.add_follow, request)
 
     async def change(self, request: Request) -> Response:
         """Does what the button says that was pressed."""
         values = await self._browser.check_form(request)
         follow, action = values.get("follow", ""), values.get("action", "")
-        args: Struct
+        operation, args = follows.run_follow, follows.FollowIdRequest(id=follow)
         match action:
             case "pause" | "resume":
-                name, args = "update_follow", follows.UpdateFollowRequest(id=follow, paused=action == "pause")
+                operation, args = (
+                    follows.update_follow,
+                    follows.UpdateFollowRequest(id=follow, paused=action == "pause"),
+                )
             case "library" | "file":
-                name = "resolve_follow_conflict"
+                operation = follows.resolve_follow_conflict
                 args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
             case "remove":
-                name, args = "remove_follow", follows.FollowIdRequest(id=follow)
-            case _:
-                name, args = "run_follow", follows.FollowIdRequest(id=follow)
-        operation = self._operations[name]
+                operation = follows.remove_follow
         await self.run(await self.admit(request, operation), operation, args)
         return see_other(_SECTION)
 
     async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
         values = await self._browser.check_form(request)
-        return await self.admit(request, self._operations["add_follow"]), values
+        return await self.admit(request, follows.add_follow), values
 
 
 IMPORT_PATH = "/import"
@@ -196,23 +190,19 @@ class ImportRow(Struct, frozen=True):
 class ImportPage(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        self._endpoints = endpoints = imports.ImportEndpoints(runtime.imports, runtime.open_streams)
-        self._start = imports.start_import_operation(endpoints, runtime.settings)
-        self._list = imports.list_imports_operation(endpoints)
-        self._cancel = imports.cancel_import_operation(endpoints)
         self.follows = FollowForms(runtime, browser)
 
     async def show(self, request: Request) -> Response:
-        return await self._page(request, await self.admit(request, self._list))
+        return await self._page(request, await self.admit(request, imports.list_imports))
 
     async def upload(self, request: Request) -> Response:
-        viewer = await self.admit(request, self._start)
+        viewer = await self.admit(request, imports.import_file)
         self._browser.check_sender(request)
         limits = await self._runtime.quotas.limits(viewer.context.user_id)
-        upload = Upload(MULTIPART, limits.import_max_bytes + _FORM_OVERHEAD_BYTES)
+        max_bytes = limits.import_max_bytes + _FORM_OVERHEAD_BYTES
         headers = Headers(request.scope["headers"])
         with self._runtime.open_streams.enter(viewer.context.principal):
-            async with receive_upload(upload, request, headers) as body:
+            async with receive_upload(MULTIPART, max_bytes, request, headers) as body:
                 form = await asyncio.to_thread(read_upload_form, request.headers["content-type"], body)
                 # The token is in the body, so that it can be checked only now. The sender was checked before.
                 await self._browser.check_form_token(request, form.values.get(CSRF_FIELD, ""))
@@ -224,15 +214,17 @@ class ImportPage(LibraryPage):
                         format=form.values.get("format") or None,
                         dry_run=form.values.get("dry_run") == "true",
                     )
-                    job: ImportJob = await self.run(viewer, self._start, UploadRequest(args, form.file))
+                    job: ImportJob = await self.run(viewer, imports.import_file, UploadRequest(args, form.file))
                 except FlorilegiumError as error:
                     return await self._page(request, viewer, error=error)
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def cancel(self, request: Request) -> Response:
-        viewer = await self.admit(request, self._cancel)
+        viewer = await self.admit(request, imports.cancel_import)
         values = await self._browser.check_form(request)
-        job: ImportJob = await self.run(viewer, self._cancel, imports.ImportJobRequest(id=values.get("job", "")))
+        job: ImportJob = await self.run(
+            viewer, imports.cancel_import, imports.ImportJobRequest(id=values.get("job", ""))
+        )
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def follow(self, request: Request) -> Response:
@@ -247,8 +239,8 @@ class ImportPage(LibraryPage):
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
     ) -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
-        formats = await self._endpoints.list_formats(viewer.context, imports.ListImportsRequest())
-        jobs = (await self.run(viewer, self._list, imports.ListImportsRequest())).imports
+        formats = await imports.list_import_formats.handler(viewer.context, self._runtime, NoArguments())
+        jobs = (await self.run(viewer, imports.list_imports, NoArguments())).imports
         return await self.render(
             request,
             viewer,

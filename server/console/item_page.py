@@ -21,10 +21,10 @@ from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
 from server.console.search_page import SearchForm
 from server.middleware import PRIVATE_HEADERS, json_error
+from server.operations.knowledge import ItemRequest, read_item
+from server.operations.links import ItemLinks, ItemLinksRequest, get_item_links
 from server.rest.handler import build_response, check_method, html_error, rest_context, run_operation
-from server.rest.items import ItemLinks, ItemLinksRequest, links_operation
-from server.rest.knowledge import ItemRequest, KnowledgeOperations
-from server.rest.operation import read_input
+from server.rest.requests import read_input
 from server.runtime import Runtime
 from server.tools.research import PASSAGE, Permalinks, title_of
 from server.version import is_web_address
@@ -225,9 +225,7 @@ class ItemPage(LibraryPage):
 
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        read_item = KnowledgeOperations(runtime.knowledge).read_item_operation()
-        self._operation = replace(read_item, path=PERMALINK, input=PermalinkRequest)
-        self._links = links_operation(runtime)
+        self._operation = replace(read_item.at(runtime), path=PERMALINK, input=PermalinkRequest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -260,7 +258,7 @@ class ItemPage(LibraryPage):
         item, marks = await self._read(viewer, args)
         links: ItemLinks | None = None
         if item.meta.source == "notes":
-            found: ItemLinks = await self.run(viewer, self._links, ItemLinksRequest(uri=item.meta.uri))
+            found: ItemLinks = await self.run(viewer, get_item_links, ItemLinksRequest(uri=item.meta.uri))
             links = found
             async with self._runtime.libraries.library(viewer.context) as library:
                 names = await library.notes.image_names(str(item.meta.id))

@@ -25,8 +25,8 @@ from server.console.browser import (
 )
 from server.console.pages import render_page
 from server.middleware import error_headers
+from server.operations.operation import Operation, SignInNeeded
 from server.rest.handler import check_method, rest_context, run_operation
-from server.rest.operation import Operation, SignInNeeded
 from server.runtime import Runtime
 
 PageFunction = Callable[[Request], Awaitable[Response]]

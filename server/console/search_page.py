@@ -19,11 +19,11 @@ from server.console.browser import BrowserGuard
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
-from server.rest import library
-from server.rest.knowledge import KnowledgeOperations, UriRequest
-from server.rest.library import LibraryEndpoints, LibraryItems, LibraryItemsRequest, items_operation
+from server.operations import library
+from server.operations.items import SOURCE_NAMES
+from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
+from server.operations.operation import NoArguments
 from server.runtime import Runtime
-from server.tools.items import SOURCE_NAMES
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
@@ -99,29 +99,26 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
 class SearchPage(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        operations = KnowledgeOperations(runtime.knowledge)
-        self._search = operations.search_operation()
-        self._similar = operations.similar_operation()
-        self._read = operations.read_uri_operation()
-        self._items = items_operation(LibraryEndpoints(runtime.libraries, runtime.settings))
         self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
     async def show(self, request: Request) -> Response:
         form, status = SearchForm.of(request), 200
-        viewer = await self.admit(request, self._similar if form.similar else self._search)
+        viewer = await self.admit(request, find_similar_items if form.similar else search_knowledge)
         try:
             if form.similar:
                 values = await self._similar_items(viewer, form)
             elif form.is_empty:
-                recent: LibraryItems = await self.run(viewer, self._items, LibraryItemsRequest(limit=_RECENT))
+                recent: library.LibraryItems = await self.run(
+                    viewer, library.list_items, library.LibraryItemsRequest(limit=_RECENT)
+                )
                 values = {"recent": recent}
             else:
                 search = form.request()
-                response: KnowledgeResponse = await self.run(viewer, self._search, search)
+                response: KnowledgeResponse = await self.run(viewer, search_knowledge, search)
                 counted = response
                 if search.sources:  # the counts of the other sources need a search of all of them
                     counted = await self.run(
-                        viewer, self._search, replace(search, sources=(), limit=1, offset=0, explain=True)
+                        viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, explain=True)
                     )
                 problems = [
                     f"{name}: {report.error or report.status}"
@@ -156,8 +153,8 @@ class SearchPage(LibraryPage):
 
     async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
-        response: SearchResponse = await self.run(viewer, self._similar, request)
-        item: GetResponse = await self.run(viewer, self._read, UriRequest(uri=form.similar, mode="snippet"))
+        response: SearchResponse = await self.run(viewer, find_similar_items, request)
+        item: GetResponse = await self.run(viewer, read_item_by_uri, UriRequest(uri=form.similar, mode="snippet"))
         return {
             "response": response,
             "item": _LINKS.of(form.similar),
@@ -289,20 +286,16 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 class LibraryBrowser(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        endpoints = library.LibraryEndpoints(runtime.libraries, runtime.settings)
-        self._overview = library.overview_operation(endpoints)
-        self._items = library.items_operation(endpoints)
-        self._search = KnowledgeOperations(runtime.knowledge).search_operation()
         self._titles = {source.name: source.title for source in runtime.knowledge.sources}
 
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
-        viewer = await self.admit(request, self._items)
-        overview: library.LibraryOverview = await self.run(viewer, self._overview, library.LibraryRequest())
+        viewer = await self.admit(request, library.list_items)
+        overview: library.LibraryOverview = await self.run(viewer, library.get_library, NoArguments())
         values: dict[str, Any] = {"items": [], "total": 0, "next_address": "", "error": ""}
         status = 200
         try:
-            page = await self.run(viewer, self._items, form.request())
+            page = await self.run(viewer, library.list_items, form.request())
             values["items"] = [(item, size_text(item)) for item in page.items]
             values["total"] = page.total
             if page.next_offset is not None:
@@ -313,7 +306,7 @@ class LibraryBrowser(LibraryPage):
         if overview.recent:
             # How much of the library has embeddings. A search says so, and nothing else does.
             probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
-            semantic = (await self.run(viewer, self._search, probe)).semantic or None
+            semantic = (await self.run(viewer, search_knowledge, probe)).semantic or None
         return await self.render(
             request,
             viewer,

@@ -22,7 +22,7 @@ from server.console.markdown import TextRange, render_markdown
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
 from server.http_services import HttpServices
-from server.rest.operation import Operation
+from server.operations.operation import Operation
 from server.runtime import Runtime
 from sources.query import Term
 from sources.records import is_human_only

@@ -15,7 +15,7 @@ from auth.registry import Registry, UserRecord
 from config.errors import Conflict, InvalidParams
 from config.settings import Settings
 from config.times import format_time_seconds
-from server.following.operations import FollowedSource
+from server.following.status import FollowedSource
 from sources.following.note_files import followed_names
 from sources.following.scan import SourceMissing
 

@@ -45,7 +45,7 @@ from server.middleware import retry_after
 from server.rest.errors import MethodNotAllowed
 from server.rest.forms import URLENCODED, media_type_of
 from server.rest.handler import check_method
-from server.rest.operation import read_body
+from server.rest.requests import read_body
 from server.runtime import Runtime
 
 # -- parameters --------------------------------------------------------------------------------------------------------

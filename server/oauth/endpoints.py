@@ -45,7 +45,7 @@ from server.oauth.code_request import (
     build_oauth_services,
     read_form_parameters,
 )
-from server.rest.operation import read_body
+from server.rest.requests import read_body
 from server.runtime import Runtime
 
 # -- client authentication ---------------------------------------------------------------------------------------------

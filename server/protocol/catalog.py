@@ -277,8 +277,8 @@ class UserPromptListing(UserListing, Protocol):
 class Catalog:
     """All registered tools, resources and prompts. `version` increases with each change and invalidates caches."""
 
-    def __init__(self) -> None:
-        self.changes = ChangeFeed()
+    def __init__(self, changes: ChangeFeed | None = None) -> None:
+        self.changes = changes or ChangeFeed()
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, ResourceTemplate] = {}

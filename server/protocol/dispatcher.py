@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from auth.context import Principal
 from config.errors import (
     FlorilegiumError,
     Forbidden,
@@ -90,7 +91,7 @@ class Limits(Protocol):
 
     def require_capacity(self, user_id: UserId) -> None: ...
 
-    async def take(self, key: Any) -> None: ...
+    async def take(self, principal: Principal, tool: str) -> None: ...
 
 
 class Dispatcher:
@@ -283,7 +284,7 @@ class Dispatcher:
         result: Result
         try:
             # Before the arguments are read, so that wrong calls are charged, too.
-            await self._limits.take((call.context.user_id, tool.name))
+            await self._limits.take(call.context.principal, tool.name)
             args = read_arguments(arguments or {}, tool.input)
             output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
         except _PROTOCOL_ERRORS:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -17,10 +16,11 @@ from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
 from server.console.pages import render_page
-from server.middleware import PRIVATE_HEADERS, error_headers, json_error
+from server.middleware import DEFAULT_ERROR_FORMAT, PRIVATE_HEADERS, error_headers, json_error
+from server.operations.operation import Operation, ResponseWithHeaders, StreamedFile, UploadRequest
 from server.protocol.call import Deadline
 from server.rest.errors import MethodNotAllowed
-from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest, read_input, receive_upload
+from server.rest.requests import read_input, receive_upload, stream
 from server.runtime import Runtime
 from server.transports.headers import Headers
 
@@ -35,7 +35,7 @@ class RestHandler:
         self._runtime = runtime
         self._browser = browser
         self._operations: dict[str, Operation] = {operation.method: operation for operation in operations}
-        self._error_format = operations[0].error_format
+        self._error_format = operations[0].error_format or DEFAULT_ERROR_FORMAT
         assert len({(operation.path, operation.error_format) for operation in operations}) == 1, "one path per handler"
         assert len(self._operations) == len(operations), "two operations for one method"
 
@@ -53,15 +53,17 @@ class RestHandler:
             if operation.upload is None:
                 output = await run_operation(self._runtime, operation, context, args)
             else:
-                upload = operation.upload
-                # Imports have a quota of their own for each user.
-                if upload.max_bytes == self._runtime.settings.import_max_bytes:
-                    limits = await self._runtime.quotas.limits(context.user_id)
-                    upload = replace(upload, max_bytes=limits.import_max_bytes)
+                max_bytes = operation.upload.max_bytes
+                if max_bytes is None:  # imports have a quota of their own for each user
+                    max_bytes = (await self._runtime.quotas.limits(context.user_id)).import_max_bytes
                 # An upload counts as a stream: it occupies a connection and disk space for a long time.
                 with self._runtime.open_streams.enter(context.principal):
-                    async with receive_upload(upload, request, headers) as file:
+                    async with receive_upload(operation.upload.media_type, max_bytes, request, headers) as file:
                         output = await run_operation(self._runtime, operation, context, UploadRequest(args, file))
+            if isinstance(output, StreamedFile):
+                output = await stream(
+                    self._runtime.open_streams, context, output.chunks, output.media_type, output.headers
+                )
             response = build_response(operation, output, headers)
         except FlorilegiumError as error:
             response = json_error(self._runtime.settings, error, self._error_format, scope["path"])
@@ -96,11 +98,11 @@ async def run_operation(runtime: Runtime, operation: Operation, context: Request
     """Runs the handler, if it is for this caller, within the limits of its user and tool, and its deadline."""
     operation.require_caller(context.principal)
     # REST and MCP share the limits: an operation counts as a call of the tool that does the same.
-    await runtime.call_limits.take((context.user_id, operation.tools[0]))
+    await runtime.call_limits.take(context.principal, operation.tools[0])
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:
         with Deadline(deadline_ms / 1000):
-            return await operation.handler(context, args)
+            return await operation.handler(context, runtime, args)
     except TimeoutError as error:
         raise Unavailable(f"{operation.id} took longer than {deadline_ms} ms") from error
 

@@ -21,9 +21,10 @@ from config.settings import Settings
 from server.console.browser import BrowserGuard
 from server.console.page_handler import LibraryPage
 from server.console.pages import render_text
-from server.rest.account import account_operations
+from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat
+from server.operations.account import get_account
+from server.operations.operation import Location, Operation
 from server.rest.forms import JSON
-from server.rest.operation import Location, Operation
 from server.runtime import Runtime
 from server.version import VERSION
 
@@ -57,7 +58,7 @@ _ERROR_HEADERS = {401: _CHALLENGE, 403: _CHALLENGE, 429: _RETRY_AFTER, 503: _RET
 
 def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dict[str, Any]:
     # The Structs of response bodies become components, each once.
-    bodies = (body for one in operations for body in (one.response, one.error_format.body))
+    bodies = (body for one in operations for body in (one.response, _error_format(one).body))
     types = list(dict.fromkeys(body for body in bodies if not isinstance(body, str | tuple)))
     references, components = msgspec.json.schema_components(types, ref_template=_REF)
     schemas = dict(zip(types, references, strict=True))
@@ -110,6 +111,10 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
     }
 
 
+def _error_format(operation: Operation) -> ErrorFormat:
+    return operation.error_format or DEFAULT_ERROR_FORMAT
+
+
 def _group(operation: Operation) -> str:
     """Returns the name under which the reference lists the operation."""
     # The first group whose path matches: "Account" has the prefix of all operations of ours and comes last.
@@ -132,7 +137,7 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     has_body = operation.has_body or operation.upload is not None
     statuses = _COMMON_ERROR_STATUSES | operation.error_statuses | {operation.input_error.status}
     statuses |= _BODY_ERROR_STATUSES if has_body else frozenset()
-    error = {JSON: {"schema": schemas[operation.error_format.body]}}
+    error = {JSON: {"schema": schemas[_error_format(operation).body]}}
     errors = {str(status): _response(status, error, _ERROR_HEADERS.get(status, {})) for status in sorted(statuses)}
     if isinstance(operation.response, str | tuple):
         media_types = (operation.response,) if isinstance(operation.response, str) else operation.response
@@ -167,7 +172,6 @@ class ReferencePage(LibraryPage):
         super().__init__(runtime, browser)
         # Called on first use: building the document takes a while.
         self._document = document
-        self._account = next(operation for operation in account_operations(runtime) if operation.id == "get_account")
 
     @cached_property
     def _body(self) -> Markup:
@@ -175,7 +179,7 @@ class ReferencePage(LibraryPage):
         return Markup(reference_body(self._document()))  # noqa: S704 - the template escapes all values
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.find_viewer(request, self._account)
+        viewer = await self.find_viewer(request, get_account)
         # Rendering takes long enough to hold up the calls of others.
         body = await asyncio.to_thread(lambda: self._body)
         return await self._browser.render(

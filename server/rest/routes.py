@@ -15,22 +15,13 @@ from server.compat.agentkit.schemas import AGENTKIT_ERROR_FORMAT
 from server.console.page_handler import PageHandler
 from server.http_services import HttpServices
 from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
-from server.rest.account import account_operations, usage_operation
-from server.rest.administration import administration_operations, invitation_operations
-from server.rest.audit import audit_operations
-from server.rest.browser_sessions import browser_session_operations
-from server.rest.follows import deployment_operations, follow_operations
+from server.operations import operations_of
+from server.operations.operation import Operation
+from server.operations.status import status_operation
 from server.rest.handler import RestHandler, with_etag
-from server.rest.imports import import_operations
-from server.rest.items import item_operations, links_operation
-from server.rest.knowledge import calls_operation, knowledge_operations
-from server.rest.library import library_operations
+from server.rest.local_commands import LocalOnly, local_operations
 from server.rest.openapi import ReferencePage, openapi_document
-from server.rest.operation import Operation
-from server.rest.own_data import own_data_operations
-from server.rest.server_status import connection_test_operation, status_operation
 from server.runtime import Runtime
-from server.tools.writing import LibraryWriter
 from server.transports.headers import Headers
 
 # These responses depend only on the server's version, so clients revalidate them by ETag.
@@ -60,6 +51,10 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     paths = sorted(by_path, key=lambda path: (":path}" in path, "{" in path))
     return [
         *(Route(path, RestHandler(runtime, services.browser, by_path[path])) for path in paths),
+        *(
+            Route(one.path, LocalOnly(RestHandler(runtime, services.browser, [one]), NotFoundHandler(runtime)))
+            for one in local_operations()
+        ),
         Route("/health", health),
         Route("/openapi.json", openapi),
         Route("/docs", PageHandler(runtime.settings, services.browser, get=reference.show)),
@@ -72,25 +67,11 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
 
 def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]:
     """Returns all REST operations in the order of the documentation, without those of sources that are switched off."""
+    declared = [operation.at(runtime) for operation in operations_of() if operation.path]
     operations = [
-        *knowledge_operations(runtime.knowledge),
-        *library_operations(runtime),
-        links_operation(runtime),
-        *item_operations(LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)),
+        *declared,
+        status_operation(services.metrics),
         *services.agentkit.operations,
-        *import_operations(runtime),
-        *follow_operations(runtime),
-        *deployment_operations(runtime),
-        usage_operation(runtime),
-        *account_operations(runtime),
-        *browser_session_operations(runtime, services.passkeys),
-        *own_data_operations(runtime),
-        connection_test_operation(runtime),
-        *audit_operations(runtime),
-        calls_operation(runtime),
-        *administration_operations(runtime),
-        *invitation_operations(runtime),
-        status_operation(runtime, services.metrics),
         *bus_operations(runtime.bus, runtime.libraries, runtime.open_streams, runtime.settings),
     ]
     # As the tools of such a source, its operations do not exist.

@@ -1,7 +1,8 @@
-"""Sources as MCP tools, resources and prompts. Each call opens the caller's library from its request context."""
+"""Sources and operations as MCP tools, resources and prompts. Each call opens the caller's library from its request
+context."""
 
-# `source_tools` registers what each source declares, `knowledge` the tools over all sources, `research` the two that
-# deep research expects, and `writing` those that write. REST and commands call the functions of `items`, too.
+# `source_tools` registers what operations and sources declare, `knowledge` the tools over all sources, and `research`
+# the two that deep research expects.
 
 from server.tools.source_tools import add_sources
 

@@ -10,7 +10,6 @@ from aggregator.filters import Dedupe, ResultText, SearchDefaults, Shape, filter
 from aggregator.responses import FurtherPassage, KnowledgeItem, KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch, find_session_state
-from aggregator.similar import ItemsSimilar, SimilarItems
 from config.errors import InvalidParams
 from config.settings import Settings
 from config.times import format_clock
@@ -18,9 +17,9 @@ from server.compat.meaning_note import meaning_note
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.schema import input_schema
-from server.runtime import Knowledge
+from server.services import Knowledge
 from server.tools.research import CompactItem, Permalinks, ResearchTools, compact_item, compact_response
-from sources.items import GetResponse, SearchResponse, read_time_zone
+from sources.items import GetResponse, read_time_zone
 from sources.reading.retrieval import applied_defaults
 
 # -- markdown ----------------------------------------------------------------------------------------------------------
@@ -289,27 +288,3 @@ class KnowledgeTools:
                 handler=self.reset_session,
             ),
         )
-
-
-# -- similar -----------------------------------------------------------------------------------------------------------
-# The tool `items_similar`.
-
-
-def add_similar_tool(catalog: Catalog, similar: SimilarItems, settings: Settings) -> None:
-    async def find(call: Call, arguments: ItemsSimilar) -> SearchResponse:
-        return await similar.find(call.context, arguments)
-
-    catalog.add_tool(
-        Tool(
-            name="items_similar",
-            title="Find similar items",
-            description=(
-                "Find items of any source that are similar in meaning to an item, nearest first. Needs an embedding "
-                'model on the server. Example: {"uri": "notes://6f1c", "limit": 5}'
-            ),
-            input=ItemsSimilar,
-            output=SearchResponse,
-            schema=with_caps(input_schema(ItemsSimilar), settings),
-            handler=find,
-        )
-    )

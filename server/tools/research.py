@@ -19,7 +19,7 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
-from server.runtime import Knowledge
+from server.services import Knowledge
 from sources.items import GetResponse, Loc, ResultItem, RetrievalOptions
 from sources.reading.retrieval import WINDOW_MAX
 

@@ -1,4 +1,4 @@
-"""Registers the tools, resources and prompts of all sources, third-party sources included."""
+"""Registers operations as tools, and the tools, resources and prompts of all sources, third-party ones included."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,10 +6,12 @@ from typing import Any
 from aggregator.filters import session_context
 from auth.context import READ
 from config.settings import Settings
+from server.operations import operations_of
+from server.operations.operation import Operation, ToolBinding
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Resource, ResourceReader, ResourceTemplate, Tool
 from server.protocol.schema import input_schema
-from server.runtime import Knowledge
+from server.services import Knowledge, Services
 from server.tools.knowledge import with_caps
 from server.tools.prompts import character_prompts, saved_prompts
 from sessions.state import SessionStates
@@ -150,6 +152,32 @@ def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, se
         catalog.add_resource_listing(items)
     catalog.add_prompt_listing(saved_prompts(libraries, _PROMPT_MAX_CHARS))
     catalog.add_prompt_listing(character_prompts(libraries, _PROMPT_MAX_CHARS))
+
+
+def add_operations(catalog: Catalog, services: Services) -> None:
+    """Registers the operations that are tools."""
+    for operation in operations_of():
+        if operation.tool is not None:
+            catalog.add_tool(_operation_tool(operation, operation.tool, services))
+
+
+def _operation_tool(operation: Operation, binding: ToolBinding, services: Services) -> Tool:
+    async def run(call: Call, request: Any) -> Any:
+        return await operation.handler(call.context, services, request)
+
+    assert not isinstance(operation.response, str | tuple), "a tool returns a Struct"
+    return Tool(
+        name=binding.name,
+        title=binding.title,
+        description=binding.description,
+        input=operation.input,
+        output=operation.response,
+        schema=with_caps(input_schema(operation.input), services.settings),
+        scope=operation.scope,
+        hints=binding.hints,
+        source=operation.source,
+        handler=run,
+    )
 
 
 def _catalog_tool(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from aggregator.responses import KnowledgeResponse
 from aggregator.search import KnowledgeSearch
-from server.lifespan import build_knowledge
+from server.services import build_knowledge
 from tests.sources.source_fixture import SourceFixture, open_source_fixture
 
 FILLER = "Nothing of note was written down on the days that followed. " * 12

@@ -21,8 +21,8 @@ from auth.oauth.clients import OAuthClients
 from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from auth.oauth.tokens import OAuthTokens, TokenRequest
 from server.http_services import build_http_services
+from server.operations.operation import PASSKEY_RECENT_SIGN_IN_S, Operation
 from server.protocol.catalog import Tool
-from server.rest.operation import PASSKEY_RECENT_SIGN_IN_S, Operation
 from server.rest.routes import rest_operations
 from tests.compatibility.sample_requests import ROUTES, TOOLS, SampleRequest, fill_placeholders
 from tests.live import NO_RATE_LIMITS, live, make_settings

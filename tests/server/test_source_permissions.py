@@ -21,7 +21,7 @@ from auth.oauth.clients import METADATA_PATH
 from server.console.routes import console_routes, library_page_routes
 from server.http_services import build_http_services
 from server.oauth.endpoints import oauth_routes
-from server.rest.operation import Operation
+from server.operations.operation import Operation
 from server.rest.routes import rest_operations
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, ObservationDraft
 from tests.cases import each_case

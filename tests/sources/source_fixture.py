@@ -11,11 +11,11 @@ from msgspec import Struct
 from auth.context import RequestContext, build_context
 from config.paths import DataRoot
 from config.settings import Settings
-from server.lifespan import build_knowledge
 from server.protocol.call import NullPeer, legacy_call
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.messages import Request
+from server.services import build_knowledge
 from server.stores import open_libraries
 from server.tools import add_sources
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft

@@ -22,17 +22,9 @@ from server.compat.agentchatbus.service import READING_TOOLS, RESPONSE_MAX_BYTES
 from server.compat.agentchatbus.threads import NAMESPACE, bus_message, bus_thread, read_page
 from server.compat.operations import operation, operations_of
 from server.middleware import ErrorFormat, FieldError, field_errors
-from server.rest.account import NoArguments
+from server.operations.operation import EVENT_STREAM, NoArguments, Operation, ResponseWithHeaders
 from server.rest.errors import Unprocessable
-from server.rest.operation import (
-    EVENT_STREAM,
-    KEEP_ALIVE,
-    RETRY,
-    ChangeWatch,
-    Operation,
-    ResponseWithHeaders,
-    stream,
-)
+from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.client_connections import OpenStreams
 from server.version import VERSION
 from sources.items import uri_of

@@ -28,10 +28,10 @@ from server.compat.agentkit.chat.service import ChatService
 from server.compat.agentkit.schemas import LISTING_TOOLS, READING_TOOLS, SEARCHING_TOOLS, WRITING_TOOLS
 from server.compat.operations import operation, operations_of
 from server.import_jobs import IMPORT_DEADLINE_S
-from server.rest.account import NoArguments
+from server.operations.operation import EVENT_STREAM, NoArguments, Operation, Upload, UploadRequest
 from server.rest.errors import rename_fields
 from server.rest.forms import FormSpec
-from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, Operation, Upload, UploadRequest, stream
+from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.limits import UNPACKED_TIMES

@@ -47,7 +47,7 @@ from sources.importers.engine.reader_messages import (
     frame,
 )
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure, parse_in_subprocess
-from sources.importers.registry import all_importers
+from sources.importers.registry import all_importers, importer_by_name
 from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
 _MODULE = "sources.importers.reader"
@@ -305,6 +305,8 @@ async def open_reader_process(limits: ImportLimits, paths: Sequence[Path]) -> As
 
 async def find_files(paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> list[DiscoveryResult]:
     """Decides in a process of its own which importers read the files. Cancelling it ends the process."""
+    if format_name is not None:
+        importer_by_name(format_name, all_importers())  # here, because an error in that process is a fault of a file
     async with open_reader_process(limits, [path.resolve() for path in paths]) as process:
         finding = asyncio.create_task(asyncio.to_thread(process.find_files, paths, format_name))
         try:

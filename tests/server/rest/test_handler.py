@@ -16,10 +16,10 @@ from auth.context import READ, SCOPES, WRITE, RequestContext
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, FlorilegiumError, SourceTimeout, Unavailable
 from server.http_services import build_http_services
 from server.middleware import ErrorFormat
+from server.operations.operation import Operation, Upload, UploadRequest
 from server.rest.errors import Unprocessable
 from server.rest.handler import RestHandler
 from server.rest.openapi import openapi_document, reference_body
-from server.rest.operation import Operation, Upload, UploadRequest
 from tests.cases import each_case
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
@@ -278,7 +278,7 @@ class RenameResponse(Struct, frozen=True):
     args: RenameRequest
 
 
-async def _rename(context: RequestContext, args: RenameRequest) -> RenameResponse:
+async def _rename(context: RequestContext, _services: object, args: RenameRequest) -> RenameResponse:
     return RenameResponse(context.principal.user_name, args)
 
 
@@ -351,7 +351,7 @@ async def test_an_operation_can_reject_invalid_input_with_422(api: RestClient) -
 
 
 async def test_an_upload_is_passed_to_the_handler_as_a_file_and_documented(api: RestClient) -> None:
-    async def measure(context: RequestContext, request: UploadRequest) -> RenameResponse:
+    async def measure(context: RequestContext, _services: object, request: UploadRequest) -> RenameResponse:
         return RenameResponse(f"{len(request.file.read())} bytes", request.args)
 
     upload = replace(RENAME, handler=measure, upload=Upload("image/png", 3_000_000), query=frozenset(("loud", "title")))
@@ -369,7 +369,7 @@ async def test_an_upload_is_passed_to_the_handler_as_a_file_and_documented(api: 
 
 
 async def test_an_operation_can_have_its_own_deadline(tmp_path: Path) -> None:
-    async def outlast_default(context: RequestContext, args: RenameRequest) -> RenameResponse:
+    async def outlast_default(context: RequestContext, _services: object, args: RenameRequest) -> RenameResponse:
         await asyncio.sleep(0.2)
         return RenameResponse("done", args)
 
@@ -382,7 +382,7 @@ async def test_an_operation_can_have_its_own_deadline(tmp_path: Path) -> None:
 
 
 async def test_an_operation_can_return_a_file_which_is_not_cacheable(api: RestClient) -> None:
-    async def export(context: RequestContext, args: RenameRequest) -> Response:
+    async def export(context: RequestContext, _services: object, args: RenameRequest) -> Response:
         return PlainTextResponse("whole", headers={"Content-Disposition": "attachment"})
 
     response = await _request_operation(
@@ -426,7 +426,7 @@ def test_files_and_error_formats_are_documented(api: RestClient) -> None:
 async def test_an_operation_over_its_deadline_is_cancelled_and_can_be_retried(tmp_path: Path) -> None:
     cancelled = asyncio.Event()
 
-    async def wait_forever(context: RequestContext, args: RenameRequest) -> RenameResponse:
+    async def wait_forever(context: RequestContext, _services: object, args: RenameRequest) -> RenameResponse:
         try:
             await asyncio.Event().wait()
         finally:
@@ -461,7 +461,7 @@ async def _request_operation(
 
 @each_case("error", [DatabaseUnavailable(), ControlDatabaseLocked(), SourceTimeout("notes", 1), Unavailable("busy")])
 async def test_every_503_says_when_to_try_again(tmp_path: Path, error: FlorilegiumError) -> None:
-    async def fail(context: RequestContext, args: RenameRequest) -> RenameResponse:
+    async def fail(context: RequestContext, _services: object, args: RenameRequest) -> RenameResponse:
         raise error
 
     async with open_rest_client(tmp_path / type(error).__name__) as api:

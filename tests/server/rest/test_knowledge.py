@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import fields
 
-from server.rest.knowledge import ItemReadOptions
+from server.operations.knowledge import ItemReadOptions
 from sources.items import Loc, RetrievalOptions
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import SOURCES, LibraryUser

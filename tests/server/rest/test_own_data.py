@@ -11,7 +11,7 @@ import pytest
 from auth.context import READ, WRITE
 from auth.tickets import StateKeys
 from auth.tokens import InProcessUsedTokens
-from server.rest.own_data import Confirmations
+from server.operations.own_data import Confirmations
 from tests.cases import each_case
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, message_of, send

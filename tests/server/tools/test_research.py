@@ -16,9 +16,8 @@ from aggregator.search import Aggregator
 from aggregator.similar import SimilarItems
 from auth.context import SessionId
 from config.errors import Unavailable
-from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
-from server.runtime import Knowledge
+from server.services import Knowledge, build_knowledge
 from server.tools.knowledge import add_knowledge_tools
 from server.tools.research import Permalinks
 from sources.items import Loc, uri_of

@@ -32,10 +32,9 @@ from server.compat.agentkit.chat import passages, relay, schemas
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder, find_conversation
 from server.compat.agentkit.chat.turns import ChatTurn, Completion, TurnLimits, last_content, parse_turns
 from server.compat.operations import operation
+from server.operations.operation import NoArguments, Upload, UploadRequest
 from server.protocol.messages import decode
-from server.rest.account import NoArguments
 from server.rest.forms import FormSpec
-from server.rest.operation import Upload, UploadRequest
 from server.transports.client_connections import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Chats, Libraries

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 from loguru import logger
 
@@ -35,6 +36,8 @@ from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
+
+T = TypeVar("T")
 
 # Copies of a file from before its schema was migrated: the last version that worked, and one more.
 _MIGRATION_COPIES_MAX = 2
@@ -137,6 +140,10 @@ class SqliteLibraries:
 
     async def remove(self, user_id: UserId) -> None:
         """Deletes all files of a user. Calls that arrive meanwhile wait, and find an empty library."""
+        await self.run_while_closed(user_id, partial(self._remove_files, user_id))
+
+    async def run_while_closed(self, user_id: UserId, work: Callable[[], T]) -> T:
+        """Runs `work`, which needs the files of a user for itself, on a thread. Calls that arrive meanwhile wait."""
         due = time.monotonic() + _REMOVE_WAIT_S
         while (databases := self._open.get(user_id)) is not None and databases.lease_count:
             if time.monotonic() >= due:
@@ -146,10 +153,10 @@ class SqliteLibraries:
             self._start_closing(user_id)
         while user_id in self._closing:
             await asyncio.wait([self._closing[user_id]])
-        removing = asyncio.create_task(asyncio.to_thread(self._remove_files, user_id))
-        self._closing[user_id] = removing
-        removing.add_done_callback(lambda _: self._closing.pop(user_id))
-        await asyncio.shield(removing)
+        working = asyncio.create_task(asyncio.to_thread(work))
+        self._closing[user_id] = closed = asyncio.create_task(_wait_for(working))
+        closed.add_done_callback(lambda _: self._closing.pop(user_id))
+        return await asyncio.shield(working)
 
     def _remove_files(self, user_id: UserId) -> None:
         self._data_root.remove_user(user_id)
@@ -291,6 +298,10 @@ class _LibraryLease:
     ) -> None:
         assert self._databases is not None
         self._release(self._databases)
+
+
+async def _wait_for(task: asyncio.Task[T]) -> None:
+    await asyncio.wait([task])
 
 
 async def _close(databases: UserDatabases) -> None:

@@ -1,226 +1,39 @@
-"""A REST operation, declared once. Its route, its validation and its documentation are derived from the declaration.
+"""Reads the input of an operation from a request, and sends output in parts."""
 
-A handler receives the caller's context and the validated input, and nothing else from the request.
-"""
-
-# About this package: Read first: `operation.py` (what an operation declares), `handler.py` (how a request is served)
-# and `routes.py` (the table of all operations). `forms.py` reads forms, `openapi.py` describes the
-# operations, and `errors.py` has the errors that only HTTP has. Every other module declares the operations of one
-# subject, next to their handlers. The pages of the console call the same handlers, so that they need no second
-# implementation, and have the same checks.
+# About this package: Read first: `server/operations/operation.py` (what an operation declares), then `handler.py` (how
+# a request for one is served) and `routes.py` (the table of all). `requests.py` reads requests, `forms.py` forms,
+# `openapi.py` describes the operations, and `errors.py` has the errors that only HTTP has. The pages of the console
+# run the same operations, so that they need no second implementation, and have the same checks.
 
 import asyncio
 import errno
 import re
 import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
-from typing import IO, Any, Literal, get_type_hints
+from typing import IO, Any
 
-from msgspec import Struct
-from msgspec.structs import fields, force_setattr
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 
-from auth.context import READ, WRITE, Principal, RequestContext
-from config.errors import DiskFull, FlorilegiumError, InvalidParams, InvalidRequest, StorageError, TooLarge, Unavailable
+from auth.context import Principal, RequestContext
+from config.errors import DiskFull, InvalidParams, InvalidRequest, StorageError, TooLarge, Unavailable
 from config.settings import Settings
 from config.times import steady_time
-from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat
+from server.operations.operation import Operation
 from server.protocol.messages import json_type
-from server.protocol.schema import input_schema, read_arguments
+from server.protocol.schema import read_arguments
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import MULTIPART, URLENCODED, FormSpec, media_type_of, read_form
 from server.transports.client_connections import OpenStreams, connection_of, decode_body
 from server.transports.headers import Headers
 from sources.storage.contract import Libraries
 
-# How long after signing in people can change who has access (passkeys, other browsers, connections), and delete their
-# data.
-PASSKEY_RECENT_SIGN_IN_S = 900.0
-
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Location = Literal["path", "query", "header", "body"]
-# Which callers may use an operation, of those who have its scope: all of them, those whose credential is unrestricted,
-# the same but in a browser only those who have just signed in, or only people who have just signed in.
-Caller = Literal["any", "unrestricted", "recent_browser", "recent_sign_in"]
-
-_VARIABLE = re.compile(r"\{(\w+)(?::\w+)?\}")
-_METHODS_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
-
-
-class RestrictedCredential(FlorilegiumError, status=403):
-    """The credential is one that must not change the account."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "connected applications and restricted keys cannot change the account or the server; use a key without "
-            "restrictions, or sign in"
-        )
-
-
-class SignInNeeded(FlorilegiumError, status=403):
-    """Only a person who has just signed in may do this. Someone who finds a key or an open browser must not be able to
-    lock its owner out."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem} before you change who has access, or delete your data")
-
-
-def require_unrestricted(principal: Principal) -> None:
-    """Raises for credentials that an agent may have: those that are restricted, and those of connected clients."""
-    if principal.is_for_agents:
-        raise RestrictedCredential
-
-
-def require_recent_sign_in(principal: Principal) -> None:
-    """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
-    that can only read are given to programs. Without authentication there is nobody to sign in."""
-    require_unrestricted(principal)
-    if principal.kind == "local":
-        return
-    if principal.signed_in_at is None:
-        raise SignInNeeded("API keys are not enough: sign in")
-    if principal.kind != "browser":
-        principal.require_scope(WRITE)
-    if not is_recent(principal.signed_in_at):
-        raise SignInNeeded("sign in again")
-
-
-def is_recent(signed_in_at: float) -> bool:
-    return time.time() - signed_in_at <= PASSKEY_RECENT_SIGN_IN_S
-
-
-class Upload(Struct, frozen=True):
-    """A request body that is a file. It is kept on disk while the operation runs, and never in memory as a whole."""
-
-    media_type: str
-    max_bytes: int
-    schema: Mapping[str, Any] | None = None
-
-
-class UploadRequest(Struct, frozen=True):
-    """The input of an upload handler: the arguments, and the file, positioned at its beginning."""
-
-    args: Any
-    file: IO[bytes]
-
-
-class ResponseWithHeaders(Struct, frozen=True):
-    """What a handler returns to send headers with its JSON."""
-
-    body: Any
-    headers: Mapping[str, str]
-
-
-class Operation(Struct, frozen=True, kw_only=True):
-    """`input` has a field for every value of a request.
-
-    Values that the path names are in the path. The others are in the JSON body if the method has one, except for the
-    names in `query` and `headers`; otherwise they are in the query string.
-    """
-
-    id: str
-    method: Method
-    path: str
-    summary: str
-    description: str
-    handler: Callable[[RequestContext, Any], Awaitable[Any]]
-    # The type of the second argument of the handler, which need not be repeated here.
-    input: type[Struct] = Struct
-    # The type that the handler returns, sent as JSON; or media types, if it returns a whole Response. Taken from the
-    # annotation of the handler if it is empty.
-    response: type[Any] | str | tuple[str, ...] = ""
-    # The tools that return the same data. The operation is charged to the rate limit of the first, and is open to
-    # credentials whose profile permits any of them.
-    tools: tuple[str, ...]
-    scope: str = READ
-    # Each of these is enough instead.
-    other_scopes: tuple[str, ...] = ()
-    # The source whose data it serves, if it is one. Operations of the account, such as imports, need all sources.
-    source: str | None = None
-    needs_all_sources: bool = False
-    caller: Caller = "any"
-    status: int = 200
-    query: frozenset[str] = frozenset()
-    # Header names by field name.
-    headers: Mapping[str, str] = {}
-    upload: Upload | None = None
-    # Set if the body is a form instead of JSON.
-    form: FormSpec | None = None
-    # Raised for invalid input.
-    input_error: type[InvalidParams] = InvalidParams
-    # Replaces the deadline of MCP calls, for operations that take longer.
-    deadline_ms: int | None = None
-    # Error statuses in addition to those that every operation may return.
-    error_statuses: frozenset[int] = frozenset()
-    error_format: ErrorFormat = DEFAULT_ERROR_FORMAT
-    # Replaces the derived schema of the input where a Struct cannot express it.
-    schema: Mapping[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        if self.input is Struct or not self.response:
-            _, input_type, *_, response = get_type_hints(self.handler).values()
-            force_setattr(self, "input", input_type if self.input is Struct else self.input)
-            force_setattr(self, "response", self.response or response)
-
-    @property
-    def public_path(self) -> str:
-        """The path in OpenAPI's notation: `{id:path}` becomes `{id}`."""
-        return _VARIABLE.sub(r"{\1}", self.path)
-
-    def require_caller(self, principal: Principal) -> None:
-        """Raises unless the operation is for this caller."""
-        match self.caller:
-            case "any":
-                return
-            case "unrestricted":
-                require_unrestricted(principal)
-            case "recent_browser":
-                require_unrestricted(principal)
-                if principal.kind == "browser":
-                    require_recent_sign_in(principal)
-            case "recent_sign_in":
-                require_recent_sign_in(principal)
-
-    @property
-    def has_body(self) -> bool:
-        """Whether any value is in the body. A PUT may have all of them in its address."""
-        return "body" in self.locations().values()
-
-    def locations(self) -> dict[str, Location]:
-        """Returns where each value of the input is sent."""
-        path_names = frozenset(_VARIABLE.findall(self.path))
-        names = _field_names(self.input)
-        assert path_names <= set(names), f"{self.id}: the path has a variable that is not a field of the input"
-        may_have_body = self.method in _METHODS_WITH_BODY and self.upload is None
-        locations: dict[str, Location] = {}
-        for name in names:
-            locations[name] = "body" if may_have_body and name not in self.query else "query"
-            if name in self.headers:
-                locations[name] = "header"
-            if name in path_names:
-                locations[name] = "path"
-        return locations
-
-    def input_schema(self) -> Mapping[str, Any]:
-        return self.schema if self.schema is not None else input_schema(self.input)
-
-
-@cache
-def _field_names(struct: type[Struct]) -> tuple[str, ...]:
-    """Cached, because inspecting a Struct takes as long as reading the rest of a request."""
-    return tuple(field.encode_name for field in fields(struct))
-
-
 # -- streams -----------------------------------------------------------------------------------------------------------
 # Streamed responses. They count as open streams of the user, and end when access is revoked.
 #
 # A stream that fails is aborted, so that a client does not mistake a partial response for a complete one.
 
-EVENT_STREAM = "text/event-stream"
 # Browsers wait this long before they connect again.
 RETRY = b"retry: 2000\n"
 # A line that clients ignore.
@@ -337,14 +150,16 @@ async def read_input(operation: Operation, request: Request, headers: Headers, b
 
 
 @asynccontextmanager
-async def receive_upload(upload: Upload, request: Request, headers: Headers) -> AsyncIterator[IO[bytes]]:
+async def receive_upload(
+    media_type: str, max_bytes: int, request: Request, headers: Headers
+) -> AsyncIterator[IO[bytes]]:
     """Yields the body as a file that is deleted when the block ends."""
     content_type = headers.get(b"content-type")
-    if media_type_of(content_type or "") != upload.media_type:
-        raise UnsupportedMediaType(content_type, upload.media_type)
+    if media_type_of(content_type or "") != media_type:
+        raise UnsupportedMediaType(content_type, media_type)
     connection = connection_of(request.scope)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-        async for part in _parts(request, headers.get(b"content-length"), upload.max_bytes):
+        async for part in _parts(request, headers.get(b"content-length"), max_bytes):
             # Writing can block for as long as the disk is busy.
             try:
                 await asyncio.to_thread(file.write, part)

@@ -1,0 +1,44 @@
+"""Options that several commands have."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from msgspec.structs import replace
+
+from config.loading import LoadedConfig
+from config.settings import Settings
+from server.cli.lazy_group import json_option, setting_options
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_DEMO_SUFFIX = "-demo"
+
+
+def admin_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--json` and `--data-dir`."""
+    return json_option(setting_options("data_dir")(function))
+
+
+def user_option(function: Decorated) -> Decorated:
+    help_ = "The library's user. Default: the setting single_user_name; required if authentication is configured."
+    return click.option("--user", help=help_)(function)
+
+
+def library_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--user`, `--json`, and the settings that decide which library is used."""
+    return user_option(json_option(setting_options("data_dir", "single_user_name")(function)))
+
+
+def demo_option(function: Decorated) -> Decorated:
+    help_ = "Use the demo library, which has its own data directory."
+    return click.option("--demo", is_flag=True, help=help_)(function)
+
+
+def demo_settings(loaded: LoadedConfig) -> Settings:
+    """Returns settings with the demo's own data directory, unless the command line names one."""
+    # The demo library is in files even if the other libraries are in PostgreSQL.
+    settings = replace(loaded.settings, storage_url="")
+    if loaded.origins["data_dir"] != "command line":
+        settings = replace(settings, data_dir=settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
+    return settings

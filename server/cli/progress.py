@@ -1,0 +1,102 @@
+"""The progress of an import on stderr: on a terminal one line that is redrawn, with bytes, items, rate and remaining
+time; otherwise a plain line every few seconds."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+
+from config.times import format_clock
+from server.cli.output import (
+    dim,
+    echo,
+    format_size,
+    pluralize,
+    strip_control_characters,
+    terminal_columns,
+    truncate_cells,
+    uses_colour,
+)
+from sources.importers.engine.limits import ImportProgress
+
+_BAR_CELLS = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+# A shorter part of a name says too little.
+_FILE_CELLS_MIN = 8
+_DRAW_INTERVAL_S = 0.2
+_PRINT_INTERVAL_S = 10.0
+_ERASE_LINE = "\r\x1b[2K"
+_STDERR = 2
+
+
+@asynccontextmanager
+async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
+    """Shows progress while the block runs. It is written to stderr, so that stdout has only the command's result."""
+    started = time.monotonic()
+    draws = sys.stderr.isatty() if is_terminal is None else is_terminal
+    # A task of its own, so that the importer need not know who looks at its progress.
+    task = asyncio.create_task(_draw(progress, started) if draws else _print(progress))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if draws:
+            click.echo(_ERASE_LINE, err=True, nl=False, color=True)
+            if progress.items:
+                elapsed_s = time.monotonic() - started
+                items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
+                final_line = f"{format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
+                echo(dim(final_line), err=True)
+
+
+def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
+    """Returns a line that fits the terminal; the name of the file, which comes last, is shortened."""
+    return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
+
+
+def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the parts of the line with their styles. A line that must be cut has no styles."""
+    share = min(1.0, progress.bytes_read / progress.bytes_total) if progress.bytes_total else 0.0
+    # The filled and the empty part. It moves in eighths of a cell, so that large files show progress, too.
+    cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)
+    bar_filled = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
+    filled, empty = bar_filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(bar_filled))
+    remaining = format_clock(elapsed_s * (1 - share) / share) if share else "--:--"
+    numbers = (
+        f" {share:4.0%}  {format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}  "
+        f"{pluralize(progress.items, 'items')}  {_rate(progress.items, elapsed_s)}  {remaining} left"
+    )
+    columns_left = columns - len(filled + empty + numbers) - 3
+    if columns_left < 0:
+        return [((filled + empty + numbers)[: max(0, columns - 1)], {})]
+    name = strip_control_characters(progress.file).replace("\n", " ")
+    file = truncate_cells(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
+    file_part = f"  {file}" if file else ""
+    return [(filled, {"fg": "cyan"}), (empty, {"dim": True}), (numbers, {}), (file_part, {"dim": True})]
+
+
+def _rate(items: int, elapsed_s: float) -> str:
+    return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
+
+
+async def _draw(progress: ImportProgress, started: float) -> None:
+    while True:
+        parts = _styled_parts(progress, time.monotonic() - started, terminal_columns(_STDERR))
+        line = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
+        # color=True keeps the sequence that erases the line, even if colours are disabled.
+        click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
+        await asyncio.sleep(_DRAW_INTERVAL_S)
+
+
+# For logs: no sequences that only a terminal understands.
+async def _print(progress: ImportProgress) -> None:
+    while True:
+        await asyncio.sleep(_PRINT_INTERVAL_S)
+        read = f"{format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}"
+        items = pluralize(progress.items, "items")
+        click.echo(f"{read}, {items}: {strip_control_characters(progress.file)}", err=True)

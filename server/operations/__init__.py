@@ -1,0 +1,44 @@
+"""What can be done, declared once: REST with OpenAPI, MCP tools, commands and console forms are bound to it."""
+
+# Read first: `operation.py` (what an operation declares). Every other module declares the operations of one subject,
+# next to the functions that carry them out. `server/rest/routes.py` serves those with a path, `server/tools/catalog.py`
+# lists those with a tool, `server/cli/operations.py` makes commands of those with a command, and
+# `server/console/form_page.py` shows those with a form. CONTRIBUTING.md has an example.
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from server.operations.operation import Operation
+
+# In the order of the documentation. Modules are named and not imported, so that a command loads only those it needs.
+SUBJECTS = [
+    "knowledge",
+    "library",
+    "links",
+    "items",
+    "source_items",
+    "imports",
+    "follows",
+    "account",
+    "keys",
+    "browser_sessions",
+    "own_data",
+    "connection_test",
+    "audit",
+    "users",
+]
+
+
+def operations_of(*subjects: str) -> "list[Operation]":
+    """Returns the operations of these subjects, or of all, in the order in which they are declared."""
+    from server.operations.operation import Operation  # noqa: PLC0415 - as above
+
+    modules = (import_module(f"server.operations.{subject}") for subject in subjects or SUBJECTS)
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        # Others are imported from the module that declares them.
+        if isinstance(value, Operation) and value.handler.__module__ == module.__name__
+    ]

@@ -1,0 +1,200 @@
+"""Export and deletion of all data of the caller."""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import shutil
+import tempfile
+import time
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from auth.context import ADMIN, WRITE, RequestContext
+from auth.tickets import StateKeys
+from auth.tokens import UsedTokens
+from config.errors import Conflict, InvalidParams
+from config.times import format_time_seconds
+from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
+from server.operations.operation import NoArguments, StreamedFile, account_operation
+from server.operations.users import remove_user
+from server.runtime import Runtime
+from sources.exporters.export import export_library as write_export
+from sources.storage.job_queue import background_jobs
+
+_ZIP = "application/zip"
+_DISPOSITION = {"Content-Disposition": 'attachment; filename="florilegium-export.zip"'}
+_BLOCK_BYTES = 1 << 16
+_CONFIRMATION_S = 600.0
+_DEADLINE_MS = round(IMPORT_DEADLINE_S * 1000)
+
+
+class DeletionPreview(Struct, frozen=True, kw_only=True):
+    """What would be deleted, and the token that confirms it."""
+
+    items: int
+    bytes: int
+    token: str
+    expires_at: str
+
+
+class DeletionRequest(Struct, frozen=True, kw_only=True):
+    token: Annotated[str, Meta(description="token of prepare_deletion.")]
+
+
+class DeletedData(Struct, frozen=True):
+    items: int
+    bytes: int
+
+
+class DeletedAccount(Struct, frozen=True):
+    """The account that does not exist any more."""
+
+    name: str
+    items: int
+    bytes: int
+
+
+class Confirmations:
+    """Tokens that prove that a caller asked for a deletion shortly before. They are valid once, for one user, and until
+    the server is restarted."""
+
+    def __init__(self, keys: StateKeys, used: UsedTokens, clock: Callable[[], float] = time.time) -> None:
+        self._keys = keys
+        self._used = used
+        self._clock = clock
+
+    def issue(self, context: RequestContext) -> tuple[str, float]:
+        expires_at = self._clock() + _CONFIRMATION_S
+        text = f"{expires_at:.0f}.{secrets.token_hex(8)}"
+        return f"{text}.{self._digests(context, text)[0]}", expires_at
+
+    async def redeem(self, context: RequestContext, token: str) -> None:
+        text, _, digest = token.rpartition(".")
+        accepted = self._digests(context, text)
+        is_genuine = any(hmac.compare_digest(digest.encode(), one.encode()) for one in accepted)
+        # The time is read only from a text that this server signed. The token is used up last, by a valid request.
+        is_valid = is_genuine and self._clock() < float(text.partition(".")[0])
+        if not is_valid or not await self._used.use(token.encode(), _CONFIRMATION_S):
+            raise InvalidParams("token: expected the token of prepare_deletion, which is valid once for ten minutes")
+
+    def _digests(self, context: RequestContext, text: str) -> list[str]:
+        # The epoch changes when all access of the user is withdrawn, which makes the token invalid, too.
+        binding = f"{context.user_id} {context.principal.epoch} {text}".encode()
+        return [hmac.new(key, binding, hashlib.sha256).hexdigest() for key in self._keys.for_purpose("deletion")]
+
+
+@account_operation("GET /api/v1/export", response=_ZIP, deadline_ms=_DEADLINE_MS)
+async def export_library(context: RequestContext, services: Runtime, _request: NoArguments) -> StreamedFile:
+    """Export your library
+
+    Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It can be imported
+    again.
+    """
+    # Also contains human-only messages, unless the credential belongs to an agent.
+    services.audit.record("export", context.user_id, client=context.client_id)
+    return StreamedFile(_archive(context, services), _ZIP, _DISPOSITION)
+
+
+@account_operation("POST /api/v1/account/deletion", caller="unrestricted", scope=WRITE)
+async def prepare_deletion(context: RequestContext, services: Runtime, _request: NoArguments) -> DeletionPreview:
+    """Prepare the deletion of your data
+
+    What delete_data would delete, and the token that it needs. Nothing is deleted yet.
+    """
+    async with services.libraries.library(context) as library:
+        usage = await library.usage()
+    token, expires_at = _confirmations(services).issue(context)
+    return DeletionPreview(
+        items=usage.items, bytes=usage.bytes, token=token, expires_at=format_time_seconds(expires_at)
+    )
+
+
+@account_operation("DELETE /api/v1/account/data", caller="recent_sign_in", scope=WRITE, deadline_ms=_DEADLINE_MS)
+async def delete_data(context: RequestContext, services: Runtime, request: DeletionRequest) -> DeletedData:
+    """Delete all of your data
+
+    Deletes your whole library and the record of its reads. This cannot be undone. Your account and your keys stay;
+    backups keep what they contain. Needs a recent sign-in.
+    """
+    await _confirmations(services).redeem(context, request.token)
+    async with services.libraries.library(context) as library:
+        usage = await library.usage()
+    # Running imports and followed sources would fill the library again.
+    await services.imports.forget(context)
+    await services.following.forget(context.user_id)
+    await services.libraries.remove(context.user_id)
+    await services.audit.delete_reads(context.user_id)
+    await services.recent_calls.forget(context.user_id)
+    services.audit.record("data.delete", context.user_id, client=context.client_id)
+    return DeletedData(usage.items, usage.bytes)
+
+
+@account_operation(
+    "DELETE /api/v1/account",
+    caller="recent_sign_in",
+    scope=WRITE,
+    deadline_ms=_DEADLINE_MS,
+    error_statuses=frozenset((409,)),
+)
+async def delete_account(context: RequestContext, services: Runtime, request: DeletionRequest) -> DeletedAccount:
+    """Delete your account
+
+    Deletes your account with all keys and connections, and your whole library. This cannot be undone; backups keep what
+    they contain. The last administrator cannot be deleted. Needs a recent sign-in.
+    """
+    # The local user, and the last administrator, cannot delete their accounts: the server needs one.
+    if context.principal.kind == "local":
+        raise Conflict("the only user of this server cannot be deleted; delete the data instead")
+    others = [user for user in await services.registry.list_users() if user.id != context.user_id]
+    is_admin = context.principal.has_scope(ADMIN)
+    if is_admin and not any(user.role == "admin" and not user.is_disabled for user in others):
+        raise Conflict("you are the only administrator; give another user the role admin first")
+    await _confirmations(services).redeem(context, request.token)
+    user = await services.registry.user_by_id(context.user_id)
+    assert user is not None, "the caller exists"
+    async with services.libraries.library(context) as library:
+        usage = await library.usage()
+    # The event is recorded last, under an id that no user has any more.
+    await services.imports.forget(context)
+    await remove_user(services, user, purge=True)
+    services.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")
+    return DeletedAccount(user.name, usage.items, usage.bytes)
+
+
+def _confirmations(services: Runtime) -> Confirmations:
+    return Confirmations(services.stores.state_keys, services.stores.used_tokens)
+
+
+async def _archive(context: RequestContext, services: Runtime) -> AsyncIterator[bytes]:
+    """Writes the export to the data directory, which is private, and sends it as a zip."""
+    # What a process that was killed leaves in this folder is removed at the next start.
+    uploads = services.data_root.root / UPLOADS_FOLDER
+    await asyncio.to_thread(uploads.mkdir, 0o700, exist_ok=True)
+    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=uploads))
+    try:
+        # Reading a whole library must not hold up the calls of others.
+        with background_jobs():
+            async with services.libraries.library(context) as library:
+                await write_export(library, folder / "florilegium")
+        archive = await asyncio.to_thread(_zip, folder)
+        with archive.open("rb") as file:
+            while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):
+                yield block
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _zip(folder: Path) -> Path:
+    """Packs the export and deletes each file as soon as it is packed, so that the disk needs little more space."""
+    archive = folder / "export.zip"
+    with zipfile.ZipFile(archive, "x", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted((folder / "florilegium").rglob("*")):
+            if path.is_file():
+                packed.write(path, path.relative_to(folder).as_posix())
+                path.unlink()
+    return archive

@@ -1,0 +1,348 @@
+"""Administration, for the scope `admin`: users, quotas, invitations and password resets.
+
+An administrator cannot lower, disable or delete their own account, so that one always remains.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
+
+from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
+from auth.context import RequestContext, Role
+from auth.quotas import QuotaOverrides, describe_limits
+from auth.registry import UserRecord, delete_from_copies
+from config.errors import Conflict, NotFound
+from config.paths import UserId
+from config.times import format_time_seconds
+from server.operations.operation import NoArguments, admin_operation
+from server.services import Services
+
+if TYPE_CHECKING:
+    from server.runtime import Runtime
+
+_USER = "/api/v1/users/{name}"
+# JSON clients read larger numbers inexactly (RFC 8259 section 6).
+_Quota = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+
+
+class UserRequest(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(description="The name of the user.")]
+
+
+class AddUserRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    role: Annotated[Role, Meta(description="What the user may do.")] = "writer"
+    subject: Annotated[str, Meta(description="The user claim in the user's tokens. Default: the name.")] = ""
+    issuer: Annotated[str, Meta(description="The iss of the user's tokens. Default: the configured issuer.")] = ""
+
+
+class UpdateUserRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    role: Annotated[Role | UnsetType, Meta(description="What the user may do.")] = UNSET
+    is_disabled: Annotated[bool | UnsetType, Meta(description="true withdraws all access at once.")] = UNSET
+    is_name_confirmed: Annotated[
+        Literal[True] | UnsetType,
+        Meta(description="true confirms a name that the person chose, so that folders named after it are theirs."),
+    ] = UNSET
+
+
+class DeleteUserRequest(UserRequest, frozen=True, kw_only=True):
+    purge: Annotated[bool, Meta(description="Delete the databases too. This cannot be undone.")] = False
+
+
+class QuotasRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replaces all quotas of the user. null means the quota of the settings, 0 no quota."""
+
+    max_bytes: Annotated[_Quota | None, Meta(description="Size of the library.")] = None
+    max_items: Annotated[_Quota | None, Meta(description="Number of items.")] = None
+    import_max_bytes: Annotated[_Quota | None, Meta(description="Size of an upload; at most the setting.")] = None
+    max_passages: Annotated[_Quota | None, Meta(description="Number of passages with embeddings.")] = None
+
+
+class User(Struct, frozen=True, kw_only=True):
+    name: str
+    id: str
+    role: str
+    is_disabled: bool
+    is_name_confirmed: bool
+    created_at: str
+    bytes: int
+
+
+class UserList(Struct, frozen=True):
+    users: Sequence[User]
+
+
+class UserQuotas(Struct, frozen=True, kw_only=True):
+    """The quotas that apply, and those that were set for this user."""
+
+    max_bytes: int
+    max_items: int
+    import_max_bytes: int
+    max_passages: int
+    own: QuotaOverrides
+
+
+@admin_operation("GET /api/v1/users")
+async def list_users(_context: RequestContext, services: Services, _request: NoArguments) -> UserList:
+    """List users
+
+    All users, with their roles and the sizes of their libraries.
+    """
+    return UserList(await _users(services, await services.registry.list_users()))
+
+
+@admin_operation("POST /api/v1/users", status=201)
+async def add_user(context: RequestContext, services: Services, request: AddUserRequest) -> User:
+    """Add a user
+
+    Adds a user. Create a key for them, or invite them, so that they can sign in.
+    """
+    record = await services.registry.add_user(request.name, request.issuer, request.subject, request.role)
+    _record_change(context, services, "user.add", record, request.role)
+    return await _user(services, record)
+
+
+@admin_operation("GET " + _USER)
+async def get_user(_context: RequestContext, services: Services, request: UserRequest) -> User:
+    """Get a user
+
+    A user, with the size of the library.
+    """
+    return await _user(services, await find_user(services, request.name))
+
+
+@admin_operation("PATCH " + _USER, caller="recent_browser")
+async def update_user(context: RequestContext, services: Services, request: UpdateUserRequest) -> User:
+    """Change a user
+
+    Sets the role of a user, withdraws and restores access, or confirms the name. Not for your own account.
+    """
+    record = await find_other_user(context, services, request.name)
+    if request.role is not UNSET:
+        record = await services.registry.set_role(record.id, request.role)
+        _record_change(context, services, "user.role", record, request.role)
+    if request.is_disabled is True:
+        record = await services.registry.disable_user(record.id)
+        _record_change(context, services, "user.disable", record)
+    elif request.is_disabled is False:
+        record = await services.registry.enable_user(record.id)
+        _record_change(context, services, "user.enable", record)
+    if request.is_name_confirmed is True:
+        record = await services.registry.confirm_name(record.id)
+        _record_change(context, services, "user.confirm", record)
+    return await _user(services, record)
+
+
+@admin_operation("DELETE " + _USER)
+async def delete_user(context: RequestContext, services: "Runtime", request: DeleteUserRequest) -> User:
+    """Delete a user
+
+    Deletes a user and all of their keys and connections; with purge, also the databases.
+    """
+    record = await find_other_user(context, services, request.name)
+    deleted = await _user(services, record)  # before it is deleted, because the response has the size of the library
+    await remove_user(services, record, purge=request.purge)
+    _record_change(context, services, "user.delete", record, "purged" if request.purge else "")
+    return deleted
+
+
+@admin_operation("GET " + _USER + "/quotas")
+async def get_quotas(_context: RequestContext, services: Services, request: UserRequest) -> UserQuotas:
+    """Get quotas
+
+    The quotas of a user.
+    """
+    return await _user_quotas(services, await find_user(services, request.name))
+
+
+@admin_operation("PUT " + _USER + "/quotas")
+async def set_quotas(context: RequestContext, services: Services, request: QuotasRequest) -> UserQuotas:
+    """Set quotas
+
+    Replaces the quotas of a user. They apply from the next call on.
+    """
+    record = await find_user(services, request.name)
+    overrides = QuotaOverrides(**{name: getattr(request, name) for name in QuotaOverrides.__struct_fields__})
+    await services.quotas.set(record.id, overrides)
+    limits = await services.quotas.limits(record.id)
+    _record_change(context, services, "quota.set", record, describe_limits(limits))
+    return UserQuotas(**asdict(limits), own=overrides)
+
+
+async def remove_user(services: "Runtime", user: UserRecord, *, purge: bool) -> None:
+    """Deletes the user and all keys, connections and sessions. With `purge`, also the databases; access ends first, so
+    that no call writes to the files being deleted."""
+    if purge:
+        await services.registry.disable_user(user.id)
+        # A source that is being read would write to the library again.
+        await services.following.forget(user.id)
+        await services.libraries.remove(user.id)
+        if not services.settings.storage_url:
+            delete_from_copies(services.data_root.control_path, user.id)
+        await services.audit.delete_reads(user.id)
+        await services.recent_calls.forget(user.id)
+    # Last, so that a deletion that failed halfway can be repeated.
+    await services.registry.delete_user(user.id)
+
+
+async def find_user(services: Services, name: str) -> UserRecord:
+    record = await services.registry.user_by_name(name)
+    if record is None:
+        raise NotFound("user", name[:60])
+    return record
+
+
+async def find_other_user(context: RequestContext, services: Services, name: str) -> UserRecord:
+    """Returns a user whom the caller may change: not themselves."""
+    record = await find_user(services, name)
+    if record.id == context.user_id:
+        raise Conflict("your own account cannot be changed here; ask another administrator")
+    return record
+
+
+async def _user_quotas(services: Services, record: UserRecord) -> UserQuotas:
+    limits, own = await services.quotas.limits(record.id), await services.quotas.overrides(record.id)
+    return UserQuotas(**asdict(limits), own=own)
+
+
+async def _user(services: Services, record: UserRecord) -> User:
+    [user] = await _users(services, [record])
+    return user
+
+
+async def _users(services: Services, records: Sequence[UserRecord]) -> list[User]:
+    sizes = await services.libraries.stored_bytes([record.id for record in records])
+    return [
+        User(
+            name=record.name,
+            id=record.id,
+            role=record.role,
+            is_disabled=record.is_disabled,
+            is_name_confirmed=record.named_by == "operator",
+            created_at=format_time_seconds(record.created_at),
+            bytes=sizes[record.id],
+        )
+        for record in records
+    ]
+
+
+def _record_change(
+    context: RequestContext, services: Services, action: str, user: UserRecord, detail: str = ""
+) -> None:
+    """`client` is the administrator."""
+    services.audit.record(action, user.id, client=context.principal.user_name, target=user.id, detail=detail)
+
+
+# -- invitations -------------------------------------------------------------------------------------------------------
+# Links that administrators create for people: invitations and password resets.
+
+
+class InviteRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    role: Annotated[Role, Meta(description="What the new user may do.")] = "writer"
+    name: Annotated[str, Meta(description="The name of the new user. Default: the user chooses one.")] = ""
+
+
+class InvitationRequest(Struct, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(description="The id of the invitation.")]
+
+
+class AccountLinkResponse(Struct, frozen=True):
+    """A link that can be used once."""
+
+    url: str
+    expires_at: str
+
+
+class Invitation(Struct, frozen=True, kw_only=True):
+    """A pending invitation. `name` is empty if the new user may choose one, and `created_by` if
+    the operator created it on the command line."""
+
+    id: str
+    name: str
+    role: str
+    created_by: str
+    created_at: str
+    expires_at: str
+
+
+class InvitationList(Struct, frozen=True):
+    invitations: Sequence[Invitation]
+
+
+@admin_operation("POST /api/v1/invitations", caller="recent_browser", status=201)
+async def invite_user(context: RequestContext, services: Services, request: InviteRequest) -> AccountLinkResponse:
+    """Invite a user
+
+    Creates a link with which someone creates an account. It is shown only here.
+    """
+    links, key_id = AccountLinks(services.registry.database), context.principal.key_id
+    link = await links.create_invitation(request.role, request.name, _creator(context), key_id)
+    _record(context, services, "user.invite", request.name, request.role)
+    return _link(services, link)
+
+
+@admin_operation("GET /api/v1/invitations")
+async def list_invitations(_context: RequestContext, services: Services, _request: NoArguments) -> InvitationList:
+    """List invitations
+
+    The pending invitations, without their links.
+    """
+    # The link itself is not listed: it was shown once, to the administrator who created it.
+    names: dict[UserId | None, str] = {user.id: user.name for user in await services.registry.list_users()}
+    pending = await AccountLinks(services.registry.database).pending_invitations()
+    return InvitationList([_invitation(one, names.get(one.created_by, "")) for one in pending])
+
+
+@admin_operation("DELETE /api/v1/invitations/{id}")
+async def revoke_invitation(context: RequestContext, services: Services, request: InvitationRequest) -> Invitation:
+    """Revoke an invitation
+
+    Makes the link of an invitation invalid.
+    """
+    pending = await AccountLinks(services.registry.database).revoke_invitation(request.id)
+    if pending is None:
+        raise NotFound("invitation", request.id[:70])
+    _record(context, services, "user.invite_revoked", pending.name, pending.role)
+    return _invitation(pending, "")
+
+
+@admin_operation("POST " + _USER + "/password-reset", caller="recent_browser", status=201)
+async def reset_password(context: RequestContext, services: Services, request: UserRequest) -> AccountLinkResponse:
+    """Reset a password
+
+    Creates a link with which the user sets a new password. It is shown only here.
+    """
+    record = await find_other_user(context, services, request.name)
+    if record.is_disabled:
+        raise Conflict(f"user {record.name!r} is disabled; enable the user first")
+    # With the key that created it, so that revoking the key can revoke the link, too.
+    links = AccountLinks(services.registry.database)
+    link = await links.create_reset(record, _creator(context), context.principal.key_id)
+    _record_change(context, services, "user.reset_password", record)
+    return _link(services, link)
+
+
+def _creator(context: RequestContext) -> UserId | None:
+    """The operator is no user."""
+    return None if context.principal.kind == "operator" else context.user_id
+
+
+def _record(context: RequestContext, services: Services, action: str, target: str, detail: str) -> None:
+    user_id = _creator(context) or ""
+    services.audit.record(action, user_id, client=context.client_id, target=target, detail=detail)
+
+
+def _link(services: Services, link: NewLink) -> AccountLinkResponse:
+    return AccountLinkResponse(f"{services.settings.base_url}{link.path}", format_time_seconds(link.expires_at))
+
+
+def _invitation(pending: PendingInvitation, created_by: str) -> Invitation:
+    return Invitation(
+        id=pending.id,
+        name=pending.name,
+        role=pending.role,
+        created_by=created_by,
+        created_at=format_time_seconds(pending.created_at),
+        expires_at=format_time_seconds(pending.expires_at),
+    )

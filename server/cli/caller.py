@@ -43,9 +43,9 @@ def library_caller(
     """Yields a function that runs operations on the library of a user. On the files, `creates`, `writes` and `is_demo`
     are those of `open_local`; with `loads_model`, the model of semantic search is loaded before the first call, whose
     deadline is shorter than that can take. `config` are the options of the calls, as clients send them."""
-    from server.cli.remote import remote_server
+    from server.cli.remote import library_server
 
-    if (server := remote_server()) is not None:
+    if (server := library_server(settings, user)) is not None:
         yield lambda operation, request: call_server(server, operation, request, config)
         return
     from server.cli.local_library import open_local
@@ -64,12 +64,11 @@ def library_caller(
 def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool = False) -> Iterator[Call]:
     """Yields a function that runs operations on users and keys. With `user`, they are about the account of that user,
     who has to be the owner of the credential on a server."""
-    from server.cli.remote import LocalApi, admin_server, library_server
+    from server.cli.remote import remote_server, running_server
 
-    server = admin_server(settings) if user is None else library_server(settings, user)
-    if server is not None:
-        if user is not None and not isinstance(server, LocalApi):
-            require_own_account(server, user)
+    if (server := remote_server()) is not None and user is not None:
+        require_own_account(server, user)
+    if (server := server or running_server(settings, user)) is not None:
         yield lambda operation, request: call_server(server, operation, request)
         return
     from server.cli import local_library

@@ -17,7 +17,6 @@ from server.cli.lazy_group import NamedValue, SettingsOverrides, setting_options
 from server.cli.local_library import (
     LocalLibrary,
     data_root,
-    load_for_change,
     local_user,
     open_local,
     record_change,
@@ -26,7 +25,7 @@ from server.cli.local_library import (
     run_with_library,
     run_with_registry,
 )
-from server.cli.options import library_options, user_option
+from server.cli.options import library_options, load_for_change, user_option
 from server.cli.output import echo, pluralize, print_json, print_table, strip_control_characters
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment, allowed_location

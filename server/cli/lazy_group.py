@@ -49,19 +49,20 @@ class CommandUsageError(CommandError):
 
 
 class LazyGroup(click.Group):
-    """`lazy` maps a command name to "module:object". A FlorilegiumError is reported without a traceback."""
+    """`lazy` maps a command name to "module:object". Operations can declare further commands. A FlorilegiumError is
+    reported without a traceback."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._lazy)
+        return [*self._lazy, *(name for name in _operation_commands() if " " not in name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = self._lazy.get(cmd_name)
         if target is None:
-            return None
+            return _operation_commands().get(cmd_name)
         module, _, name = target.partition(":")
         # Each command imports only what it needs: `stdio` must not load starlette, jwt or uvicorn.
         with lasting_objects():
@@ -88,6 +89,14 @@ class LazyGroup(click.Group):
             raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
         except FlorilegiumError as error:
             raise CommandError(error.message) from error
+
+
+def _operation_commands() -> dict[str, click.Command]:
+    # The declarations of all operations are loaded, so that only names that are not in the table are looked up here.
+    from server.cli.operation_commands import find_commands
+
+    with lasting_objects():
+        return find_commands()
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

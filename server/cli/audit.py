@@ -31,7 +31,7 @@ def audit(
     as_json: bool,
 ) -> None:
     """Show who signed in, which client read which item, and what was changed; the newest events first."""
-    from server.operations.audit import AuditRequest, list_audit_events
+    from server.operations.audit import AuditRequest, list_audit_events  # noqa: PLC0415 - not for `--help`
 
     start = None if since is None else format_time(parse_start("since", since, time.time()))
     events: list[AuditEntry] = []

@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
 
 def _operation_commands() -> dict[str, click.Command]:
     # The declarations of all operations are loaded, so that only names that are not in the table are looked up here.
-    from server.cli.operation_commands import find_commands
+    from server.cli.operation_commands import find_commands  # noqa: PLC0415 - not for `--help`
 
     with lasting_objects():
         return find_commands()
@@ -132,7 +132,7 @@ class SettingsOverrides(Struct, frozen=True):
 
     def load(self) -> LoadedConfig:
         """Loads the settings from all places and configures logging accordingly."""
-        from config.logging import configure
+        from config.logging import configure  # noqa: PLC0415 - not for `--help`
 
         loaded = self.read()
         configure(loaded.settings.log_level, loaded.settings.log_format)

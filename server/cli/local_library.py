@@ -225,7 +225,7 @@ def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
 
 
 async def fill_demo(libraries: Libraries, context: RequestContext) -> None:
-    from sources.demo import fill_once
+    from sources.demo import fill_once  # noqa: PLC0415 - only needed with --demo
 
     async with libraries.library(context) as library:
         await fill_once(library)

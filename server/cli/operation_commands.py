@@ -38,7 +38,7 @@ def operation_command(operation: Operation, binding: CommandBinding) -> click.Co
     is_admin = operation.scope == ADMIN
 
     def run(overrides: SettingsOverrides, as_json: bool, user: str | None = None, **options: Any) -> None:
-        from server.protocol.schema import read_arguments
+        from server.protocol.schema import read_arguments  # noqa: PLC0415 - not for `--help`
 
         # What is not given has its default.
         values = {

@@ -50,7 +50,7 @@ def load_for_change(overrides: SettingsOverrides) -> Settings:
 
     The same command may use another data directory in another working directory or account.
     """
-    from server.cli.remote import remote_server
+    from server.cli.remote import remote_server  # noqa: PLC0415 - not for `--help`
 
     loaded = overrides.load()
     if remote_server() is None:

@@ -8,6 +8,7 @@ from auth.authenticator import Authenticator
 from auth.browser_sessions import BrowserSessions
 from auth.rate_limits import RateLimits
 from auth.tickets import Tickets
+from config.paths import UserId
 from server.admission import Admission, CallLimits
 from server.compat.agentchatbus.service import MessageBus
 from server.following.service import FollowService
@@ -36,6 +37,10 @@ class Runtime(Services, frozen=True, kw_only=True):
     imports: ImportJobs
     following: FollowService
     bus: MessageBus
+
+    async def forget_user(self, user_id: UserId) -> None:
+        await self.following.forget(user_id)
+        await self.recent_calls.forget(user_id)
 
 
 # -- leftovers ---------------------------------------------------------------------------------------------------------

@@ -43,12 +43,12 @@ def library_caller(
     """Yields a function that runs operations on the library of a user. On the files, `creates`, `writes` and `is_demo`
     are those of `open_local`; with `loads_model`, the model of semantic search is loaded before the first call, whose
     deadline is shorter than that can take. `config` are the options of the calls, as clients send them."""
-    from server.cli.remote import library_server
+    from server.cli.remote import library_server  # noqa: PLC0415 - not for `--help`
 
     if (server := library_server(settings, user)) is not None:
         yield lambda operation, request: call_server(server, operation, request, config)
         return
-    from server.cli.local_library import open_local
+    from server.cli.local_library import open_local  # noqa: PLC0415 - not for `--help`
 
     @asynccontextmanager
     async def open_library() -> "AsyncIterator[tuple[Services, RequestContext]]":
@@ -64,14 +64,14 @@ def library_caller(
 def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool = False) -> Iterator[Call]:
     """Yields a function that runs operations on users and keys. With `user`, they are about the account of that user,
     who has to be the owner of the credential on a server."""
-    from server.cli.remote import remote_server, running_server
+    from server.cli.remote import remote_server, running_server  # noqa: PLC0415 - not for `--help`
 
     if (server := remote_server()) is not None and user is not None:
         require_own_account(server, user)
     if (server := server or running_server(settings, user)) is not None:
         yield lambda operation, request: call_server(server, operation, request)
         return
-    from server.cli import local_library
+    from server.cli import local_library  # noqa: PLC0415 - not for `--help`
 
     @asynccontextmanager
     async def open_registry() -> "AsyncIterator[tuple[Services, RequestContext]]":
@@ -89,7 +89,7 @@ def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool
 
 
 def _local_call(opened: "AbstractAsyncContextManager[tuple[Services, RequestContext]]") -> Iterator[Call]:
-    import asyncio
+    import asyncio  # noqa: PLC0415 - not for `--help`
 
     with asyncio.Runner() as runner:
         services, context = runner.run(opened.__aenter__())
@@ -130,8 +130,8 @@ def call_server(
 
 def require_own_account(server: "RemoteApi", user: str) -> None:
     """A server shows and creates only the keys of the user of the credential."""
-    from server.operations.account import get_account
-    from server.operations.operation import NoArguments
+    from server.operations.account import get_account  # noqa: PLC0415 - not for `--help`
+    from server.operations.operation import NoArguments  # noqa: PLC0415 - not for `--help`
 
     name = call_server(server, get_account, NoArguments()).name
     if user != name:

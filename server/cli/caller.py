@@ -66,11 +66,27 @@ def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool
     who has to be the owner of the credential on a server."""
     from server.cli.remote import remote_server, running_server  # noqa: PLC0415 - not for `--help`
 
-    if (server := remote_server()) is not None and user is not None:
-        require_own_account(server, user)
-    if (server := server or running_server(settings, user)) is not None:
+    if (server := remote_server()) is not None:
+        if user is not None:
+            require_own_account(server, user)
         yield lambda operation, request: call_server(server, operation, request)
-        return
+    elif (running := running_server(settings, user)) is not None:
+
+        def call(operation: "Operation", request: Struct) -> Any:
+            if operation.path:
+                return call_server(running, operation, request)
+            # What only commands can do needs nothing that the server has open.
+            with _files_caller(settings, user, creates=creates) as call_on_files:
+                return call_on_files(operation, request)
+
+        yield call
+    else:
+        with _files_caller(settings, user, creates=creates) as call_on_files:
+            yield call_on_files
+
+
+@contextmanager
+def _files_caller(settings: "Settings", user: str | None, *, creates: bool) -> Iterator[Call]:
     from server.cli import local_library  # noqa: PLC0415 - not for `--help`
 
     @asynccontextmanager

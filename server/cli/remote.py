@@ -172,7 +172,7 @@ class LocalApi(RemoteApi):
 
     def mcp(self, profile: str | None) -> "RemoteServer":
         """Returns the MCP endpoint, for the user of this API. To be called once, instead of a request."""
-        from server.transports.bridge import RemoteServer
+        from server.transports.bridge import RemoteServer  # noqa: PLC0415 - loads a WebSocket client
 
         path = f"/mcp/{profile}/ws" if profile else "/mcp/ws"
         url = self.owner.url.replace("http", "ws", 1) + path

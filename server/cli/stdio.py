@@ -67,7 +67,7 @@ def stdio(
             return
         assert isinstance(server, LocalApi), "--server is not for this command"
         # Only one process may write the files, so that the server serves this client, too.
-        from server.transports.bridge import bridge
+        from server.transports.bridge import bridge  # noqa: PLC0415 - loads a WebSocket client
 
         logger.info("Forwarding to the server at {}", server.owner.url)
         if not asyncio.run(bridge(server.mcp(profile), settings)):

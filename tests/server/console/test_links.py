@@ -44,9 +44,12 @@ async def test_first_administrator_can_take_over_the_library_of_the_single_user(
 
             assert "which belongs to the user local" in text_of((await browser.get(link.path)).text)
             await browser.open_link(link.path, "ada", adopt_local="1")
-            assert "Comet" in (await browser.get("/?query=tail")).text
-        async with site.server.runtime.libraries.library(context) as library:
-            assert (await library.usage()).items == 0
+        for name, items in (("ada", 1), ("local", 0)):
+            user = await registry.user_by_name(name)
+            assert user is not None
+            context = build_context(local_principal(user), site.server.runtime.data_root, "test", is_agent=False)
+            async with site.server.runtime.libraries.library(context) as library:
+                assert (await library.usage()).items == items
 
 
 async def test_new_setup_link_replaces_the_earlier_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_optio
 from server.cli.local_library import data_root
 from server.cli.output import print_json, require_url
 from server.cli.remote import settings_of_running_server
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from server.doctor.tokens import Check
 
 

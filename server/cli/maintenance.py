@@ -1,11 +1,13 @@
 """Commands that check, repair and embed libraries."""
 
 import asyncio
+from collections.abc import Sequence
 
 import click
 import msgspec
 
-from config.errors import Unavailable
+from auth.registry import UserRecord
+from config.errors import ConfigurationError, StorageError, Unavailable
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root, find_user, open_local, run_with_registry
@@ -16,6 +18,7 @@ from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
 from server.library_repair import RepairReport, repair_library
 from server.stores import require_sqlite
+from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.maintenance.library_check import FileState, check_library
 
 _PROGRESS_INTERVAL_S = 0.5
@@ -112,23 +115,29 @@ ADVICE: dict[FileState, str] = {
 }
 
 
+_POSTGRES_ADVICE = {"damaged": "restore this user from a dump", "index damaged": ADVICE["index damaged"]}
+
+
 @click.command(cls=SettingsCommand)
 @click.option("--user", help="Check only the library of this user.")
 @admin_options
 def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Check all libraries: expected files, SQLite's integrity check, every text, and every index against its rows.
 
-    Changes nothing and can run while a server does; writes to a library wait while one of its indexes is compared.
+    Changes nothing and can run while a server does; writes to a library wait while one of its indexes is compared. In
+    PostgreSQL, every text and the full-text indexes are checked; `pg_amcheck` checks the files of the server.
 
     Exit codes: 0 if everything is intact, 1 otherwise.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "check", "check the database with pg_amcheck")
     if user is None:
         records = run_with_registry(settings, lambda registry: registry.list_users())
     else:
         records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
     checks: list[dict[str, str]] = []
+    if settings.storage_url:
+        checks = asyncio.run(_check_postgres(settings, records))
+        records = []
     with ProgressLine() as progress:
         for number, record in enumerate(records):
             progress.show(f"{number:,} of {pluralize(len(records), 'users')} checked")
@@ -150,5 +159,29 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
             rows = [(fault["user"], fault["file"], fault["state"], fault["advice"]) for fault in faults]
             print_table(("USER", "FILE", "STATE", "REPAIR"), rows)
         users = pluralize(len({check["user"] for check in checks}), "users")
-        click.echo(f"{pluralize(len(checks), 'files')} of {users} checked, {pluralize(len(faults), 'faults')} found.")
+        libraries = pluralize(len(checks), "libraries" if settings.storage_url else "files")
+        click.echo(f"{libraries} of {users} checked, {pluralize(len(faults), 'faults')} found.")
     click.get_current_context().exit(1 if faults else 0)
+
+
+async def _check_postgres(settings: Settings, users: Sequence[UserRecord]) -> list[dict[str, str]]:
+    """Reads every text of the libraries, one after the other."""
+    checks: list[dict[str, str]] = []
+    if not users:
+        return checks
+    async with open_local(settings, users[0].name) as local:
+        libraries = local.libraries
+        if not isinstance(libraries, PostgresLibraries):
+            raise ConfigurationError("check: the engine of storage_url cannot be checked")
+        for record in users:
+            state, detail = "ok", ""
+            try:
+                faults = {kind: count for kind, count in (await libraries.check_index(record.id)).items() if count}
+                if faults:
+                    state = "index damaged"
+                    detail = ", ".join(f"{count} {kind} do not match" for kind, count in faults.items())
+            except StorageError as error:
+                state, detail = "damaged", error.message
+            advice = _POSTGRES_ADVICE.get(state, "").format(name=record.name)
+            checks.append({"user": record.name, "file": "library", "state": state, "detail": detail, "advice": advice})
+    return checks

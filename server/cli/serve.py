@@ -14,10 +14,11 @@ import click
 from loguru import logger
 from msgspec.structs import replace
 
-from auth.accounts.links import AccountLinks, NewLink
+from auth.accounts.service import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
 from config.loading import LoadedConfig
 from config.settings import Settings, check
+from server.balanced_accept import ConnectionShare
 from server.cli.demo import welcome
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, lasting_objects, setting_options
 from server.cli.local_library import create_data_root, local_context, single_user
@@ -29,9 +30,9 @@ from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 
-# A worker whose event loop has not run for this long is killed and replaced. Calls that block the loop for longer than
-# 250 ms are logged as a fault, so 30 s is a hang.
-_WORKER_HANG_S = 30.0
+# A worker whose event loop has not run for this long is killed, and another serves within 30 s. Calls that block the
+# loop for longer than 250 ms are logged as a fault, so 20 s is a hang.
+_WORKER_HANG_S = 20.0
 
 
 @click.command(cls=SettingsCommand)
@@ -126,6 +127,7 @@ async def _serve(
     is_first = place is None or place.is_first
     lock: DirectoryLock | None = None
     setup_link: NewLink | None = None
+    share: ConnectionShare | None = None
 
     def announce(address: str) -> None:
         # With port 0 the system chooses the port; the address contains the chosen one.
@@ -152,6 +154,7 @@ async def _serve(
             local_socket = stack.enter_context(bind_local_socket(root))
         else:
             stack.enter_context(place.stop_with_parent())
+            share = ConnectionShare(place.table(), place.number)
             local_socket = place.local_socket()
         if is_first:
             remove_leftovers(Path(settings.data_dir))
@@ -172,7 +175,7 @@ async def _serve(
             app = build_app(runtime, metrics)
             reload = SettingsReload(settings, load_again, reload_targets(runtime, metrics)).reload
             with _signal_handlers(manager, reload, local_url(settings)):
-                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets, local_socket)
+                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets, share, local_socket)
 
 
 def _publish(lock: DirectoryLock | None, root: Path, settings: Settings, local_socket: socket.socket | None) -> None:

@@ -5,9 +5,8 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.accounts.links import AccountLink, LinkKind
 from auth.accounts.passwords import PASSWORD_MAX_CHARS, SignInFailed
-from auth.accounts.service import Accounts
+from auth.accounts.service import AccountLink, Accounts, LinkKind
 from auth.authenticator import local_principal
 from auth.context import build_context
 from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited

@@ -18,7 +18,7 @@ from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
 from server.console.browser import BrowserGuard, see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from server.operations import account, keys
 from server.operations.audit import CallList, CallsRequest, ReadPage, ReadsRequest, list_calls, list_reads
 from server.operations.connection_test import ConnectionReport, ConnectionTestRequest, test_connection

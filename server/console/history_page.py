@@ -12,14 +12,14 @@ from starlette.responses import Response
 from config.errors import FlorilegiumError, InvalidParams
 from config.times import parse_time
 from server.compat.agentkit import schemas
-from server.compat.agentkit.responses import ConversationSummary
-from server.compat.agentkit.routes import agentkit_operations
+from server.compat.agentkit.schemas import ConversationSummary
 from server.console.browser import see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
 from server.console.threads_page import ConversationReader
 from server.http_services import HttpServices
 from server.operations.items import ItemsRestore, restore_item
+from server.operations.operation import NoArguments
 from server.runtime import Runtime
 from sources.items import local_time, uri_of
 
@@ -108,7 +108,7 @@ class HistoryForm(PageForm, frozen=True, kw_only=True):
 
 class HistoryPage(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser, agentkit_operations(services.agentkit, runtime.settings))
+        super().__init__(runtime, services.browser, services.agentkit.operations)
         self._list = self._operations["list_conversations"]
         self._namespaces = self._operations["list_namespaces"]
         self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
@@ -125,9 +125,7 @@ class HistoryPage(LibraryPage):
             pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
             rows, total = await self._rows(viewer, form, is_pinned=False)
             more = form.more_rows(total)
-            namespaces: schemas.NamespaceList = await self.run(
-                viewer, self._namespaces, schemas.ListNamespacesRequest()
-            )
+            namespaces: schemas.NamespaceList = await self.run(viewer, self._namespaces, NoArguments())
             now = local_time(viewer.context, self._runtime.settings)
             target = form.of_conversation(current, **more) if current else form.address(**more)
             values |= {
@@ -198,7 +196,7 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 
 class ConversationForms(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser, agentkit_operations(services.agentkit, runtime.settings))
+        super().__init__(runtime, services.browser, services.agentkit.operations)
         self._update = self._operations["update_conversation"]
         self._delete = self._operations["delete_conversation"]
 

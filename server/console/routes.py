@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from auth.accounts.links import LinkKind
+from auth.accounts.service import LinkKind
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH

@@ -16,9 +16,7 @@ from config.errors import FlorilegiumError
 from config.settings import Settings
 from server.compat.agentchatbus import schemas
 from server.compat.agentchatbus.routes import bus_operations
-from server.compat.agentkit.responses import ConversationDetail, ConversationMessage
-from server.compat.agentkit.routes import agentkit_operations
-from server.compat.agentkit.schemas import ReadConversationRequest
+from server.compat.agentkit.schemas import ConversationDetail, ConversationMessage, ReadConversationRequest
 from server.console.item_page import ItemSection
 from server.console.markdown import TextRange, render_markdown
 from server.console.page_handler import LibraryPage, Viewer
@@ -129,8 +127,8 @@ class ThreadsForm(PageForm, frozen=True, kw_only=True):
 
 class ThreadsPage(LibraryPage):
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        bus = bus_operations(runtime.bus, runtime.settings)
-        super().__init__(runtime, services.browser, (*bus, *agentkit_operations(services.agentkit, runtime.settings)))
+        bus = bus_operations(runtime.bus, runtime.libraries, runtime.open_streams, runtime.settings)
+        super().__init__(runtime, services.browser, (*bus, *services.agentkit.operations))
         self._threads = self._operations["list_threads"]
         self._search = self._operations["search_bus"]
         self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)

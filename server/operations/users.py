@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from auth.accounts.links import AccountLinks, NewLink, PendingInvitation
 from auth.accounts.passkeys import remove_all_passkeys
+from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
 from auth.authenticator import local_principal
 from auth.context import RequestContext, Role, build_context
 from auth.control_database import ControlConnection

@@ -10,10 +10,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from config.errors import NotFound
-from server.compat.agentchatbus.events import BusEvents
-from server.compat.agentchatbus.routes import bus_operations, events_operation, health
-from server.compat.agentkit.responses import AGENTKIT_ERROR_FORMAT
-from server.compat.agentkit.routes import agentkit_operations
+from server.compat.agentchatbus.routes import bus_operations, health
+from server.compat.agentkit.schemas import AGENTKIT_ERROR_FORMAT
 from server.console.page_handler import PageHandler
 from server.http_services import HttpServices
 from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
@@ -73,9 +71,8 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
     operations = [
         *declared,
         status_operation(services.metrics),
-        *agentkit_operations(services.agentkit, runtime.settings),
-        *bus_operations(runtime.bus, runtime.settings),
-        events_operation(BusEvents(runtime.libraries, runtime.open_streams, runtime.settings)),
+        *services.agentkit.operations,
+        *bus_operations(runtime.bus, runtime.libraries, runtime.open_streams, runtime.settings),
     ]
     # As the tools of such a source, its operations do not exist.
     return [operation for operation in operations if operation.source not in runtime.settings.sources_off]

@@ -17,7 +17,7 @@ import pytest
 from starlette.routing import Route
 
 from auth.context import READ, WRITE
-from auth.oauth.metadata import METADATA_PATH
+from auth.oauth.clients import METADATA_PATH
 from server.console.routes import console_routes, library_page_routes
 from server.http_services import build_http_services
 from server.oauth.endpoints import oauth_routes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.accounts.links import AccountLinks
+from auth.accounts.service import AccountLinks
 from auth.authenticator import local_principal
 from auth.context import SCOPES, build_context
 from auth.tokens import mint_token

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auth.browser_sessions import KeyCreation, KeyCreations
 from auth.context import READ, SCOPES, WRITE
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
 from server.cli.caller import admin_caller

@@ -72,7 +72,7 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
             page("/account/passkeys/remove", post=passkeys.remove),
         ]
     if settings.password_sign_in:
-        links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
+        links = {kind: LinkPage(runtime, browser, accounts, kind) for kind in get_args(LinkKind)}
         routes += [page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()]
     return routes
 

@@ -25,7 +25,7 @@ from config.paths import UserId
 from config.settings import Settings
 from config.tracing import span
 from sources.items import ResultItem
-from sources.library_source import LibrarySource
+from sources.library_source import LibrarySource, LongerSnippet
 from sources.query import Term
 from sources.records import SemanticStatus
 from sources.source import RankedHit, Source, SourceHits
@@ -77,6 +77,8 @@ class Breaker:
 
 
 _text_chars = attrgetter("text_chars")
+# Results of a default page show twice as much if there is room, the first ones first: they most likely hold the answer.
+LONGER_PASSAGE = 2
 # How long a cancelled source gets to release the library.
 _CANCEL_GRACE_S = 0.05
 
@@ -169,16 +171,23 @@ class Fanout:
         return pages
 
     async def render(
-        self, hits: Sequence[RankedHit], topic: Sequence[Term], **query_changes: Any
+        self,
+        hits: Sequence[RankedHit],
+        topic: Sequence[Term],
+        parts: Sequence[RankedHit] = (),
+        longer: dict[str, LongerSnippet] | None = None,
     ) -> Mapping[str, ResultItem]:
-        """The result items of hits, by URI. If a source fails to render a hit, its remaining hits are dropped and the
-        failure is reported. `query_changes` apply to hits of our own sources (see SourceQuery)."""
-        pending = deque(hits)
+        """The result items of hits, and of further hits of the same items, by URI. If a source fails to render a hit,
+        its remaining hits are dropped and the failure is reported. `longer` gets longer snippets of the hits of our own
+        sources."""
+        pending = deque((*hits, *parts))
+        own_parts = frozenset([hit.uri for hit in parts if hit.source in self.own])
         items: dict[str, ResultItem] = {}
         while pending:
             # In a task of its own, so that anything a foreign source raises is a value here.
             chars = sum(map(_text_chars, pending))
-            task = asyncio.create_task(run_text_work(chars, self._render_pending, pending, topic, query_changes, items))
+            work = partial(self._render_pending, pending, topic, own_parts, items, longer)
+            task = asyncio.create_task(run_text_work(chars, work))
             await asyncio.wait([task])
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
@@ -191,17 +200,22 @@ class Fanout:
         self,
         pending: deque[RankedHit],
         topic: Sequence[Term],
-        query_changes: Mapping[str, Any],
+        own_parts: Collection[str],
         items: dict[str, ResultItem],
+        longer: dict[str, LongerSnippet] | None,
     ) -> None:
         """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to a
         thread takes as long as rendering a hit."""
         while pending:
             hit = pending[0]
+            source: Any = self.sources[hit.source]
             query = self._queries[hit.source]
-            if query_changes and hit.source in self.own:
-                query = replace(query, **query_changes)
-            items[hit.uri] = self.sources[hit.source].render_hit(hit, query, topic)
+            if hit.uri in own_parts:
+                query = replace(query, shows_context=False)
+            items[hit.uri] = source.render_hit(hit, query, topic)
+            if longer is not None and hit.source in self.own and hit.uri not in own_parts:
+                snippet_chars = self.snippet_chars * LONGER_PASSAGE
+                longer[hit.uri] = source.longer_snippet(hit, replace(query, snippet_chars=snippet_chars), topic)
             pending.popleft()
 
     def require_answer(self) -> None:

@@ -8,6 +8,7 @@ item is ranked once, where its first hit is.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -38,6 +39,7 @@ _SCORE_STEPS = 10_000
 _BLOCK = 10
 # URIs listed with a hit that has the same content; a further one becomes a hit of its own.
 ALSO_IN_MAX = 10
+_uri_of = attrgetter("uri")
 
 
 def merge_hits(hits: Sequence[RankedHit], source_max: int) -> list[RankedHit]:
@@ -47,18 +49,12 @@ def merge_hits(hits: Sequence[RankedHit], source_max: int) -> list[RankedHit]:
 
 def sort_by_score(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """Best first; equal scores by date."""
-    groups: dict[int, list[RankedHit]] = {}
-    for hit in hits:
-        groups.setdefault(round(hit.score * _SCORE_STEPS), []).append(hit)
-    ordered: list[RankedHit] = []
-    for score in sorted(groups, reverse=True):
-        ordered += groups[score] if len(groups[score]) == 1 else sort_by_date(groups[score])
-    return ordered
+    return sorted(sort_by_date(hits), key=lambda hit: round(hit.score * _SCORE_STEPS), reverse=True)
 
 
 def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """Newest first and hits without a date last; then by URI."""
-    ordered = sorted(hits, key=lambda hit: hit.uri)
+    ordered = sorted(hits, key=_uri_of)
     return sorted(ordered, key=lambda hit: hit.last_modified or "", reverse=True)
 
 
@@ -66,9 +62,10 @@ def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """The first hit of an item becomes its result, with the others as its `parts`."""
     results: dict[tuple[str, str | int], RankedHit] = {}
     for hit in hits:
-        item = hit.item
-        result = results.get(item)
-        results[item] = hit if result is None else replace(result, parts=(*result.parts, hit))
+        item = hit.source, hit.id
+        if item in results:
+            hit = replace(results[item], parts=(*results[item].parts, hit))  # noqa: PLW2901 - the result of the item
+        results[item] = hit
     return list(results.values())
 
 
@@ -206,8 +203,8 @@ class MergedRanking:
             stream.add(pages.get(stream.name))
         hits = self._take_newest() if self._order == "recent" else self._take_pending()
         # Items that were ranked before, or listed as copies, are not ranked again.
-        hits = [hit for hit in hits if hit.item not in self._items]
-        self._items.update([hit.item for hit in hits])
+        hits = [hit for hit in hits if (hit.source, hit.id) not in self._items]
+        self._items.update([(hit.source, hit.id) for hit in hits])
         if self._order == "recent":
             self._ready.extend(merge_duplicates(group_by_item(hits)))
         else:

@@ -1,6 +1,7 @@
 """The response of a search of all sources: that of a single source, extended."""
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -167,6 +168,8 @@ def position_in(uri: str, loc: Loc | None) -> Loc | None:
     return loc if loc != Loc() else None
 
 
+# Items that are created together have the same times, and a result asks for its own four times.
+@lru_cache(maxsize=256)
 def to_minute(timestamp: str | None) -> str | None:
     """Leaves out the seconds: 2026-01-10T09:15:33Z is 2026-01-10T09:15Z."""
     if timestamp is None or len(timestamp) < _TIME_CHARS or timestamp[_MINUTE_CHARS] != ":":

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from aggregator.fanout import Breaker, Fanout, SearchQueue
+from aggregator.fanout import LONGER_PASSAGE, Breaker, Fanout, SearchQueue
 from aggregator.filters import (
     Dedupe,
     SearchDefaults,
@@ -53,6 +53,7 @@ from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionStates, handle_for
 from sources.items import Loc, ResultItem, local_time
+from sources.library_source import LongerSnippet
 from sources.query import ParsedQuery, Term
 from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query, resolve_times
@@ -73,8 +74,6 @@ DEFAULT_LIMIT = 8
 COMPLETE_LIMIT = 20
 # How many passages of an item a result shows in addition to the best one, unless they score far below it.
 FURTHER_PASSAGES = 2
-# Results of a default page show twice as much if there is room, the first ones first: they most likely hold the answer.
-_LONGER_PASSAGE = 2
 _FURTHER_SCORE_SHARE = 1 / 3
 # The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
@@ -408,18 +407,15 @@ async def _render(
 ) -> tuple[dict[int, RenderedResult], str | UnsetType]:
     """The candidates' results by position, and the score type if they have the same."""
     leads, topic = selection.candidates, plan.topic
-    count = FURTHER_PASSAGES * (_LONGER_PASSAGE if plan.has_default_size else 1)
+    count = FURTHER_PASSAGES * (LONGER_PASSAGE if plan.has_default_size else 1)
     further: dict[int, list[RankedHit]] = {}
     parts: list[RankedHit] = []
     for lead in leads:
         further[lead.position] = _further_hits(lead, count)
         parts += further[lead.position]
-    items = {**await fanout.render(leads, topic), **await fanout.render(parts, topic, shows_context=False)}
+    longer: dict[str, LongerSnippet] = {}
+    items = await fanout.render(leads, topic, parts, longer if plan.has_default_size else None)
     checked = _checked_items([*leads, *parts], items, fanout)
-    longer: Mapping[str, ResultItem] = {}
-    if plan.has_default_size:
-        own = [lead for lead in leads if lead.source in fanout.own]
-        longer = await fanout.render(own, topic, snippet_chars=fanout.snippet_chars * _LONGER_PASSAGE)
     rendered: dict[int, RenderedResult] = {}
     for lead in leads:
         if lead.uri in checked:
@@ -473,18 +469,19 @@ def _result(
     others: Sequence[RankedHit],
     items: Mapping[str, KnowledgeItem],
     plan: SearchPlan,
-    longer: ResultItem | None = None,
+    longer: LongerSnippet | None = None,
 ) -> RenderedResult:
-    """The result of an item: its best hit, and the others as further passages in the order of the item. `longer` is the
-    best hit with a longer snippet, if that is to be shown."""
+    """The result of an item: its best hit, and the others as further passages in the order of the item. `longer` is a
+    longer snippet of the best hit, if that is to be shown."""
     item = items[lead.uri]
     passages = sorted([items[hit.uri] for hit in others], key=_place)
     more = len(lead.parts) - len(passages) + (item.more_in_item or 0)
+    snippet, loc = longer or (item.snippet, item.loc)
     result = replace(
         item,
         # If nothing but the title matches, there may be no other text.
-        snippet=(longer or item).snippet or item.title or item.uri,
-        loc=(longer or item).loc,
+        snippet=snippet or item.title or item.uri,
+        loc=loc,
         via="meaning" if lead.cosine is not None and not lead.lexical else item.via,
         highlights=UNSET,
         passages=tuple([_passage(passage) for passage in passages]) or UNSET,

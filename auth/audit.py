@@ -36,8 +36,9 @@ from config.postgres.errors import postgres_errors
 from config.settings import Settings
 
 READ_ACTION = "read"
-# A backup that the operator made on the command line.
+# A backup that the operator, or a script, made.
 BACKUP_ACTION = "backup"
+BACKUP_FAILED_ACTION = "backup.failed"
 
 AUDIT_SCHEMA = 1
 _DDL = (

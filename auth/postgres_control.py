@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self, TypeVar
 
-from auth.control_database import ControlConnection, ControlSchema
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA, ControlConnection, ControlSchema
 from config.errors import ControlDatabaseLocked, StorageError
 from config.postgres.connection import (
     ConnectionOptions,
@@ -28,7 +27,7 @@ from config.postgres.errors import driver_errors, is_lock_timeout, postgres_erro
 # -- postgres schema ---------------------------------------------------------------------------------------------------
 # The tables of the control data in PostgreSQL, in the schema `florilegium`.
 #
-# They are those of `auth.control_schema` and some that only PostgreSQL needs. Both engines run the same statements.
+# They are those of `auth.control_database` and some that only PostgreSQL needs. Both engines run the same statements.
 # Texts are compared by their bytes, as in SQLite.
 
 CONTROL_SCHEMA_NAME = "florilegium"

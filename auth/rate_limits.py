@@ -1,6 +1,6 @@
 """Token buckets: how often a key (a user, a user's tool, an address) may do something.
 
-They are kept in this process, or in Redis for all processes of a deployment (`auth.redis.stores`).
+They are kept in this process, or in Redis for all processes of a deployment (`auth.redis`).
 """
 
 import time

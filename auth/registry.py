@@ -19,8 +19,7 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from auth.context import ROLE_SCOPES, SCOPES, Role
-from auth.control_database import ControlConnection, ControlDatabase
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA, ControlConnection, ControlDatabase
 from auth.library_files import record_existing_files
 from auth.postgres_control import PostgresControlDatabase
 from auth.sqlite_control import SqliteControlDatabase, storage_errors

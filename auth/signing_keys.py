@@ -5,7 +5,10 @@ A token's `kid` is untrusted: it is only used as a dictionary key.
 
 import asyncio
 import hashlib
+import hmac
+import re
 import time
+from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -28,16 +31,27 @@ JWKS_TIMEOUT_S = 5.0
 
 
 class SigningKey(Struct, frozen=True):
-    """A key for one algorithm. `key` is opaque outside `auth.signatures`.
+    """A key for one algorithm (RFC 8725 section 3.1): the bytes of a shared secret, or a public key of cryptography.
 
-    `previous` are the keys that it replaced, whose signatures are still valid. Shared secrets have no `kid` that could
-    tell them apart.
+    `previous` are the secrets that it replaced, whose signatures are still valid. Shared secrets have no `kid` that
+    could tell them apart.
     """
 
     algorithm: str
     kid: str | None
     key: object
-    previous: tuple[object, ...] = ()
+    previous: tuple[bytes, ...] = ()
+
+    def verifies(self, signing_input: bytes, signature: bytes) -> bool:
+        """Verifies a signature with the key's own algorithm, whatever the token says."""
+        if isinstance(self.key, bytes):
+            return any(
+                hmac.compare_digest(hmac.digest(secret, signing_input, "sha256"), signature)
+                for secret in (self.key, *self.previous)
+            )
+        from auth.signatures import verify  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
+
+        return verify(self, signing_input, signature)
 
 
 class SigningKeys(Protocol):
@@ -80,6 +94,37 @@ def _single_keys(keys: Sequence[SigningKey]) -> dict[str, SigningKey]:
     return {key.algorithm: key for key in keys if count[key.algorithm] == 1}
 
 
+# -- shared secrets ----------------------------------------------------------------------------------------------------
+# HS256 (RFC 7518 section 3.2) with the standard library: a server that only has a shared secret does not load
+# cryptography, which takes 9 MB.
+
+# Text of these characters is neither a PEM, SSH, DER nor JWK key.
+_PLAIN_SECRET = re.compile(r"(?!ssh-|ecdsa-)(?!.*-----)[A-Za-z0-9+/=_.~-]+")
+
+
+def key_from_secret(secret: str, previous_secrets: Iterable[str] = ()) -> SigningKey:
+    secrets = (secret, *previous_secrets)
+    for text in secrets:
+        if not _PLAIN_SECRET.fullmatch(text):
+            from auth.signatures import is_key_file  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
+
+            if is_key_file(text):  # A public key as a shared secret would let everyone sign.
+                raise ConfigurationError(
+                    "jwt_secret looks like a key in PEM, DER or JWK format; expected random text. "
+                    "To use a public key, set jwt_key_file"
+                )
+    current, *previous = (text.encode() for text in secrets)
+    return SigningKey("HS256", None, current, tuple(previous))
+
+
+def sign(payload: bytes, secret: str, token_type: str) -> str:
+    """Returns a compact JWS (RFC 7515 section 7.1)."""
+    header = msgspec.json.encode({"alg": "HS256", "typ": token_type})
+    signing_input = b".".join(urlsafe_b64encode(part).rstrip(b"=") for part in (header, payload))
+    signature = urlsafe_b64encode(hmac.digest(secret.encode(), signing_input, "sha256")).rstrip(b"=")
+    return (signing_input + b"." + signature).decode()
+
+
 # -- key sources -------------------------------------------------------------------------------------------------------
 # Loads the keys that verify tokens from the configured secret, file or URL. Each key is bound to one algorithm.
 
@@ -106,8 +151,6 @@ def load_signing_keys(
 ) -> SigningKeys | None:
     """Returns the configured keys, or None if JWTs are not accepted. A file is read now, a URL at the first token."""
     if settings.jwt_secret:
-        from auth.signatures import key_from_secret  # noqa: PLC0415 - PyJWT takes 0.2 s to import; stdio needs none
-
         return StaticKeys([key_from_secret(settings.jwt_secret, settings.jwt_previous_secrets)])
     if settings.jwt_key_file:
         return StaticKeys(_read_key_file(settings))
@@ -117,7 +160,7 @@ def load_signing_keys(
 
 
 def _read_key_file(settings: Settings) -> Sequence[SigningKey]:
-    from auth.signatures import keys_from_file  # noqa: PLC0415 - as above
+    from auth.signatures import keys_from_file  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
 
     try:
         content = Path(settings.jwt_key_file).read_bytes()

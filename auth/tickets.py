@@ -103,7 +103,7 @@ _KEY_BYTES = 32
 
 class StateKeys:
     """The keys of this process, one per purpose, made from one random secret. With Redis, all processes of a deployment
-    have the same secret (`auth.redis.stores`); one that replaces another is used for new signatures, and the
+    have the same secret (`auth.redis`); one that replaces another is used for new signatures, and the
     earlier one is still accepted."""
 
     def __init__(self) -> None:

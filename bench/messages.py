@@ -33,7 +33,7 @@ from bench.request_templates import MODERN, ToolCall
 from bench.sources import percentile
 from config.times import parse_time
 from server.app import build_app
-from server.compat.letta.search import NO_MATCHES, SEPARATOR
+from server.compat.letta.tools import NO_MATCHES, SEPARATOR
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run

@@ -47,6 +47,15 @@ class FlorilegiumError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[int] = -32603
 
+    def __init_subclass__(cls, *, status: int | None = None, code: int | None = None, **others: Any) -> None:
+        """A class names what differs from its base: `class Conflict(FlorilegiumError, status=409)`."""
+        super().__init_subclass__(**others)
+        if status is not None:
+            cls.status = status
+            cls.code = status
+        if code is not None:
+            cls.code = code
+
     def __init__(self, message: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -57,12 +66,9 @@ class ConfigurationError(FlorilegiumError):
     """An invalid setting. The message says what was expected and how to fix it."""
 
 
-class Unauthenticated(FlorilegiumError):
+class Unauthenticated(FlorilegiumError, status=401):
     """No credential, or an invalid one. `presented` selects between a plain challenge and `invalid_token`. `reason` is
     for the owner of the token and the operator, never for the caller."""
-
-    status = 401
-    code = 401
 
     def __init__(self, message: str = "authentication required", *, presented: bool = False, reason: str = "") -> None:
         super().__init__(message)
@@ -70,29 +76,20 @@ class Unauthenticated(FlorilegiumError):
         self.reason = reason
 
 
-class Forbidden(FlorilegiumError):
+class Forbidden(FlorilegiumError, status=403):
     """The principal lacks a scope."""
-
-    status = 403
-    code = 403
 
     def __init__(self, scope: str) -> None:
         super().__init__(f"scope {scope!r} required", {"scope": scope})
         self.scope = scope
 
 
-class OriginRejected(FlorilegiumError):
+class OriginRejected(FlorilegiumError, status=403):
     """The Origin or Host header is not allowed, which prevents DNS rebinding."""
 
-    status = 403
-    code = 403
 
-
-class NotFound(FlorilegiumError):
+class NotFound(FlorilegiumError, status=404):
     """The object does not exist or belongs to another user; callers cannot distinguish the two."""
-
-    status = 404
-    code = 404
 
     def __init__(self, kind: str, identity: str) -> None:
         super().__init__(f"{kind} {identity!r} not found")
@@ -109,18 +106,12 @@ class SessionNotFound(NotFound):
         self.identity = ""
 
 
-class Conflict(FlorilegiumError):
+class Conflict(FlorilegiumError, status=409):
     """The object already exists, or has changed since the caller read it."""
 
-    status = 409
-    code = 409
 
-
-class TooLarge(FlorilegiumError):
+class TooLarge(FlorilegiumError, status=413):
     """A body, frame, line or file is over its size limit."""
-
-    status = 413
-    code = 413
 
     def __init__(self, what: str, limit_bytes: int, explanation: str = "") -> None:
         message = f"{what} is larger than {limit_bytes} bytes{explanation and f' ({explanation})'}"
@@ -133,11 +124,8 @@ def retry_after_seconds(wait_s: float) -> int:
     return max(1, ceil(wait_s))
 
 
-class RateLimited(FlorilegiumError):
+class RateLimited(FlorilegiumError, status=429):
     """A token bucket is empty; `retry_after_s` is the time until a token is available."""
-
-    status = 429
-    code = 429
 
     def __init__(self, what: str, retry_after_s: float) -> None:
         super().__init__(
@@ -148,11 +136,8 @@ class RateLimited(FlorilegiumError):
         self.retry_after_s = retry_after_s
 
 
-class QuotaExceeded(FlorilegiumError):
+class QuotaExceeded(FlorilegiumError, status=507):
     """The user has reached a quota: of bytes or items."""
-
-    status = 507
-    code = 507
 
     def __init__(self, unit: str, used: int, quota: int) -> None:
         super().__init__(
@@ -162,11 +147,8 @@ class QuotaExceeded(FlorilegiumError):
         )
 
 
-class Unavailable(FlorilegiumError):
+class Unavailable(FlorilegiumError, status=503):
     """A capacity limit is reached or the process is stopping. The call may succeed later."""
-
-    status = 503
-    code = 503
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message, {"retry_after_s": retry_after_s})
@@ -212,43 +194,31 @@ class StorageError(FlorilegiumError):
     """A database cannot be opened, read or written."""
 
 
-class DiskFull(StorageError):
+class DiskFull(StorageError, status=507):
     """The disk is full and the write was rolled back."""
-
-    status = 507
-    code = 507
 
     def __init__(self) -> None:
         super().__init__("the disk is full; nothing was written")
 
 
-class DatabaseUnavailable(StorageError):
+class DatabaseUnavailable(StorageError, status=503):
     """The PostgreSQL server cannot be reached, or ended the connection. The call may succeed later. `reason` names
     addresses: it is for the operator, never for the caller."""
-
-    status = 503
-    code = 503
 
     def __init__(self, reason: str = "") -> None:
         super().__init__("the PostgreSQL server cannot be reached; try again", {"retry_after_s": 1.0})
         self.reason = reason
 
 
-class ControlDatabaseLocked(StorageError):
+class ControlDatabaseLocked(StorageError, status=503):
     """Another process holds the lock of the control database. The call may succeed later."""
-
-    status = 503
-    code = 503
 
     def __init__(self) -> None:
         super().__init__("the control database is busy; try again in a moment", {"retry_after_s": 1.0})
 
 
-class SourceTimeout(StorageError):
+class SourceTimeout(StorageError, status=503):
     """A source exceeded its deadline. The call may succeed later, or with a longer deadline."""
-
-    status = 503
-    code = 503
 
     def __init__(self, source: str, deadline_ms: int) -> None:
         super().__init__(
@@ -271,42 +241,34 @@ class ProtocolError(FlorilegiumError):
     status = 400
 
 
-class ParseError(ProtocolError):
-    code = -32700
+class ParseError(ProtocolError, code=-32700):
+    pass
 
 
-class InvalidRequest(ProtocolError):
-    code = -32600
+class InvalidRequest(ProtocolError, code=-32600):
+    pass
 
 
-class MethodNotFound(ProtocolError):
-    status = 404
-    code = -32601
-
+class MethodNotFound(ProtocolError, status=404, code=-32601):
     def __init__(self, method: str) -> None:
         super().__init__(f"method {method!r} not found")
         self.method = method
 
 
-class InvalidParams(ProtocolError):
-    code = -32602
+class InvalidParams(ProtocolError, code=-32602):
+    pass
 
 
-class ResourceNotFound(ProtocolError):
+class ResourceNotFound(ProtocolError, status=404, code=-32002):
     """Legacy versions only. From 2026-07-28 on, a missing resource is InvalidParams with the URI as data."""
 
-    status = 404
-    code = -32002
+
+class HeaderMismatch(ProtocolError, code=-32020):
+    pass
 
 
-class HeaderMismatch(ProtocolError):
-    code = -32020
-
-
-class MissingCapability(ProtocolError):
+class MissingCapability(ProtocolError, code=-32021):
     """The call needs a client capability that the request did not declare."""
-
-    code = -32021
 
     def __init__(self, capability: str) -> None:
         super().__init__(
@@ -316,9 +278,7 @@ class MissingCapability(ProtocolError):
         self.capability = capability
 
 
-class UnsupportedVersion(ProtocolError):
-    code = -32022
-
+class UnsupportedVersion(ProtocolError, code=-32022):
     def __init__(self, requested: str, supported: Sequence[str]) -> None:
         super().__init__(
             f"protocol version {requested!r} is not supported",

@@ -50,17 +50,14 @@ SOURCE_SETTINGS = (
 )
 
 
-# `reload`: the setting can be changed while the server runs; see `server.settings_reload`.
-def _text(description: str, *, reload: bool = False, **limits: Any) -> Meta:
-    return Meta(description=description, extra={"unit": "", "reload": reload}, **limits)
+# What a field of `Settings` is annotated with, besides its description: these, limits, and the unit of a number.
+_SECRET = Meta(extra={"secret": True})
+# The setting can be changed while the server runs; see `server.settings_reload`.
+_RELOAD = Meta(extra={"reload": True})
 
 
-def _secret(description: str, *, reload: bool = False) -> Meta:
-    return Meta(description=description, extra={"unit": "", "secret": True, "reload": reload})
-
-
-def _number(unit: str, description: str, ge: float, le: float, *, reload: bool = False) -> Meta:
-    return Meta(description=description, extra={"unit": unit, "reload": reload}, ge=ge, le=le)
+def _number(unit: str, ge: float, le: float) -> Meta:
+    return Meta(extra={"unit": unit}, ge=ge, le=le)
 
 
 class FixedValues(Struct, frozen=True, kw_only=True):
@@ -91,6 +88,9 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     token_max_bytes: int = 16 * _KIB
     # A client sees the response only if the rest of its body is read for a while.
     refused_body_timeout_s: float = 5
+    # Of several workers, each closes a connection with the first response after this time, so that clients that stay
+    # for hours move to a worker that was replaced. WebSockets and streams stay open.
+    connection_max_s: float = 300
     # Calls on one WebSocket or stdio connection, and its frames: each costs CPU time before it is counted as a call.
     connection_in_flight_max: int = 32
     ws_frames_per_s: float = 1_000
@@ -188,705 +188,561 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Network
     host: Annotated[
         str,
-        _text("Address to listen on. Any address other than a loopback address requires authentication.", min_length=1),
+        Meta(min_length=1),
+        "Address to listen on. Any address other than a loopback address requires authentication.",
     ] = "127.0.0.1"
-    port: Annotated[int, _number("", "TCP port to listen on. 0 picks a free port.", 0, 65_535)] = 8765
+    port: Annotated[int, _number("", 0, 65_535), "TCP port to listen on. 0 picks a free port."] = 8765
     public_url: Annotated[
         str,
-        _text(
-            "Base URL at which clients reach this server, without a trailing slash, for example "
-            "`https://kb.example.com`. Empty: `http://host:port`."
-        ),
+        "Base URL at which clients reach this server, without a trailing slash, for example "
+        "`https://kb.example.com`. Empty: `http://host:port`.",
     ] = ""
     allowed_hosts: Annotated[
         tuple[str, ...],
-        _text(
-            "Additional values accepted in the Host header. The host of the public URL is always accepted; so are "
-            "loopback names when listening on a loopback address."
-        ),
+        "Additional values accepted in the Host header. The host of the public URL is always accepted; so are "
+        "loopback names when listening on a loopback address.",
     ] = ()
     allowed_origins: Annotated[
         tuple[str, ...],
-        _text(
-            "Additional web origins whose pages may call this server, such as `https://app.example.com`. The server's "
-            "own origin is always accepted; so are loopback origins when listening on a loopback address with "
-            "authentication and without a public URL."
-        ),
+        "Additional web origins whose pages may call this server, such as `https://app.example.com`. The server's "
+        "own origin is always accepted; so are loopback origins when listening on a loopback address with "
+        "authentication and without a public URL.",
     ] = ()
     trusted_proxies: Annotated[
-        tuple[str, ...], _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted.")
+        tuple[str, ...], "Addresses or networks of reverse proxies whose X-Forwarded headers are trusted."
     ] = ()
 
     connections_max: Annotated[
         int,
-        _number(
-            "connections",
-            "Open connections; one user, or one address that is not a trusted proxy, can have half of them. 0: a third "
-            "of the limit on open files, at most 4096.",
-            0,
-            1_000_000,
-        ),
+        _number("connections", 0, 1_000_000),
+        "Open connections; one user, or one address that is not a trusted proxy, can have half of them. 0: a third "
+        "of the limit on open files, at most 4096.",
     ] = 0
     workers: Annotated[
         int,
-        _number(
-            "processes",
-            "Processes that serve on the same address. More than one requires `storage_url` and `session_url`.",
-            1,
-            256,
-        ),
+        _number("processes", 1, 256),
+        "Processes that serve on the same address. More than one requires `storage_url` and `session_url`.",
     ] = 1
+    connection_max_requests: Annotated[
+        int,
+        _number(
+            "requests",
+            "With several workers, the requests after which a response closes its connection, so that long-lived "
+            "clients spread over all workers. It is also closed with the first response after 5 minutes.",
+            1,
+            1_000_000_000,
+        ),
+    ] = 1_000
     idle_timeout_s: Annotated[
-        float, _number("s", "How long a connection may be idle between two requests.", 0.1, _HOUR_S)
+        float, _number("s", 0.1, _HOUR_S), "How long a connection may be idle between two requests."
     ] = 5
 
     # Storage
     data_dir: Annotated[
         str,
-        _text(
-            "Directory of the control database and of all users' databases. Empty: `$XDG_DATA_HOME/florilegium`, or "
-            "`~/.local/share/florilegium`."
-        ),
+        "Directory of the control database and of all users' databases. Empty: `$XDG_DATA_HOME/florilegium`, or "
+        "`~/.local/share/florilegium`.",
     ] = ""
     storage_url: Annotated[
         str,
-        _secret(
-            "PostgreSQL database of the users and all libraries: `postgresql://user:password@host:port/database`. Its "
-            "user must be able to create schemas. Of several hosts (`host:port,host:port`) the primary is used. Empty: "
-            "SQLite files in `data_dir`."
-        ),
+        "PostgreSQL database of the users and all libraries: `postgresql://user:password@host:port/database`. Its "
+        "user must be able to create schemas. Of several hosts (`host:port,host:port`) the primary is used. Empty: "
+        "SQLite files in `data_dir`.",
+        _SECRET,
     ] = ""
     postgres_connections: Annotated[
         int,
-        _number(
-            "connections", "Connections of a process to PostgreSQL for libraries. Three more are for users.", 3, 500
-        ),
+        _number("connections", 3, 500),
+        "Connections of a process to PostgreSQL for libraries. Three more are for users.",
     ] = 9
     postgres_statement_cache: Annotated[
         int,
-        _number(
-            "statements",
-            "Prepared statements per connection to PostgreSQL. 0 behind PgBouncer in transaction mode before version "
-            "1.21.",
-            0,
-            100_000,
-        ),
+        _number("statements", 0, 100_000),
+        "Prepared statements per connection to PostgreSQL. 0 behind PgBouncer in transaction mode before version 1.21.",
     ] = 0
 
     durability: Annotated[
         Literal["normal", "full"],
-        _text(
-            "What a power failure can lose: with `normal` the last writes, with `full` nothing. A crash of the process "
-            "loses nothing in either mode."
-        ),
+        "What a power failure can lose: with `normal` the last writes, with `full` nothing. A crash of the process "
+        "loses nothing in either mode.",
     ] = "normal"
     library_open_max: Annotated[
         int,
-        _number(
-            "users", "Libraries open at the same time. 0: 128, or fewer if the limit on open files is low.", 0, 100_000
-        ),
+        _number("users", 0, 100_000),
+        "Libraries open at the same time. 0: 128, or fewer if the limit on open files is low.",
     ] = 0
     library_deadline_ms: Annotated[
-        int, _number("ms", "Time limit for one library read or write. Searches have their own limit.", 10, 3_600_000)
+        int, _number("ms", 10, 3_600_000), "Time limit for one library read or write. Searches have their own limit."
     ] = 10_000
     library_cache_kib: Annotated[
-        int, _number("KiB", "Page cache of each open database file; readers and the writer have one each.", 64, _MIB)
+        int, _number("KiB", 64, _MIB), "Page cache of each open database file; readers and the writer have one each."
     ] = 1_024
     user_max_bytes: Annotated[
         int,
-        _number(
-            "bytes",
-            "Quota of one user: the size of all files of the library. Writes that add something are refused with 507 "
-            "from then on. 0: no quota.",
-            0,
-            10**15,
-            reload=True,
-        ),
+        _number("bytes", 0, 10**15),
+        "Quota of one user: the size of all files of the library. Writes that add something are refused with 507 "
+        "from then on. 0: no quota.",
+        _RELOAD,
     ] = 20 * 1024 * _MIB
     user_max_items: Annotated[
         int,
-        _number(
-            "items",
-            "Quota of one user: notes, media items, conversations, characters and prompts. 0: no quota.",
-            0,
-            10**12,
-            reload=True,
-        ),
+        _number("items", 0, 10**12),
+        "Quota of one user: notes, media items, conversations, characters and prompts. 0: no quota.",
+        _RELOAD,
     ] = 0
     user_max_passages: Annotated[
         int,
-        _number(
-            "passages",
-            "Quota of one user: passages with embeddings. The newest items get theirs first; the others are found by "
-            "their words only. 0: no quota.",
-            0,
-            10**12,
-            reload=True,
-        ),
+        _number("passages", 0, 10**12),
+        "Quota of one user: passages with embeddings. The newest items get theirs first; the others are found by "
+        "their words only. 0: no quota.",
+        _RELOAD,
     ] = 0
     item_max_chars: Annotated[
         int,
-        _number(
-            "characters",
-            "Maximum length of the text of a note, message, character card or media item.",
-            1_000,
-            100_000_000,
-        ),
+        _number("characters", 1_000, 100_000_000),
+        "Maximum length of the text of a note, message, character card or media item.",
     ] = 10_000_000
     metadata_max_bytes: Annotated[
         int,
-        _number(
-            "bytes",
-            "Maximum size of an item's metadata, attachment list or character card, encoded as JSON.",
-            2,
-            16 * _MIB,
-        ),
+        _number("bytes", 2, 16 * _MIB),
+        "Maximum size of an item's metadata, attachment list or character card, encoded as JSON.",
     ] = 256 * _KIB
-    batch_max_items: Annotated[int, _number("items", "Maximum number of items written by one call.", 1, 1_000_000)] = (
+    batch_max_items: Annotated[int, _number("items", 1, 1_000_000), "Maximum number of items written by one call."] = (
         10_000
     )
 
     # Logging
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _text("Minimum level of the lines that are logged.", reload=True)
+        Literal["debug", "info", "warning", "error"], "Minimum level of the lines that are logged.", _RELOAD
     ] = "info"
     log_format: Annotated[
         Literal["auto", "text", "json"],
-        _text("Format of log lines on standard error. `auto` is text on a terminal and JSON elsewhere.", reload=True),
+        "Format of log lines on standard error. `auto` is text on a terminal and JSON elsewhere.",
+        _RELOAD,
     ] = "auto"
-    log_requests: Annotated[bool, _text("Log one line per request, with user, client, tool, outcome and duration.")] = (
-        True
-    )
+    log_requests: Annotated[bool, "Log one line per request, with user, client, tool, outcome and duration."] = True
 
     # Requests
     body_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB)
+        int, _number("bytes", _KIB, 1024 * _MIB), "Maximum size of a request body, WebSocket message or stdio line."
     ] = 4 * _MIB
     client_timeout_s: Annotated[
         float,
-        _number(
-            "s",
-            "Time limit for a client to send the request line and headers, and to send or read the next 64 KiB of a "
-            "body.",
-            0.1,
-            _HOUR_S,
-        ),
+        _number("s", 0.1, _HOUR_S),
+        "Time limit for a client to send the request line and headers, and to send or read the next 64 KiB of a body.",
     ] = 30
     requests_max_bytes: Annotated[
         int,
-        _number(
-            "bytes",
-            "Memory of request bodies and WebSocket messages in flight, decoded, for all users together (estimated). "
-            "One user can have a quarter of it, and as many bytes of responses that were not read. Both are at least "
-            "four times `body_max_bytes`.",
-            _KIB,
-            1024 * 1024 * _MIB,
-        ),
+        _number("bytes", _KIB, 1024 * 1024 * _MIB),
+        "Memory of request bodies and WebSocket messages in flight, decoded, for all users together (estimated). "
+        "One user can have a quarter of it, and as many bytes of responses that were not read. Both are at least "
+        "four times `body_max_bytes`.",
     ] = 256 * _MIB
     call_deadline_ms: Annotated[
-        int, _number("ms", "Time limit for one call, after which it is cancelled.", 10, _HOUR_S * 1000)
+        int, _number("ms", 10, _HOUR_S * 1000), "Time limit for one call, after which it is cancelled."
     ] = 30_000
     shutdown_grace_s: Annotated[
         float,
-        _number(
-            "s",
-            "Time in which the server stops. Running calls may finish; the last quarter, at most 2 s, is for closing "
-            "libraries. Then the process ends, at the earliest after 1 s.",
-            0,
-            _HOUR_S,
-        ),
+        _number("s", 0, _HOUR_S),
+        "Time in which the server stops. Running calls may finish; the last quarter, at most 2 s, is for closing "
+        "libraries. Then the process ends, at the earliest after 1 s.",
     ] = 10
     shutdown_delay_s: Annotated[
         float,
-        _number(
-            "s",
-            "Time after SIGTERM in which connections are still accepted. `/readyz` is 503 then, so that a load "
-            "balancer can choose another server. The grace period follows.",
-            0,
-            _HOUR_S,
-        ),
+        _number("s", 0, _HOUR_S),
+        "Time after SIGTERM in which connections are still accepted. `/readyz` is 503 then, so that a load "
+        "balancer can choose another server. The grace period follows.",
     ] = 0
     tool_names: Annotated[
         Literal["underscore", "dotted"],
-        _text(
-            "How tool names are listed: `knowledge_search`, or `knowledge.search`, which some clients reject. Both can "
-            "be called."
-        ),
+        "How tool names are listed: `knowledge_search`, or `knowledge.search`, which some clients reject. Both can "
+        "be called.",
     ] = "underscore"
     client_profiles: Annotated[
         tuple[str, ...],
-        _text(
-            "Profiles for legacy clients that connect to `/mcp`, by the client name in their handshake, as "
-            "`NAME=PROFILE`: `openai-mcp=research`."
-        ),
+        "Profiles for legacy clients that connect to `/mcp`, by the client name in their handshake, as "
+        "`NAME=PROFILE`: `openai-mcp=research`.",
     ] = ()
 
     # Search
-    search_deadline_ms: Annotated[int, _number("ms", "Time limit for searching one source.", 10, _HOUR_S * 1000)] = (
+    search_deadline_ms: Annotated[int, _number("ms", 10, _HOUR_S * 1000), "Time limit for searching one source."] = (
         2_000
     )
     search_running_max: Annotated[
         int,
-        _number(
-            "searches",
-            "Searches of all sources that run at the same time; others wait for their turn. 0: one more than the "
-            "number of CPU cores.",
-            0,
-            1_000,
-        ),
+        _number("searches", 0, 1_000),
+        "Searches of all sources that run at the same time; others wait for their turn. 0: one more than the "
+        "number of CPU cores.",
     ] = 0
     search_scoring: Annotated[
         Literal["comparable", "minmax"],
-        _text(
-            "How hits are scored. `comparable`: absolute scores, comparable across sources and pages. `minmax`: the "
-            "hits of each query and source are scaled to 0..1."
-        ),
+        "How hits are scored. `comparable`: absolute scores, comparable across sources and pages. `minmax`: the "
+        "hits of each query and source are scaled to 0..1.",
     ] = "comparable"
     time_zone: Annotated[
         str,
-        _text(
-            "IANA time zone of the users, for example `Europe/Berlin`. It decides when a day begins in queries such as "
-            "`yesterday` and `after:2026-11-15`. A request can set its own.",
-            min_length=1,
-        ),
+        Meta(min_length=1),
+        "IANA time zone of the users, for example `Europe/Berlin`. It decides when a day begins in queries such as "
+        "`yesterday` and `after:2026-11-15`. A request can set its own.",
     ] = "UTC"
     retrieval_default_tokens: Annotated[
-        int, _number("tokens", "Default token budget of a response that contains passages.", 100, 1_000_000)
+        int, _number("tokens", 100, 1_000_000), "Default token budget of a response that contains passages."
     ] = 5_000
     retrieval_max_tokens: Annotated[
         int,
-        _number("tokens", "Maximum token budget of a response. Longer texts are returned in pages.", 100, 1_000_000),
+        _number("tokens", 100, 1_000_000),
+        "Maximum token budget of a response. Longer texts are returned in pages.",
     ] = 20_000
     message_page_max: Annotated[
-        int, _number("messages", "Maximum number of messages, conversations or matches in one response.", 1, 10_000)
+        int, _number("messages", 1, 10_000), "Maximum number of messages, conversations or matches in one response."
     ] = 200
     fanout_deadline_ms: Annotated[
         int,
-        _number(
-            "ms",
-            "Time limit for searching all sources. Sources that take longer are left out and reported.",
-            10,
-            3_600_000,
-        ),
+        _number("ms", 10, 3_600_000),
+        "Time limit for searching all sources. Sources that take longer are left out and reported.",
     ] = 2_500
     search_response_max_bytes: Annotated[
         int,
-        _number(
-            "bytes",
-            "Maximum size of a page of results from all sources. If they do not fit, the page has fewer of them.",
-            2_000,
-            64 * _MIB,
-        ),
+        _number("bytes", 2_000, 64 * _MIB),
+        "Maximum size of a page of results from all sources. If they do not fit, the page has fewer of them.",
     ] = 64 * _KIB
     dedupe: Annotated[
         Literal["hide", "demote", "off"],
-        _text(
-            "What happens to hits that the session has already seen: `hide` leaves them out, `demote` ranks them last, "
-            "`off` keeps them."
-        ),
+        "What happens to hits that the session has already seen: `hide` leaves them out, `demote` ranks them last, "
+        "`off` keeps them.",
     ] = "hide"
     sources_off: Annotated[
         tuple[str, ...],
-        _text(
-            "Sources that are switched off: they have no tools, resources and prompts, and are not searched. Their "
-            "data is kept."
-        ),
+        "Sources that are switched off: they have no tools, resources and prompts, and are not searched. Their "
+        "data is kept.",
     ] = ()
     source_limits: Annotated[
         tuple[str, ...],
-        _text(
-            "Settings of single sources as `SOURCE.SETTING=VALUE`, such as `media.breaker_failures=3`. Possible: "
-            f"{', '.join(SOURCE_SETTINGS)}."
-        ),
+        "Settings of single sources as `SOURCE.SETTING=VALUE`, such as `media.breaker_failures=3`. Possible: "
+        f"{', '.join(SOURCE_SETTINGS)}.",
     ] = ()
     breaker_failures: Annotated[
-        int, _number("failures", "Consecutive failures of a source after which a user's searches skip it.", 1, 1_000)
+        int, _number("failures", 1, 1_000), "Consecutive failures of a source after which a user's searches skip it."
     ] = 5
-    breaker_pause_s: Annotated[float, _number("s", "How long a failing source is skipped.", 0.1, _DAY_S)] = 30
+    breaker_pause_s: Annotated[float, _number("s", 0.1, _DAY_S), "How long a failing source is skipped."] = 30
 
     # Semantic search
     semantic_model: Annotated[
         str,
-        _text(
-            "How texts are compared by meaning: `auto` (the better one of `fast` and `minilm` that is installed, "
-            "otherwise off), `off`, `fast`, `minilm`, or the URL of an OpenAI-compatible embeddings API, such as "
-            "`http://127.0.0.1:11434/v1`.",
-            min_length=1,
-        ),
+        Meta(min_length=1),
+        "How texts are compared by meaning: `auto` (the better one of `fast` and `minilm` that is installed, "
+        "otherwise off), `off`, `fast`, `minilm`, or the URL of an OpenAI-compatible embeddings API, such as "
+        "`http://127.0.0.1:11434/v1`.",
     ] = "auto"
     semantic_weight: Annotated[
         float,
-        _number(
-            "share",
-            "Weight of meaning in the score of a short query. 0: 0.22 for `fast`, 0.4 for `minilm`, otherwise 0.3.",
-            0,
-            1,
-        ),
+        _number("share", 0, 1),
+        "Weight of meaning in the score of a short query. 0: 0.22 for `fast`, 0.4 for `minilm`, otherwise 0.3.",
     ] = 0
     semantic_timeout_ms: Annotated[
         int,
-        _number(
-            "ms",
-            "Time limit for embedding a query, and for reranking. After it, a search finds words only and says so, and "
-            "hits keep their order.",
-            10,
-            60_000,
-        ),
+        _number("ms", 10, 60_000),
+        "Time limit for embedding a query, and for reranking. After it, a search finds words only and says so, and "
+        "hits keep their order.",
     ] = 1_000
-    semantic_endpoint_key: Annotated[str, _secret("Bearer token for the embeddings API.")] = ""
+    semantic_endpoint_key: Annotated[str, "Bearer token for the embeddings API.", _SECRET] = ""
     semantic_endpoint_model: Annotated[
-        str, _text("Model name sent to the embeddings API, such as `nomic-embed-text`. Required with a URL.")
+        str, "Model name sent to the embeddings API, such as `nomic-embed-text`. Required with a URL."
     ] = ""
     semantic_endpoint_dimension: Annotated[
-        int, _number("numbers", "Numbers per vector of the embeddings API. Required with a URL.", 0, 16_384)
+        int, _number("numbers", 0, 16_384), "Numbers per vector of the embeddings API. Required with a URL."
     ] = 0
     semantic_endpoint_query_prefix: Annotated[
         str,
-        _text("Text that the embeddings API's model expects before a query, such as `search_query: `.", max_length=500),
+        Meta(max_length=500),
+        "Text that the embeddings API's model expects before a query, such as `search_query: `.",
     ] = ""
     semantic_endpoint_passage_prefix: Annotated[
         str,
-        _text(
-            "Text that the embeddings API's model expects before a passage, such as `search_document: `. Changing it "
-            "makes all vectors again.",
-            max_length=500,
-        ),
+        Meta(max_length=500),
+        "Text that the embeddings API's model expects before a passage, such as `search_document: `. Changing it "
+        "makes all vectors again.",
     ] = ""
     embedding_cpu_percent: Annotated[
         int,
-        _number("%", "CPU time of one core that a local model uses in the background, at the lowest priority.", 1, 100),
+        _number("%", 1, 100),
+        "CPU time of one core that a local model uses in the background, at the lowest priority.",
     ] = 80
     semantic_memory_mib: Annotated[
-        int, _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024)
+        int, _number("MiB", 1, 1024 * 1024), "Memory for the embeddings of all users that are searched at the time."
     ] = 256
     reranker_url: Annotated[
         str,
-        _text(
-            "Full URL of a reranker with the request format of Cohere, Jina and TEI, such as "
-            "`http://127.0.0.1:8080/rerank`. Empty: hits are not reranked."
-        ),
+        "Full URL of a reranker with the request format of Cohere, Jina and TEI, such as "
+        "`http://127.0.0.1:8080/rerank`. Empty: hits are not reranked.",
     ] = ""
-    reranker_key: Annotated[str, _secret("Bearer token for the reranker.")] = ""
-    reranker_model: Annotated[str, _text("Model name sent to the reranker. Empty: none is sent.")] = ""
+    reranker_key: Annotated[str, "Bearer token for the reranker.", _SECRET] = ""
+    reranker_model: Annotated[str, "Model name sent to the reranker. Empty: none is sent."] = ""
 
     # Conversations
     conversation_response_max_bytes: Annotated[
-        int, _number("bytes", "Message text in one REST response, after which the response ends.", _KIB, 1024 * _MIB)
+        int, _number("bytes", _KIB, 1024 * _MIB), "Message text in one REST response, after which the response ends."
     ] = 16 * _MIB
     bus_thread_max: Annotated[
-        int, _number("threads", "Maximum number of message bus threads per user.", 1, 10_000_000)
+        int, _number("threads", 1, 10_000_000), "Maximum number of message bus threads per user."
     ] = 10_000
     bus_content_filter: Annotated[
-        bool, _text("Reject bus messages, topics and system prompts that contain a known kind of secret.")
+        bool, "Reject bus messages, topics and system prompts that contain a known kind of secret."
     ] = True
     bus_sync_required: Annotated[
-        bool, _text("Require every bus message to include the last seen `seq` and a reply token.")
+        bool, "Require every bus message to include the last seen `seq` and a reply token."
     ] = False
 
     # Import
     import_max_bytes: Annotated[
         int,
-        _number(
-            "bytes",
-            "Maximum size of an imported file or archive. An archive may have 16 times as much unpacked.",
-            _KIB,
-            1024 * 1024 * _MIB,
-        ),
+        _number("bytes", _KIB, 1024 * 1024 * _MIB),
+        "Maximum size of an imported file or archive. An archive may have 16 times as much unpacked.",
     ] = 1024 * _MIB
     import_max_conversations: Annotated[
         int,
-        _number(
-            "conversations", "Maximum number of files, conversations and namespaces in one archive.", 1, 10_000_000
-        ),
+        _number("conversations", 1, 10_000_000),
+        "Maximum number of files, conversations and namespaces in one archive.",
     ] = 100_000
     import_reader_memory_mib: Annotated[
-        int, _number("MiB", "Memory limit of the process that reads the files of an import.", 128, 65_536)
+        int, _number("MiB", 128, 65_536), "Memory limit of the process that reads the files of an import."
     ] = 2_048
     import_sandbox: Annotated[
         Literal["auto", "required", "off"],
-        _text(
-            "Confinement of the processes that read imported files, by Landlock, seccomp, namespaces and another user "
-            "id. `auto` uses what the kernel offers, `required` refuses imports without Landlock and seccomp."
-        ),
+        "Confinement of the processes that read imported files, by Landlock, seccomp, namespaces and another user "
+        "id. `auto` uses what the kernel offers, `required` refuses imports without Landlock and seccomp.",
     ] = "auto"
     import_jobs_max: Annotated[
         int,
-        _number(
-            "imports",
-            "REST imports that run at the same time, for all users together, and as many followed sources.",
-            1,
-            1_000,
-        ),
+        _number("imports", 1, 1_000),
+        "REST imports that run at the same time, for all users together, and as many followed sources.",
     ] = 2
 
     # Follow
     follow_roots: Annotated[
         tuple[str, ...],
-        _text(
-            "Folders in which users without the scope `admin` may follow files and folders; `{user}` is the "
-            "name of the user, as in `/srv/vaults/{user}`. Empty: none. Administrators may follow any path that the "
-            "server can read."
-        ),
+        "Folders in which users without the scope `admin` may follow files and folders; `{user}` is the "
+        "name of the user, as in `/srv/vaults/{user}`. Empty: none. Administrators may follow any path that the "
+        "server can read.",
     ] = ()
     follow_max_per_user: Annotated[
-        int, _number("sources", "Followed sources of one user, paused ones included.", 0, 10_000)
+        int, _number("sources", 0, 10_000), "Followed sources of one user, paused ones included."
     ] = 20
     follow_url_hosts: Annotated[
         tuple[str, ...],
-        _text(
-            "Hosts, as `name` or `name:port`, whose URLs may be followed although their address is not public or their "
-            "port is not that of http or https."
-        ),
+        "Hosts, as `name` or `name:port`, whose URLs may be followed although their address is not public or their "
+        "port is not that of http or https.",
     ] = ()
 
     # Chat
     chat_upstream_url: Annotated[
         str,
-        _text(
-            "Base URL of an OpenAI-compatible API that answers chats, such as `https://api.openai.com/v1`. Empty: "
-            "chats are answered with passages from the caller's library."
-        ),
+        "Base URL of an OpenAI-compatible API that answers chats, such as `https://api.openai.com/v1`. Empty: "
+        "chats are answered with passages from the caller's library.",
     ] = ""
-    chat_upstream_key: Annotated[str, _secret("Bearer token for the upstream API.")] = ""
+    chat_upstream_key: Annotated[str, "Bearer token for the upstream API.", _SECRET] = ""
     chat_upstream_model: Annotated[
-        str, _text("Model that `/chat` requests from the upstream API. Empty: the model that the caller requests.")
+        str, "Model that `/chat` requests from the upstream API. Empty: the model that the caller requests."
     ] = ""
     chat_upstream_timeout_s: Annotated[
-        float, _number("s", "Time limit for the upstream API to send the next part of a response.", 0.1, _HOUR_S)
+        float, _number("s", 0.1, _HOUR_S), "Time limit for the upstream API to send the next part of a response."
     ] = 120
 
     # Sessions and streams
     session_url: Annotated[
         str,
-        _secret(
-            "Redis or Valkey server whose sessions, rate limits, tickets and jobs all processes of a deployment share: "
-            "`redis://user:password@host:port/0`, `rediss://` for TLS, or `unix:///path/to/socket`. Empty: they are "
-            "kept in this process."
-        ),
+        "Redis or Valkey server whose sessions, rate limits, tickets and jobs all processes of a deployment share: "
+        "`redis://user:password@host:port/0`, `rediss://` for TLS, or `unix:///path/to/socket`. Empty: they are "
+        "kept in this process.",
+        _SECRET,
     ] = ""
     redis_prefix: Annotated[
         str,
-        _text(
-            "First part of all keys in Redis, so that several deployments can share a server.",
-            pattern="^[A-Za-z0-9_.-]{1,64}$",
-        ),
+        Meta(pattern="^[A-Za-z0-9_.-]{1,64}$"),
+        "First part of all keys in Redis, so that several deployments can share a server.",
     ] = "florilegium"
     redis_timeout_ms: Annotated[
-        int, _number("ms", "How long a command may take before Redis counts as unavailable.", 10, 60_000)
+        int, _number("ms", 10, 60_000), "How long a command may take before Redis counts as unavailable."
     ] = 250
-    session_ttl_s: Annotated[float, _number("s", "Idle time after which a session ends.", 1, 30 * _DAY_S)] = 1800
-    session_max: Annotated[int, _number("sessions", "Sessions, for all users together.", 1, 10_000_000)] = 10_000
+    session_ttl_s: Annotated[float, _number("s", 1, 30 * _DAY_S), "Idle time after which a session ends."] = 1800
+    session_max: Annotated[int, _number("sessions", 1, 10_000_000), "Sessions, for all users together."] = 10_000
     session_seen_max: Annotated[
-        int, _number("items", "Delivered items kept per session. The oldest are dropped first.", 1, 1_000_000)
+        int, _number("items", 1, 1_000_000), "Delivered items kept per session. The oldest are dropped first."
     ] = 2_000
     stream_max_per_user: Annotated[
-        int, _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000)
+        int, _number("streams", 1, 100_000), "Open event streams and WebSocket connections per user."
     ] = 16
     sse_keepalive_s: Annotated[
         float,
-        _number(
-            "s", "Idle time after which a comment is sent, so that proxies do not close an event stream.", 1, _HOUR_S
-        ),
+        _number("s", 1, _HOUR_S),
+        "Idle time after which a comment is sent, so that proxies do not close an event stream.",
     ] = 15
 
     # Authentication
     require_auth: Annotated[
-        bool, _text("Reject callers without a credential even on a loopback address. API keys are then sufficient.")
+        bool, "Reject callers without a credential even on a loopback address. API keys are then sufficient."
     ] = False
     single_user_name: Annotated[
         str,
-        _text(
-            "The user for callers without a credential if no authentication is configured.",
-            pattern=r"^[A-Za-z0-9._@+-]{1,128}\Z",
-        ),
+        Meta(pattern=r"^[A-Za-z0-9._@+-]{1,128}\Z"),
+        "The user for callers without a credential if no authentication is configured.",
     ] = "local"
-    jwt_secret: Annotated[
-        str, _secret("Shared secret that signs tokens with HS256, at least 32 bytes.", reload=True)
-    ] = ""
+    jwt_secret: Annotated[str, "Shared secret that signs tokens with HS256, at least 32 bytes.", _SECRET, _RELOAD] = ""
     jwt_previous_secrets: Annotated[
         tuple[str, ...],
-        _secret(
-            "Earlier values of jwt_secret. Tokens that were signed with them stay valid until they expire, so that the "
-            "secret can be replaced without signing anyone out.",
-            reload=True,
-        ),
+        "Earlier values of jwt_secret. Tokens that were signed with them stay valid until they expire, so that the "
+        "secret can be replaced without signing anyone out.",
+        _SECRET,
+        _RELOAD,
     ] = ()
     jwt_key_file: Annotated[
-        str, _text("File with the public key that verifies tokens: PEM, or a JWK or JWK set in JSON.", reload=True)
+        str, "File with the public key that verifies tokens: PEM, or a JWK or JWK set in JSON.", _RELOAD
     ] = ""
     jwt_jwks_url: Annotated[
-        str, _text("URL of the identity provider's JWK set. Must be https unless it is on a loopback address.")
+        str, "URL of the identity provider's JWK set. Must be https unless it is on a loopback address."
     ] = ""
     jwt_algorithms: Annotated[
         tuple[str, ...],
-        _text(
-            "Accepted signature algorithms. Empty: HS256 with a secret; RS256, ES256 and EdDSA with a key file or URL."
-        ),
+        "Accepted signature algorithms. Empty: HS256 with a secret; RS256, ES256 and EdDSA with a key file or URL.",
     ] = ()
     jwt_issuer: Annotated[
-        str, _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server.")
+        str, "Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server."
     ] = ""
     jwt_audience: Annotated[
-        str, _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`.")
+        str, "Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`."
     ] = ""
-    jwt_user_claim: Annotated[str, _text("Claim that identifies the user.", min_length=1)] = "sub"
+    jwt_user_claim: Annotated[str, Meta(min_length=1), "Claim that identifies the user."] = "sub"
     jwt_scope_claim: Annotated[
-        str, _text("Claim that contains the scopes, as a list or as a space-separated string.", min_length=1)
+        str, Meta(min_length=1), "Claim that contains the scopes, as a list or as a space-separated string."
     ] = "scope"
     jwt_default_scopes: Annotated[
-        tuple[str, ...], _text("Scopes of a token without a scope claim and without the claims in jwt_role_claims.")
+        tuple[str, ...], "Scopes of a token without a scope claim and without the claims in jwt_role_claims."
     ] = ()
     jwt_required_claims: Annotated[
         tuple[str, ...],
-        _text(
-            "Claims that a token must have, as `NAME=VALUE`: `type=access`. Several values of a name are alternatives."
-        ),
+        "Claims that a token must have, as `NAME=VALUE`: `type=access`. Several values of a name are alternatives.",
     ] = ()
     jwt_scope_map: Annotated[
         tuple[str, ...],
-        _text(
-            "Scopes of the roles and permissions in a token, as `VALUE=SCOPE SCOPE`: `editor=knowledge:read "
-            "knowledge:write`. Values that are not listed have none."
-        ),
+        "Scopes of the roles and permissions in a token, as `VALUE=SCOPE SCOPE`: `editor=knowledge:read "
+        "knowledge:write`. Values that are not listed have none.",
     ] = ()
     jwt_role_claims: Annotated[
         tuple[str, ...],
-        _text(
-            "Claims whose values are looked up in jwt_scope_map, in addition to the scope claim. `a.b` is the claim "
-            "`b` in the object `a`."
-        ),
+        "Claims whose values are looked up in jwt_scope_map, in addition to the scope claim. `a.b` is the claim "
+        "`b` in the object `a`.",
     ] = ("role", "roles", "permissions")
     jwt_insecure_no_issuer: Annotated[
-        bool, _text("Insecure: accept tokens without `iss`, which any service with the same key may have issued.")
+        bool, "Insecure: accept tokens without `iss`, which any service with the same key may have issued."
     ] = False
     jwt_insecure_no_audience: Annotated[
-        bool, _text("Insecure: accept tokens without `aud`, which may have been issued for another service.")
+        bool, "Insecure: accept tokens without `aud`, which may have been issued for another service."
     ] = False
     jwt_name_claim: Annotated[
         str,
-        _text(
-            "Claim from which the names of created users are made, such as `preferred_username`. Empty: the user "
-            "claim. It never identifies a user."
-        ),
+        "Claim from which the names of created users are made, such as `preferred_username`. Empty: the user "
+        "claim. It never identifies a user.",
     ] = ""
-    jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
+    jwt_create_users: Annotated[bool, "Create unknown users of valid tokens instead of rejecting them."] = False
     authorization_servers: Annotated[
-        tuple[str, ...], _text("Issuer URLs of the authorization servers at which clients can obtain a token.")
+        tuple[str, ...], "Issuer URLs of the authorization servers at which clients can obtain a token."
     ] = ()
 
     # OAuth
     oauth_server: Annotated[
         Literal["auto", "on", "off"],
-        _text(
-            "Whether this server is an OAuth authorization server for MCP clients, where people sign in and allow or "
-            "deny access. `auto`: on if authentication is configured and tokens are not issued elsewhere "
-            "(`authorization_servers`, `jwt_key_file` or `jwt_jwks_url`)."
-        ),
+        "Whether this server is an OAuth authorization server for MCP clients, where people sign in and allow or "
+        "deny access. `auto`: on if authentication is configured and tokens are not issued elsewhere "
+        "(`authorization_servers`, `jwt_key_file` or `jwt_jwks_url`).",
     ] = "auto"
     oauth_access_token_ttl_s: Annotated[
-        float, _number("s", "Lifetime of an OAuth access token. Clients replace it by themselves.", 60, 30 * _DAY_S)
+        float, _number("s", 60, 30 * _DAY_S), "Lifetime of an OAuth access token. Clients replace it by themselves."
     ] = _HOUR_S
     oauth_refresh_token_ttl_s: Annotated[
-        float, _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S)
+        float, _number("s", _HOUR_S, 3650 * _DAY_S), "Time after which a client that did not connect must ask again."
     ] = 90 * _DAY_S
     oauth_registration: Annotated[
-        bool,
-        _text("Let clients register themselves (RFC 7591). Clients with a metadata document need no registration."),
+        bool, "Let clients register themselves (RFC 7591). Clients with a metadata document need no registration."
     ] = True
     oauth_client_metadata: Annotated[
-        bool, _text("Accept clients that are identified by the URL of their metadata document, which is fetched.")
+        bool, "Accept clients that are identified by the URL of their metadata document, which is fetched."
     ] = True
     oauth_client_metadata_hosts: Annotated[
         tuple[str, ...],
-        _text(
-            "Hosts (`host` or `host:port`) whose client metadata documents may be fetched although they have private "
-            "addresses or another port than 443."
-        ),
+        "Hosts (`host` or `host:port`) whose client metadata documents may be fetched although they have private "
+        "addresses or another port than 443.",
     ] = ()
 
     # Sign-in with a browser
     browser_session_idle_s: Annotated[
-        float, _number("s", "Time after which people who signed in with a browser and left are signed out.", 60, 1e9)
+        float, _number("s", 60, 1e9), "Time after which people who signed in with a browser and left are signed out."
     ] = 7 * 86400
     browser_session_lifetime_s: Annotated[
-        float, _number("s", "Time after which people must sign in with a browser again.", 60, 1e9)
+        float, _number("s", 60, 1e9), "Time after which people must sign in with a browser again."
     ] = 30 * 86400
-    password_sign_in: Annotated[bool, _text("Let people sign in with a name and a password.")] = True
+    password_sign_in: Annotated[bool, "Let people sign in with a name and a password."] = True
     password_requires_passkey: Annotated[
         bool,
-        _text(
-            "Require a passkey after a password: a password alone leads only to the page on which the passkey is used, "
-            "or the first one added. Identity providers decide for themselves."
-        ),
+        "Require a passkey after a password: a password alone leads only to the page on which the passkey is used, "
+        "or the first one added. Identity providers decide for themselves.",
     ] = False
-    password_min_chars: Annotated[int, _number("characters", "Minimum length of a new password.", 8, 64)] = 8
+    password_min_chars: Annotated[int, _number("characters", 8, 64), "Minimum length of a new password."] = 8
     password_hash_memory_kib: Annotated[
-        int, _number("KiB", "Memory that hashing a password takes (Argon2id).", 64, 4 * _MIB)
+        int, _number("KiB", 64, 4 * _MIB), "Memory that hashing a password takes (Argon2id)."
     ] = 64 * _KIB
     rate_sign_in_account_per_minute: Annotated[
         float,
-        _number(
-            "attempts/min",
-            "Failed sign-ins per account, from browsers that have not signed in to it before. Each other browser "
-            "has as many of its own. 0: no limit.",
-            0,
-            1e6,
-        ),
+        _number("attempts/min", 0, 1e6),
+        "Failed sign-ins per account, from browsers that have not signed in to it before. Each other browser "
+        "has as many of its own. 0: no limit.",
     ] = 0.5
-    passkey_sign_in: Annotated[bool, _text("Let people register passkeys and sign in with them.")] = True
+    passkey_sign_in: Annotated[bool, "Let people register passkeys and sign in with them."] = True
     openid_providers: Annotated[
         tuple[OpenIdProvider, ...],
-        _secret(
-            "OpenID Connect providers at which people can sign in: tables `[[openid_providers]]` in the TOML file, or "
-            "a JSON array in the environment; see [Sign-in](sign-in.md#identity-providers)."
-        ),
+        "OpenID Connect providers at which people can sign in: tables `[[openid_providers]]` in the TOML file, or "
+        "a JSON array in the environment; see [Sign-in](sign-in.md#identity-providers).",
+        _SECRET,
     ] = ()
 
     # Audit log
     audit_retention_days: Annotated[
-        float, _number("days", "How long events are kept in the audit log. 0: forever.", 0, 36_500)
+        float, _number("days", 0, 36_500), "How long events are kept in the audit log. 0: forever."
     ] = 90
-    audit_reads: Annotated[bool, _text("Record which client read which item, so that people can see it.")] = True
+    audit_reads: Annotated[bool, "Record which client read which item, so that people can see it."] = True
 
     # Rate limits
     rate_user_per_minute: Annotated[
-        float, _number("calls/min", "Calls per user, if authentication is configured. 0: no limit.", 0, 1e9)
+        float, _number("calls/min", 0, 1e9), "Calls per user, if authentication is configured. 0: no limit."
     ] = 1200
     rate_tool_per_minute: Annotated[
-        float, _number("calls/min", "Calls per user and tool, if authentication is configured. 0: no limit.", 0, 1e9)
+        float, _number("calls/min", 0, 1e9), "Calls per user and tool, if authentication is configured. 0: no limit."
     ] = 600
     rate_failures_per_minute: Annotated[
-        float, _number("failures/min", "Failed sign-ins per client address. 0: no limit.", 0, 1e9)
+        float, _number("failures/min", 0, 1e9), "Failed sign-ins per client address. 0: no limit."
     ] = 60
     rate_oauth_per_minute: Annotated[
         float,
-        _number(
-            "requests/min",
-            "Requests to the OAuth endpoints per client address; one in 60 may be a new client or device code. 0: no "
-            "limit.",
-            0,
-            1e9,
-        ),
+        _number("requests/min", 0, 1e9),
+        "Requests to the OAuth endpoints per client address; one in 60 may be a new client or device code. 0: no "
+        "limit.",
     ] = 600
 
     # Operations
     metrics_token: Annotated[
         str,
-        _secret(
-            "Bearer token for `/metrics`, which can also be read with a credential that has the scope `admin`.",
-            reload=True,
-        ),
+        "Bearer token for `/metrics`, which can also be read with a credential that has the scope `admin`.",
+        _SECRET,
+        _RELOAD,
     ] = ""
     tracing_endpoint: Annotated[
         str,
-        _text(
-            "URL of an OpenTelemetry collector that receives traces over OTLP/HTTP, such as "
-            "`http://127.0.0.1:4318/v1/traces`. Needs the extra `tracing`. Empty: no traces."
-        ),
+        "URL of an OpenTelemetry collector that receives traces over OTLP/HTTP, such as "
+        "`http://127.0.0.1:4318/v1/traces`. Needs the extra `tracing`. Empty: no traces.",
     ] = ""
     tracing_sample_ratio: Annotated[
         float,
-        _number("share", "Requests that are traced. A request with `traceparent` is traced if its caller is.", 0, 1),
+        _number("share", 0, 1),
+        "Requests that are traced. A request with `traceparent` is traced if its caller is.",
     ] = 1
 
     # Not a setting; see its docstring.
@@ -1001,32 +857,37 @@ def _read_table() -> Iterator[Setting]:
     for field in fields(Settings):
         if field.name == "fixed":
             continue
-        kind, meta = get_args(field.type)
+        kind, *annotations = get_args(field.type)
         group = _GROUPS.get(field.name, group)
+        metas = [one for one in annotations if isinstance(one, Meta)]
+        extra = {name: value for meta in metas for name, value in (meta.extra or {}).items()}
         yield Setting(
             name=field.name,
             group=group,
-            type_text=_type_text(kind, meta),
+            type_text=_type_text(kind, metas),
             default=field.default,
-            unit=meta.extra["unit"],
-            description=meta.description,
-            is_secret=meta.extra.get("secret", False),
-            is_reloadable=meta.extra["reload"],
+            unit=extra.get("unit", ""),
+            description=next(one for one in annotations if isinstance(one, str)),
+            is_secret="secret" in extra,
+            is_reloadable="reload" in extra,
         )
 
 
-def _type_text(kind: Any, meta: Meta) -> str:
+def _type_text(kind: Any, metas: Iterable[Meta]) -> str:
     """Describes valid values, as used after "expected" in error messages."""
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
-    if meta.pattern:
-        return f"text matching `{meta.pattern}`"
-    if meta.min_length:
-        return "non-empty text"
-    if kind == tuple[OpenIdProvider, ...]:
-        return "list of providers"
     name = {bool: "true or false", str: "text", int: "integer", float: "number"}.get(kind, "list of strings")
-    return name if meta.ge is None else f"{name} from {meta.ge:.15g} to {meta.le:.15g}"
+    if kind == tuple[OpenIdProvider, ...]:
+        name = "list of providers"
+    for meta in metas:
+        if meta.pattern:
+            return f"text matching `{meta.pattern}`"
+        if meta.min_length:
+            return "non-empty text"
+        if meta.ge is not None:
+            return f"{name} from {meta.ge:.15g} to {meta.le:.15g}"
+    return name
 
 
 SETTINGS: tuple[Setting, ...] = tuple(_read_table())
@@ -1078,30 +939,35 @@ def _algorithm_problems(settings: Settings) -> Iterator[str]:
         yield "jwt_algorithms: HS256 cannot be used with a key file or URL; leave jwt_algorithms empty"
 
 
+_PLAIN_URL = "an http:// or https:// URL without user, query, fragment or trailing slash"
+
+
 def _url_problems(settings: Settings) -> Iterator[str]:
-    if settings.public_url and not _is_plain_url(settings.public_url):
-        yield (
-            "public_url: expected an http:// or https:// URL without query, fragment or trailing slash, "
-            f"such as https://kb.example.com, got {settings.public_url!r}"
-        )
+    for name, example in (
+        ("public_url", "https://kb.example.com"),
+        ("chat_upstream_url", "https://api.openai.com/v1"),
+        ("tracing_endpoint", "http://127.0.0.1:4318/v1/traces"),
+        ("reranker_url", "http://127.0.0.1:8080/rerank"),
+    ):
+        url = getattr(settings, name)
+        if url and not _is_plain_url(url):
+            yield f"{name}: expected {_PLAIN_URL}, such as {example}, got {url.rpartition('@')[2]!r}"
     if settings.jwt_jwks_url and not _is_safe_to_fetch(settings.jwt_jwks_url):
         yield (
             "jwt_jwks_url: expected an https:// URL, or http:// with a loopback address, because keys fetched without "
             f"encryption can be replaced in transit; got {settings.jwt_jwks_url!r}"
         )
-    upstream = settings.chat_upstream_url
-    if upstream and not _is_plain_url(upstream):
-        yield (
-            "chat_upstream_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
-            f"such as https://api.openai.com/v1, got {upstream.rpartition('@')[2]!r}"
-        )
-    elif upstream:
-        yield from _unencrypted_key("chat_upstream_url", upstream, "chat_upstream_key", settings.chat_upstream_key)
-    if settings.tracing_endpoint and not _is_plain_url(settings.tracing_endpoint):
-        yield (
-            "tracing_endpoint: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
-            f"such as http://127.0.0.1:4318/v1/traces, got {settings.tracing_endpoint.rpartition('@')[2]!r}"
-        )
+    for name, key_name in (
+        ("chat_upstream_url", "chat_upstream_key"),
+        ("semantic_model", "semantic_endpoint_key"),
+        ("reranker_url", "reranker_key"),
+    ):
+        url = getattr(settings, name)
+        if getattr(settings, key_name) and _is_plain_url(url) and not _is_safe_to_fetch(url):
+            yield (
+                f"{name}: expected an https:// URL or a loopback address with {key_name}, because a key sent without "
+                f"encryption can be read in transit; got {url!r}"
+            )
     for origin in settings.allowed_origins:
         parts = _split(origin)
         # As browsers serialize it (RFC 6454 section 6.2). `*` and `null` are not origins.
@@ -1120,33 +986,16 @@ def _url_problems(settings: Settings) -> Iterator[str]:
 
 def _semantic_problems(settings: Settings) -> Iterator[str]:
     model = settings.semantic_model
-    if model not in SEMANTIC_MODELS:
-        if not _is_plain_url(model):
-            names = ", ".join(SEMANTIC_MODELS)
-            yield (
-                f"semantic_model: expected {names}, or an http:// or https:// URL without user, query, fragment or "
-                f"trailing slash, such as http://127.0.0.1:11434/v1, got {model.rpartition('@')[2]!r}"
-            )
-        yield from _unencrypted_key("semantic_model", model, "semantic_endpoint_key", settings.semantic_endpoint_key)
-        for name in ("semantic_endpoint_model", "semantic_endpoint_dimension"):
-            if not getattr(settings, name):
-                yield f"{name}: required if semantic_model is a URL"
-    url = settings.reranker_url
-    if url and not _is_plain_url(url):
+    if model in SEMANTIC_MODELS:
+        return
+    if not _is_plain_url(model):
         yield (
-            "reranker_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, such "
-            f"as http://127.0.0.1:8080/rerank, got {url.rpartition('@')[2]!r}"
+            f"semantic_model: expected {', '.join(SEMANTIC_MODELS)}, or {_PLAIN_URL}, such as "
+            f"http://127.0.0.1:11434/v1, got {model.rpartition('@')[2]!r}"
         )
-    if url:
-        yield from _unencrypted_key("reranker_url", url, "reranker_key", settings.reranker_key)
-
-
-def _unencrypted_key(url_name: str, url: str, key_name: str, key: str) -> Iterator[str]:
-    if key and _is_plain_url(url) and not _is_safe_to_fetch(url):
-        yield (
-            f"{url_name}: expected an https:// URL or a loopback address with {key_name}, because a key sent without "
-            f"encryption can be read in transit; got {url!r}"
-        )
+    for name in ("semantic_endpoint_model", "semantic_endpoint_dimension"):
+        if not getattr(settings, name):
+            yield f"{name}: required if semantic_model is a URL"
 
 
 def _value_problems(settings: Settings) -> Iterator[str]:

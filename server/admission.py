@@ -119,21 +119,15 @@ def with_config_defaults(request: AdmittedRequest, defaults: Mapping[str, Any]) 
     return replace(request, config={**defaults, **request.config}) if defaults else request
 
 
-class OutsideProfile(FlorilegiumError):
+class OutsideProfile(FlorilegiumError, status=403):
     """The credential is restricted to a profile that does not permit the operation."""
-
-    status = 403
-    code = 403
 
     def __init__(self, operation: str, profile: str | None) -> None:
         super().__init__(f"{operation} is not part of the profile {profile!r} of this API key")
 
 
-class OutsideSources(FlorilegiumError):
+class OutsideSources(FlorilegiumError, status=403):
     """The credential is restricted to sources with which the operation cannot be used."""
-
-    status = 403
-    code = 403
 
     def __init__(self, operation: "Operation", sources: frozenset[str]) -> None:
         needed = "all sources" if operation.source is None else f"the source {operation.source}"

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from auth.accounts.passkeys import Passkeys
 from auth.accounts.service import Accounts
-from auth.notices import Notices
-from auth.openid.service import OpenIdSignIn
-from server.compat.agentkit.recording import AgentKit, build_agentkit
+from auth.browser_sessions import Notices
+from auth.openid import OpenIdSignIn
+from server.compat.agentkit.conversations import AgentKit
 from server.console.browser import BrowserGuard
 from server.metrics import Metrics
 from server.runtime import Runtime
@@ -29,7 +29,7 @@ def build_http_services(runtime: Runtime, metrics: Metrics | None = None) -> Htt
     accounts = Accounts(runtime.settings, database, runtime.stores.make_limit)
     notices = Notices(database, runtime.settings)
     return HttpServices(
-        agentkit=build_agentkit(
+        agentkit=AgentKit(
             runtime.settings, runtime.libraries, knowledge.aggregator, knowledge.retriever, runtime.open_streams
         ),
         accounts=accounts,

@@ -35,7 +35,7 @@ from config.paths import DataRoot
 from config.settings import Settings
 from config.tracing import tracing
 from server.admission import Admission, CallLimits
-from server.compat.agentchatbus.service import MessageBus, build_message_bus
+from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
@@ -54,6 +54,7 @@ from server.stores import (
     open_audit_log,
     open_libraries,
     open_state_stores,
+    require_finished_migration,
     share_changes,
     share_revision,
 )
@@ -113,6 +114,7 @@ async def open_runtime(
         open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
         _closing(Audit(open_audit_log(settings, data_root), settings)) as audit,
     ):
+        await require_finished_migration(settings, data_root, registry.database)
         profiles, limits = profiles_of(settings), RateLimits.from_settings(settings, stores.make_limit)
         call_limits = CallLimits(libraries, limits)
         browser_sessions = BrowserSessions(registry.database, settings)
@@ -128,7 +130,7 @@ async def open_runtime(
             )
         streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.fixed.access_recheck_s)
         knowledge = build_knowledge(settings, libraries, stores.session_states)
-        bus = build_message_bus(libraries, settings, reply_token_store=stores.reply_tokens)
+        bus = MessageBus(libraries, settings, reply_token_store=stores.reply_tokens)
         services = Services(
             settings=settings,
             data_root=data_root,

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from loguru import logger
+from msgspec import Struct
 
 _ROOT = Path(__file__).resolve().parents[1]
 # Beats per limit: a block is noticed at most a quarter of the limit late.
@@ -21,6 +22,16 @@ _BEATS = 4
 _FRAMES_SHOWN = 6
 # A block this many times as long as the limit is reported before it ends, because it may never end.
 _ENDLESS = 20
+
+
+class LoopDelays(Struct):
+    """How late the event loop of this process was: its delays together, and how many were longer than the limit."""
+
+    seconds: float = 0.0
+    blocks: int = 0
+
+
+LOOP_DELAYS = LoopDelays()
 
 
 @contextmanager
@@ -59,7 +70,10 @@ class _LoopWatchdog:
 
     def _beat(self) -> None:
         now, cpu_s = time.monotonic(), time.thread_time()
-        if now - self._beat_at - self._limit_s / _BEATS > self._limit_s:
+        late_s = max(0.0, now - self._beat_at - self._limit_s / _BEATS)
+        LOOP_DELAYS.seconds += late_s
+        if late_s > self._limit_s:
+            LOOP_DELAYS.blocks += 1
             logger.warning(
                 "The event loop was blocked for {:.0f} ms ({:.0f} ms of CPU time): {}",
                 (now - self._beat_at) * 1000,

@@ -4,9 +4,11 @@ import shutil
 import time
 from bisect import bisect_left
 from collections import Counter as Totals
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import get_args
 
 from msgspec import Struct, field
@@ -17,10 +19,16 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aggregator.search import SearchOutcome
+from auth.audit import BACKUP_ACTION, BACKUP_FAILED_ACTION, AuditFilter
+from config.errors import StorageError
+from config.event_counts import POSTGRES_EVENTS, SESSION_SERVER_EVENTS
+from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
 from server.admission import AuthFailure
 from server.import_board import ENDED_STATES
+from server.loop_watchdog import LOOP_DELAYS
 from server.runtime import Runtime
+from server.stores import control_location
 from server.version import VERSION
 from server.worker_processes import WorkerPlace
 from server.worker_state import WorkerReports, WorkerState, read_worker_state
@@ -94,10 +102,7 @@ class RuntimeCollector(Collector):
         for source in runtime.knowledge.sources:
             breakers.add_metric([source.name], open_circuits.get(source.name, 0))
         yield breakers
-        with suppress(OSError):
-            usage = shutil.disk_usage(runtime.data_root.root)
-            yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
-            yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
+        yield from _process_metrics(runtime.settings, runtime.data_root.root)
 
 
 def _job_metrics(queue: QueueState) -> Iterator[Metric]:
@@ -115,6 +120,25 @@ def _job_metrics(queue: QueueState) -> Iterator[Metric]:
     yield _counter("florilegium_job_run_seconds", "Time that jobs ran.", queue.run_total_s)
 
 
+def _process_metrics(settings: Settings, data_folder: Path) -> Iterator[Metric]:
+    """Returns the figures of this process: its event loop, its connections to other servers, its disk."""
+    late = LOOP_DELAYS
+    yield _counter("florilegium_event_loop_late_seconds", "How late the event loop was, added up.", late.seconds)
+    yield _counter("florilegium_event_loop_blocks", "Times it was blocked for more than 250 ms.", late.blocks)
+    events = POSTGRES_EVENTS.read()
+    yield _counters("florilegium_postgres_events", "What happened to connections and calls.", "event", events)
+    is_open = events["connected"] - events["closed"]
+    yield _gauge("florilegium_postgres_connections", "Open connections to PostgreSQL.", is_open)
+    about, connections = "Connections for libraries.", settings.postgres_connections if settings.storage_url else 0
+    yield _gauge("florilegium_postgres_connections_max", about, connections)
+    commands = SESSION_SERVER_EVENTS.read()
+    yield _counters("florilegium_session_server_events", "Connections and failed commands.", "event", commands)
+    with suppress(OSError):
+        usage = shutil.disk_usage(data_folder)
+        yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
+        yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
+
+
 def _counters(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
     family = CounterMetricFamily(name, description, labels=[label])
     for label_value, value in values.items():
@@ -124,6 +148,18 @@ def _counters(name: str, description: str, label: str, values: Mapping[str, floa
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+# How long figures from databases are not read again, in seconds: anyone with the token may ask often.
+_STORED_VALID_S = 60.0
+
+
+class StoredFigures(Struct, frozen=True):
+    """Figures that are in databases: when the last backup ended and when one failed, and the size of the database."""
+
+    backup_at: float = 0.0
+    backup_failed_at: float = 0.0
+    database_bytes: int = 0
 
 
 class Durations(Struct):
@@ -158,7 +194,11 @@ class Metrics(Collector):
         # The credential for reading them. Empty: only administrators may.
         self.token = ""
         self._workers: WorkerReports | None = None
+        self._stored = StoredFigures()
+        self._stored_read_at = float("-inf")
         self._runtime: Runtime | None = None
+        # How often this worker was started; 1 without workers.
+        self._starts: Callable[[], int] = lambda: 1
 
     def watch(self, runtime: Runtime) -> None:
         """Adds figures that are read from the services when the metrics are read."""
@@ -182,6 +222,14 @@ class Metrics(Collector):
             buckets = list(zip(bounds, accumulate(durations.counts), strict=True))
             seconds.add_metric(key, buckets, durations.seconds)
         yield seconds
+        stored = self._stored
+        about = "When the last backup ended, 0 if there is none."
+        yield _gauge("florilegium_backup_success_timestamp_seconds", about, stored.backup_at)
+        about = "When the last backup failed, 0 if none did."
+        yield _gauge("florilegium_backup_failure_timestamp_seconds", about, stored.backup_failed_at)
+        about = "Size of the database in PostgreSQL, 0 without it."
+        yield _gauge("florilegium_postgres_database_bytes", about, stored.database_bytes)
+        yield _counter("florilegium_worker_restarts", "Times this worker was replaced.", max(0, self._starts() - 1))
         responses = CounterMetricFamily("florilegium_http_responses", "HTTP responses by status.", labels=["status"])
         for status, count in self._responses.items():
             responses.add_metric([str(status)], count)
@@ -204,13 +252,32 @@ class Metrics(Collector):
         if place is None:
             yield
             return
+        self._starts = partial(place.table().starts, place.number)
         workers = WorkerReports(place, self._registry, self._read_state)
         async with workers.answering():
             self._workers = workers
             yield
 
     async def render(self) -> bytes:
+        await self._read_stored()
         return generate_latest(self._registry if self._workers is None else await self._workers.merge_metrics())
+
+    async def _read_stored(self) -> None:
+        """Reads figures that are in databases, at most once per minute. If that fails, others say why."""
+        runtime, now = self._runtime, time.monotonic()
+        if runtime is None or now - self._stored_read_at < _STORED_VALID_S:
+            return
+        self._stored_read_at = now
+        with suppress(StorageError):
+            times = []
+            for action in (BACKUP_ACTION, BACKUP_FAILED_ACTION):
+                events = await runtime.audit.select(AuditFilter(actions=(action,)), 1)
+                times.append(events[0].time if events else 0.0)
+            size = 0
+            if isinstance(control_location(runtime.settings, runtime.data_root), ConnectionOptions):
+                query = "SELECT pg_database_size(current_database())"
+                [size] = await runtime.registry.database.read(lambda connection: connection.execute(query).fetchone())
+            self._stored = StoredFigures(times[0], times[1], size)
 
     async def read_tool_calls(self) -> Mapping[str, ToolCalls]:
         """Returns the calls of each tool, by its name, and those of methods without a tool under "". Includes all

@@ -15,7 +15,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from auth.rate_limits import challenge
-from config.errors import FlorilegiumError, Forbidden, Unauthenticated, retry_after_seconds, wait_before_retry
+from config.errors import (
+    FlorilegiumError,
+    Forbidden,
+    Unauthenticated,
+    Unavailable,
+    retry_after_seconds,
+    wait_before_retry,
+)
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from config.settings import Settings
 from config.tracing import is_tracing, span
@@ -41,8 +48,9 @@ class RequestLogMiddleware:
     """Logs requests. A valid request id from the caller is used, so that its logs and ours can be correlated.
 
     Counts the memory of a request's body until it is answered, because the decoded body is kept that long. Adds
-    `Connection: close` to a refusal, so that a client without access cannot send one request after the other. If the
-    body is still arriving, the protocol closes the connection later; see `bounded_http`.
+    `Retry-After` to a 503 that does not have it. Adds `Connection: close` to a refusal, so that a client without access
+    cannot send one request after the other. If the body is still arriving, the protocol closes the connection later;
+    see `bounded_http`.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log_requests: bool) -> None:
@@ -93,6 +101,9 @@ class RequestLogMiddleware:
                 status = message["status"]
                 message["headers"] = headers = [*message["headers"], header, *SECURITY_HEADERS]
                 is_refusal = status in _REFUSALS or (connection is not None and connection.is_over_limit)
+                # Forms that are shown again with an error, and responses of an upstream, come without it.
+                if status == Unavailable.status and not any(name.lower() == b"retry-after" for name, _ in headers):
+                    headers.append((b"retry-after", b"1"))
                 if is_refusal and connection is not None and connection.has_whole_request:
                     headers.append((b"connection", b"close"))
             await send(message)

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from config.errors import ConfigurationError
 from config.logging import new_event_loop
 from config.settings import Settings
+from server.balanced_accept import BalancedListener, ConnectionShare
 from server.loop_watchdog import watch_event_loop
 from server.transports.bounded_http import BoundedHttp, bounded_http
 from server.transports.bounded_websocket import bounded_websocket
@@ -59,8 +60,10 @@ class Server(uvicorn.Server):
         protocol: type[BoundedHttp],
         announce: Callable[[str], None],
         on_stop: Callable[[], None],
+        share: ConnectionShare | None,
     ) -> None:
         super().__init__(config)
+        self._share = share
         grace_s = settings.shutdown_grace_s
         self._open_streams = open_streams
         self._protocol = protocol
@@ -78,7 +81,17 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup(sockets if self._share is None else [])
+        if self._share is not None:
+            loop = asyncio.get_running_loop()
+
+            def make_protocol() -> asyncio.Protocol:
+                return self._protocol(
+                    config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+                )
+
+            self._share.set_open(0)
+            self.servers = [BalancedListener(listener, self._share, make_protocol) for listener in sockets or ()]  # type: ignore[misc]  # uvicorn only closes them
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
@@ -118,13 +131,14 @@ async def serve(
     announce: Callable[[str], None] = lambda url: None,
     on_stop: Callable[[], None] = lambda: None,
     sockets: Sequence[socket.socket] = (),
+    share: ConnectionShare | None = None,
 ) -> None:
     """Serves until a signal stops it, on the address of the settings or on sockets that are listening already.
 
     `announce` receives the URL once connections are accepted. `on_stop` is called by the signal, even if the event loop
-    is blocked.
+    is blocked. A worker that shares the sockets with others publishes its connections in `share`.
     """
-    connections = ClientConnections(settings)
+    connections = ClientConnections(settings, lambda total: None if share is None else share.set_open(total))
     protocol = bounded_http(settings, connections)
     config = uvicorn.Config(
         app,
@@ -154,7 +168,7 @@ async def serve(
     # hold up all calls for 50 to 100 ms.
     gc.freeze()
     with watch_event_loop(_LOOP_BLOCK_WARN_MS):
-        await Server(config, settings, open_streams, protocol, announce, on_stop).serve(list(sockets) or None)
+        await Server(config, settings, open_streams, protocol, announce, on_stop, share).serve(list(sockets) or None)
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -128,6 +128,28 @@ def control_location(settings: Settings, data_root: DataRoot) -> ControlLocation
     return connection_options(settings) if _is_in_postgres(settings) else data_root.control_path
 
 
+# Set in a target of `florilegium migrate-store` until it is complete: a file of the data directory, or a row of the
+# table of copied libraries, in place of a user.
+UNFINISHED_MIGRATION_FILE = "migrate-store.unfinished"
+UNFINISHED_MIGRATION = ""
+
+
+async def require_finished_migration(settings: Settings, data_root: DataRoot, database: ControlDatabase) -> None:
+    """Raises ConfigurationError if the data is the target of a migration that has not ended: a server would show
+    libraries that are incomplete, and lose what is written to them."""
+    if _is_in_postgres(settings):
+        query = "SELECT 1 FROM store_copies WHERE user_id = ?"
+        rows = await database.read(lambda connection: connection.execute(query, (UNFINISHED_MIGRATION,)).fetchall())
+        is_unfinished, what = bool(rows), "the database of storage_url"
+    else:
+        is_unfinished, what = (data_root.root / UNFINISHED_MIGRATION_FILE).exists(), f"{data_root.root}"
+    if is_unfinished:
+        raise ConfigurationError(
+            f"{what} is the target of an unfinished `florilegium migrate-store`; run that command again until it ends "
+            "without a warning"
+        )
+
+
 def has_control_data(settings: Settings, data_root: DataRoot) -> bool:
     """Whether there may be users. The tables of PostgreSQL are created on first use."""
     return _is_in_postgres(settings) or data_root.control_path.exists()
@@ -285,7 +307,7 @@ async def open_state_stores(settings: Settings) -> AsyncIterator[StateStores]:
     if not settings.session_url:
         yield in_process_stores(settings)
         return
-    from server.redis.stores import open_redis_stores  # noqa: PLC0415 - only with session_url
+    from server.redis_stores import open_redis_stores  # noqa: PLC0415 - only with session_url
 
     async with open_redis_stores(settings) as stores:
         yield stores

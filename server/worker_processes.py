@@ -1,4 +1,5 @@
 """Several processes that serve on the same sockets: this one starts them, replaces those that end, passes signals on.
+`server.balanced_accept` shares the connections among them.
 
 Each worker is `florilegium serve` with the same arguments. It finds what it inherits in an environment variable,
 reports through a pipe that it serves and, from then on, that its event loop still runs, and stops when another pipe is
@@ -20,14 +21,17 @@ from msgspec import Struct
 
 from config.errors import ConfigurationError
 from config.settings import Settings
+from server.balanced_accept import WorkerTable
 
 _VARIABLE = "_FLORILEGIUM_WORKER"
-# If workers end this often in a row before they serve, and none serves, none ever would.
+# If every worker ends this often in a row before it serves, and none has ever served, none ever would.
 _STARTS_MAX = 3
+# A worker that does not serve by then is killed. It opens the databases and loads no model.
+_START_MAX_S = 60.0
 _PAUSE_S = 0.2
 _PAUSE_MAX_S = 30.0
-# How often a worker reports in the time after which it is replaced.
-_REPORTS = 5
+# How often a worker reports in the time after which it is replaced, so that it is killed at most a tenth late.
+_REPORTS = 10
 
 
 class WorkerPlace(Struct, frozen=True):
@@ -49,6 +53,9 @@ class WorkerPlace(Struct, frozen=True):
         with suppress(OSError):  # the pipe is full or closed, because the other process is stopped or has ended
             os.write(self.ready, b"1")
         asyncio.get_running_loop().call_later(self.report_s, self.report_ready)
+
+    def table(self) -> WorkerTable:
+        return WorkerTable(self.directory, self.count)
 
     @contextmanager
     def stop_with_parent(self) -> Iterator[None]:
@@ -94,15 +101,15 @@ def require_shared_state(settings: Settings) -> None:
 
 
 class _Reports(Struct):
-    """What a worker has reported."""
+    """What a worker has reported. `last_at` is the time of its start before it serves."""
 
+    last_at: float
     has_served: bool = False
-    last_at: float = 0.0
 
 
 class WorkerProcesses:
     """`on_ready` is called once, when the first worker serves. A worker that has served and is silent for `hang_s` is
-    killed and replaced."""
+    killed and replaced, and so is one that does not serve within a minute."""
 
     def __init__(
         self,
@@ -113,7 +120,8 @@ class WorkerProcesses:
         hang_s: float,
     ) -> None:
         self._hang_s = hang_s
-        self._reports: dict[int, _Reports] = {}
+        # Starts of each worker in a row after which it has not served.
+        self._failures = [0] * count
         self._command = command
         self._count = count
         self._sockets = tuple(listener.fileno() for listener in sockets)
@@ -122,6 +130,7 @@ class WorkerProcesses:
         self._is_stopping = False
         self._has_served = False
         self._directory = ""
+        self._table: WorkerTable
 
     async def run(self) -> None:
         """Returns when all workers have ended after SIGTERM or SIGINT. Raises ConfigurationError if they do not
@@ -134,6 +143,7 @@ class WorkerProcesses:
             loop.add_signal_handler(stopping, partial(self._pass_on, stopping, is_last=True))
         try:
             with TemporaryDirectory(prefix="florilegium-workers-") as self._directory:
+                self._table = WorkerTable(self._directory, self._count)
                 keepers = [asyncio.create_task(self._keep_running(number, lifeline)) for number in range(self._count)]
                 try:
                     await asyncio.gather(*keepers)
@@ -147,14 +157,17 @@ class WorkerProcesses:
             os.close(held)
 
     async def _keep_running(self, number: int, lifeline: int) -> None:
-        failures, starts = 0, 0
         while not self._is_stopping:
-            starts += 1
-            has_served, code = await self._run_once(number, lifeline, is_first=number == 0 and starts == 1)
+            self._table.begin(number)
+            is_first = number == 0 and self._table.starts(number) == 1
+            has_served, code = await self._run_once(number, lifeline, is_first=is_first)
+            self._table.end(number)
             if self._is_stopping:
                 return
-            failures = 0 if has_served else failures + 1
-            if failures >= _STARTS_MAX and not any(reports.has_served for reports in self._reports.values()):
+            failures = self._failures[number] = 0 if has_served else self._failures[number] + 1
+            # Once a worker has served, the others are started for ever: what keeps them from it, such as a database
+            # that does not answer, can pass, and workers that serve must not end because of one that does not.
+            if not self._has_served and min(self._failures) >= _STARTS_MAX:
                 raise ConfigurationError(f"workers do not start; the last one ended with code {code}, see the log")
             logger.warning("worker {} ended with code {}; starting another", number, code)
             # At once after a worker that has served; otherwise after 0.2 s, 0.6 s, 1.4 s and so on.
@@ -179,23 +192,21 @@ class WorkerProcesses:
         if self._is_stopping:  # the signal came before the process existed
             process.terminate()
         try:
-            with self._listen(reading) as self._reports[number]:
-                # The exit code of a worker, which is killed if it hangs: the system would go on to give it a share of
-                # all new connections.
-                reports, clock = self._reports[number], asyncio.get_running_loop().time
-                ending = asyncio.create_task(process.wait())
+            with self._listen(reading) as reports:
+                clock, ending = asyncio.get_running_loop().time, asyncio.create_task(process.wait())
                 while not (await asyncio.wait([ending], timeout=self._hang_s / _REPORTS))[0]:
-                    if reports.has_served and clock() - reports.last_at > self._hang_s and not self._is_stopping:
-                        logger.error("worker {} has not responded for {:g} s and is killed", number, self._hang_s)
+                    limit_s = self._hang_s if reports.has_served else _START_MAX_S
+                    if clock() - reports.last_at > limit_s and not self._is_stopping:
+                        logger.error("worker {} has not responded for {:g} s and is killed", number, limit_s)
                         process.kill()
-                code = ending.result()
-            return self._reports[number].has_served, code
+            return reports.has_served, ending.result()
         finally:
-            del self._processes[number], self._reports[number]
+            del self._processes[number]
 
     @contextmanager
     def _listen(self, reading: int) -> Iterator[_Reports]:
-        loop, reports = asyncio.get_running_loop(), _Reports()
+        loop = asyncio.get_running_loop()
+        reports = _Reports(loop.time())
 
         def receive() -> None:
             if not os.read(reading, 1024):

@@ -92,7 +92,7 @@ class SessionStateLimits(Struct, frozen=True, kw_only=True):
 
 
 class SessionStates(Protocol):
-    """Stores session states, in this process or in Redis (`sessions.redis.state`).
+    """Stores session states, in this process or in Redis (`sessions.redis`).
 
     `get`, `set_defaults` and `reset` raise SessionNotFound if the handle is unknown, expired or belongs to another
     owner. Every call except `delete` restarts the idle timer.

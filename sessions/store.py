@@ -1,4 +1,4 @@
-"""Legacy MCP sessions, limited in number and idle time, in this process or in Redis (`sessions.redis.store`)."""
+"""Legacy MCP sessions, limited in number and idle time, in this process or in Redis (`sessions.redis`)."""
 
 # About this package: A session of a legacy client (`store`) is what `initialize` negotiated. Session state (`state`) is
 # what searches remember: seen items, queries and defaults. Modern clients have no session, but can have state: its

@@ -5,6 +5,7 @@ sources, and those that we added, are omitted when they have no value. `knowledg
 of the same hit says.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
 from typing import Annotated, Any, Literal
@@ -24,6 +25,8 @@ Anchor = Literal["loc", "query", "cursor", "page", "beginning"]
 # A title on the wire is a short label; the full title is part of the item's text.
 TITLE_MAX_CHARS = 200
 TAGS_MAX = 32
+_is_own_id = re.compile("[0-9A-Za-z-]+").fullmatch
+_SECONDS_CHARS, _MILLISECONDS_CHARS = len("2026-01-10T09:15:33"), len("2026-01-10T09:15:33.123Z")
 
 
 class Loc(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -120,20 +123,19 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
-    if len(segments) == 1:
-        return f"{source}://{_quote(segments[0])}"
-    return f"{source}://" + "/".join([_quote(segment) for segment in segments])
+    return f"{source}://{'/'.join(map(_quote, segments))}"
 
 
 def _quote(segment: str | int) -> str:
     """Skips quoting for ids of our own, which contain only characters that are safe in a URI."""
-    if isinstance(segment, int):
-        return str(segment)
-    return segment if segment.isascii() and segment.replace("-", "").isalnum() else quote(segment, safe="")
+    text = str(segment)
+    return text if _is_own_id(text) else quote(text, safe="")
 
 
 def short_time(timestamp: str) -> str:
     """A time without the fraction of its second, which no caller needs and every caller pays for."""
+    if len(timestamp) == _MILLISECONDS_CHARS and timestamp[_SECONDS_CHARS] == "." and timestamp[-1] == "Z":
+        return f"{timestamp[:_SECONDS_CHARS]}Z"  # as we store it
     whole, dot, _ = timestamp.partition(".")
     return f"{whole}Z" if dot and timestamp.endswith("Z") else timestamp
 

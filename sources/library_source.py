@@ -49,6 +49,8 @@ from sources.text.token_estimates import TokenScale
 
 # Between a short field that matches and the beginning of a longer one in a snippet.
 _FIELD_MARK = " · "
+# Its text, and the place in the item that it comes from.
+LongerSnippet = tuple[str | None, Loc]
 
 
 class ToolText(Struct, frozen=True):
@@ -174,6 +176,12 @@ class LibrarySource(ABC):
             payload=match,
             text_chars=match.text_chars,
         )
+
+    def longer_snippet(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> LongerSnippet:
+        """The snippet of a hit that was rendered a moment ago, in the length that the query says now."""
+        match: RankedMatch = hit.payload
+        snippet, loc = self.snippet_and_loc(match.hit(), query, _highlighter(query.terms, tuple(topic)))
+        return snippet.text or None, loc
 
     def render_hit(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> ResultItem:
         match: RankedMatch = hit.payload

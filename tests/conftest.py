@@ -3,12 +3,14 @@ of a server in the test's process. A run of the whole suite in which no test use
 
 import gc
 import secrets
+import signal
 import sysconfig
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +29,16 @@ pytest_plugins = ("tests.tiers",)
 # loguru asks for 40 paths for each sink, which takes milliseconds. They never change.
 _get_path, _cached_path = sysconfig.get_path, cache(sysconfig.get_path)
 sysconfig.get_path = lambda *names, **options: (_get_path if options else _cached_path)(*names, **options)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.default_int_handler(number, frame)
+
+
+# For the default handler, asyncio installs one of its own for every test and asynchronous fixture, and then asks for it
+# in a way that writes a description of the task and all its arguments, which takes a millisecond.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _interrupt)
 
 _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in system.promises for test in promise.tests)
 _SERVERS = ("postgresql", "valkey")
@@ -97,9 +109,11 @@ def _compile_share(workerid: str, workercount: int, **_: object) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Excludes all modules and collected tests from garbage collection, which takes long to look at them."""
+    """Excludes all modules and collected tests from garbage collection, which takes long to look at them, and collects
+    less often than the default of every 700 new objects."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

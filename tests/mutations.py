@@ -65,7 +65,7 @@ DEFECTS = (
         "tests/auth/test_browser_sessions.py",
     ),
     Defect(
-        "auth/oauth/redirects.py",
+        "auth/oauth/grants.py",
         "if not is_loopback_uri(requested) or _problem(requested, is_native=True):",
         "if not is_loopback_uri(requested):",
         "tests/auth/oauth",

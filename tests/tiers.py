@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from msgspec import Struct
 
 LONG_S = 2.0
@@ -62,7 +63,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("many" if config.getoption("tier") in {"second", "all"} else "few")
+    is_long = config.getoption("tier") in {"second", "all"}
+    settings.load_profile("many" if is_long else "few")
+    if not is_long:
+        # Hypothesis reads all modules of the product for constants to try, which takes seconds in every process.
+        providers._get_local_constants = lambda: providers._local_constants
     config.pluginmanager.register(_TimeReport(config), "time-report")
 
 

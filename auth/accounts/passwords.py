@@ -147,12 +147,9 @@ class PasswordHashes:
 _IPV6_PREFIX = 64
 
 
-class SignInFailed(FlorilegiumError):
+class SignInFailed(FlorilegiumError, status=403):
     """The account does not exist, is disabled or has another password; callers cannot distinguish these. `user_id` is
     the user whose account it is, for the audit log only."""
-
-    status = 403
-    code = 403
 
     def __init__(self, message: str = "the name or the password is wrong", user_id: str = "") -> None:
         super().__init__(message)

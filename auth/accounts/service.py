@@ -4,15 +4,225 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from auth.accounts.links import AccountLinks, LinkKind, replace_password
+from msgspec import Struct
+
 from auth.accounts.passwords import PasswordHashes, SignInFailed, SignInThrottle, require_new_password
+from auth.context import Role
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.rate_limits import MakeLimit, in_process_limits
-from auth.registry import UserRecord, require_user_name, select_user_by_name
+from auth.registry import NamedBy, UserRecord, insert_user, require_user_name, select_user, select_user_by_name
+from config.errors import Conflict, FlorilegiumError
 from config.paths import UserId
 from config.settings import Settings
+
+# -- links -------------------------------------------------------------------------------------------------------------
+# Single-use links that let someone without a password set one.
+#
+# `setup` creates the first administrator, `invitation` a user, and `reset` sets a new password. The secret is in the
+# link only; its hash is stored.
+
+# The issuer of accounts that links create. No token has it: people choose their names, and a name that is the `sub` of
+# someone else at the identity provider must not lead to that person's library, or that person to theirs.
+ACCOUNT_ISSUER = "urn:florilegium:account"
+
+LinkKind = Literal["setup", "invitation", "reset"]
+_LIFETIMES_S: dict[LinkKind, float] = {
+    # The link that creates the first administrator is made again at each start without one.
+    "setup": 86_400,
+    # People who are away for a few days can still accept an invitation.
+    "invitation": 7 * 86_400,
+    # Someone must send the link to the user, who may be asleep.
+    "reset": 86_400,
+}
+
+
+class LinkNotValid(FlorilegiumError, status=404):
+    """The link was used, has expired, was replaced or never existed; callers cannot distinguish these."""
+
+    def __init__(self) -> None:
+        super().__init__("this link is not valid any more; ask for a new one")
+
+
+class AccountLink(Struct, frozen=True):
+    """A link that can be used. `name` is the name of its user, or empty if the person can choose one."""
+
+    kind: LinkKind
+    name: str
+    role: Role
+    user: UserRecord | None
+    expires_at: float
+
+
+class PendingInvitation(Struct, frozen=True):
+    """An invitation that can be used. `id` is the hash of its secret."""
+
+    id: str
+    name: str
+    role: Role
+    created_by: UserId | None
+    created_at: float
+    expires_at: float
+
+
+class NewLink(Struct, frozen=True):
+    """A link that was created. `path` contains the secret."""
+
+    path: str
+    expires_at: float
+
+
+class AccountLinks:
+    def __init__(self, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def create_setup(self) -> NewLink | None:
+        """Creates the link for the first administrator, which replaces an earlier one. Returns None if an account has a
+        password or a passkey."""
+
+        def operation(db: ControlConnection) -> NewLink | None:
+            if _has_account(db):
+                return None
+            db.execute("DELETE FROM account_links WHERE kind = 'setup'")
+            return self._insert(db, "setup", "", "admin")
+
+        return await self._database.write(operation)
+
+    async def create_invitation(
+        self, role: Role, name: str = "", created_by: UserId | None = None, created_with: str | None = None
+    ) -> NewLink:
+        """Creates a link for a new user, who can choose a name unless it is set. `created_with` is the API key of the
+        administrator, if it was one."""
+        if name:
+            require_user_name(name)
+
+        def operation(db: ControlConnection) -> NewLink:
+            if name and (other := select_user_by_name(db, name)):
+                raise Conflict(f"a user named {other.name!r} already exists")
+            return self._insert(db, "invitation", name, role, created_by=created_by, created_with=created_with)
+
+        return await self._database.write(operation)
+
+    async def create_reset(
+        self, user: UserRecord, created_by: UserId | None = None, created_with: str | None = None
+    ) -> NewLink:
+        """Creates a link that sets the user's password. It replaces an earlier one."""
+
+        def operation(db: ControlConnection) -> NewLink:
+            db.execute("DELETE FROM account_links WHERE kind = 'reset' AND user_id = ?", (user.id,))
+            return self._insert(db, "reset", user.name, user.role, user.id, created_by, created_with)
+
+        return await self._database.write(operation)
+
+    async def pending_invitations(self) -> list[PendingInvitation]:
+        """Returns the invitations that can be used, the newest first."""
+        now = self._clock()
+
+        def operation(db: ControlConnection) -> list[PendingInvitation]:
+            rows = db.execute(
+                "SELECT hash, name, role, created_by, created_at, expires_at FROM account_links "
+                "WHERE kind = 'invitation' AND used_at IS NULL AND expires_at > ? ORDER BY created_at DESC",
+                (now,),
+            )
+            pending = [PendingInvitation(digest.hex(), *rest) for digest, *rest in rows.fetchall()]
+            return [one for one in pending if _may_invite(db, one.created_by)]
+
+        return await self._database.read(operation)
+
+    async def revoke_invitation(self, invitation_id: str) -> PendingInvitation | None:
+        """Deletes an invitation. Returns None if there is none that can be used."""
+        pending = {one.id: one for one in await self.pending_invitations()}.get(invitation_id)
+        if pending is not None:
+            statement, digest = "DELETE FROM account_links WHERE hash = ?", bytes.fromhex(pending.id)
+            # A link is a way in, so that this must also succeed on a full disk.
+            await self._database.withdraw(lambda db: db.execute(statement, (digest,)))
+        return pending
+
+    async def find(self, kind: LinkKind, secret: str) -> AccountLink:
+        """Returns the link without using it. Raises LinkNotValid."""
+        return await self._database.read(lambda db: self._select(db, kind, secret))
+
+    async def redeem(self, kind: LinkKind, secret: str, name: str, password_hash: str) -> UserRecord:
+        """Uses the link: creates its user with that name, or sets the password of its user, who is signed out
+        everywhere. Nothing changes if it fails."""
+
+        def operation(db: ControlConnection) -> UserRecord:
+            link, now = self._select(db, kind, secret), self._clock()
+            # The first administrator is the operator. Others chose their names, unless the invitation has one.
+            named_by: NamedBy = "operator" if kind == "setup" or link.name else "person"
+            user = link.user or insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role, named_by)
+            db.execute("UPDATE account_links SET used_at = ? WHERE hash = ?", (now, _hash(secret)))
+            replace_password(db, user.id, password_hash, now)
+            return user
+
+        return await self._database.write(operation)
+
+    def _insert(
+        self,
+        db: ControlConnection,
+        kind: LinkKind,
+        name: str,
+        role: Role,
+        user_id: UserId | None = None,
+        created_by: UserId | None = None,
+        created_with: str | None = None,
+    ) -> NewLink:
+        secret, now = secrets.token_urlsafe(32), self._clock()
+        expires_at = now + _LIFETIMES_S[kind]
+        # No task cleans up: whoever creates a link deletes those that have expired.
+        db.execute("DELETE FROM account_links WHERE expires_at < ?", (now,))
+        db.execute(
+            "INSERT INTO account_links (hash, kind, user_id, created_by, name, role, created_at, expires_at, "
+            "created_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (_hash(secret), kind, user_id, created_by, name, role, now, expires_at, created_with),
+        )
+        return NewLink(f"/{kind}/{secret}", expires_at)
+
+    def _select(self, db: ControlConnection, kind: LinkKind, secret: str) -> AccountLink:
+        row = db.execute(
+            "SELECT name, role, user_id, created_by, expires_at FROM account_links "
+            "WHERE hash = ? AND kind = ? AND used_at IS NULL AND expires_at > ?",
+            (_hash(secret), kind, self._clock()),
+        ).fetchone()
+        if row is None:
+            raise LinkNotValid
+        name, role, user_id, created_by, expires_at = row
+        user = select_user(db, user_id) if user_id else None
+        if (user and user.is_disabled) or not _may_invite(db, created_by) or (kind == "setup" and _has_account(db)):
+            raise LinkNotValid
+        return AccountLink(kind, name, role, user, expires_at)
+
+
+def replace_password(db: ControlConnection, user_id: UserId, password_hash: str, now: float) -> None:
+    """Sets the password, and ends what was granted with the earlier one: the sessions in browsers, the memory of
+    browsers, and links that set the password."""
+    db.execute(
+        "INSERT INTO passwords (user_id, hash, changed_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (user_id) DO UPDATE SET hash = excluded.hash, changed_at = excluded.changed_at",
+        (user_id, password_hash, now),
+    )
+    db.execute("DELETE FROM browser_sessions WHERE user_id = ?", (user_id,))
+    db.execute("DELETE FROM known_browsers WHERE user_id = ?", (user_id,))
+    db.execute("DELETE FROM account_links WHERE user_id = ? AND used_at IS NULL", (user_id,))
+
+
+def _has_account(db: ControlConnection) -> bool:
+    """Returns whether anyone can sign in without an identity provider."""
+    statement = "SELECT EXISTS (SELECT 1 FROM passwords) OR EXISTS (SELECT 1 FROM passkeys)"
+    return bool(db.execute(statement).fetchone()[0])
+
+
+def _may_invite(db: ControlConnection, user_id: UserId | None) -> bool:
+    """Returns whether the creator of a link, or the operator if there is none, could still create it."""
+    user = select_user(db, user_id) if user_id else None
+    return user_id is None or (user is not None and not user.is_disabled and user.role == "admin")
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
 
 # A browser is remembered for half a year after its last sign-in, so that failed sign-ins elsewhere do not lock its
 # user out.

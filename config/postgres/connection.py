@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable
+from config.event_counts import POSTGRES_EVENTS
 from config.logging import new_event_loop
 from config.postgres.errors import driver_errors, has_several_hosts, is_canceled, is_connection_lost
 from config.postgres.sql import qualify, qualify_together, quote_schema
@@ -107,7 +108,7 @@ class PostgresConnection:
         self._loop = loop
         self._guard = threading.Lock()
         self._task: asyncio.Task[Any] | None = None
-        self._is_interrupted = False
+        self._is_interrupted = self._is_lost = False
         self._expires_at = time.monotonic() + options.lifetime_s
         self._silence_max_s = options.silence_max_s
         # The time in which the server must answer. Unlimited if the transaction is.
@@ -135,10 +136,13 @@ class PostgresConnection:
             target_session_attrs=SessionAttribute.read_write if has_several_hosts(options.url) else None,
         )
         try:
-            return cls(loop.run_until_complete(connecting), loop, options)
+            connection = cls(loop.run_until_complete(connecting), loop, options)
         except BaseException:
+            POSTGRES_EVENTS.add("refused")
             loop.close()
             raise
+        POSTGRES_EVENTS.add("connected")
+        return connection
 
     @property
     def is_closed(self) -> bool:
@@ -241,6 +245,7 @@ class PostgresConnection:
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     def close(self) -> None:
+        POSTGRES_EVENTS.add("closed")
         try:
             if not self.is_closed:
                 self._loop.run_until_complete(self._connection.close(timeout=_CLOSE_TIMEOUT_S))
@@ -262,6 +267,8 @@ class PostgresConnection:
 
         def give_up() -> None:
             # The server stops a statement that takes too long, but only if it is alive and can be reached.
+            POSTGRES_EVENTS.add("lost")
+            self._is_lost = True
             self._connection.terminate()
             task.cancel()
 
@@ -277,6 +284,9 @@ class PostgresConnection:
             if is_canceled(error):
                 raise StatementInterrupted from error
             if is_connection_lost(error):
+                if not self._is_lost:
+                    POSTGRES_EVENTS.add("lost")
+                self._is_lost = True
                 self._connection.terminate()
             raise
         finally:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from urllib.parse import SplitResult, urlsplit
 
 from config.errors import ConfigurationError, DatabaseUnavailable, DiskFull, InvalidParams, StorageError
+from config.event_counts import POSTGRES_EVENTS
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _DISK_FULL = "53100"
@@ -67,6 +68,7 @@ def is_connection_lost(error: BaseException) -> bool:
 def storage_error(error: BaseException) -> StorageError:
     code = error_code(error)
     if code == _DISK_FULL:
+        POSTGRES_EVENTS.add("disk_full")
         return DiskFull()
     if code in _REJECTED:
         return StorageError(_REJECTED[code])

@@ -10,8 +10,8 @@ import click
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from auth.audit import BACKUP_ACTION
-from auth.control_schema import CONTROL_SCHEMA
+from auth.audit import BACKUP_ACTION, BACKUP_FAILED_ACTION
+from auth.control_database import CONTROL_SCHEMA
 from auth.registry import UserRecord, read_control_schema, read_users
 from config.errors import ConfigurationError
 from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
@@ -56,7 +56,8 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     users = [(user.id, user.name) for user in records]
     copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
     # GET /api/v1/server and the console show the newest of these events as the last backup.
-    record_operation(settings, BACKUP_ACTION, "", str(folder.absolute()), contents(copy))
+    action = BACKUP_FAILED_ACTION if copy.problems else BACKUP_ACTION
+    record_operation(settings, action, "", str(folder.absolute()), contents(copy))
     print_result(to_builtins(copy), f"{folder}: {contents(copy)}", as_json=as_json)
     report_problems(copy.problems)
 

@@ -22,7 +22,7 @@ import msgspec
 from auth.context import SCOPES
 from auth.postgres_control import CONTROL_SCHEMA_NAME, is_control_current
 from auth.quotas import Quotas, read_own_max_bytes
-from auth.redis.connection import RedisConnection, RedisReplyError
+from auth.redis import RedisConnection, RedisReplyError
 from auth.registry import Registry, read_users
 from auth.signing_keys import JWKS_MAX_BYTES, JWKS_TIMEOUT_S, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token

@@ -8,7 +8,7 @@ from shlex import quote
 import click
 import msgspec
 
-from auth.accounts.links import NewLink
+from auth.accounts.service import NewLink
 from config.loading import LoadedConfig
 from config.settings import Settings
 from config.times import format_time_seconds

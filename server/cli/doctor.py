@@ -11,7 +11,7 @@ from server.cli.checks import check_all
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root
 from server.cli.output import print_json, require_url
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from server.doctor.tokens import Check
 
 

@@ -3,12 +3,13 @@
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 
 import click
 
 from auth.library_files import forget_file
 from auth.registry import UserRecord
-from config.errors import Unavailable
+from config.errors import ConfigurationError, StorageError, Unavailable
 from config.paths import DataRoot, set_aside
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
@@ -17,6 +18,7 @@ from server.cli.options import admin_options, user_option
 from server.cli.output import pluralize, print_json, print_result, print_table
 from server.directory_lock import locked_directory
 from server.stores import require_sqlite
+from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.library_check import FileCheck, FileState, check_library
 from sources.storage.sqlite.maintenance.maintenance import reindex, salvage
@@ -145,33 +147,40 @@ ADVICE: dict[FileState, str] = {
 }
 
 
+_POSTGRES_ADVICE = {"damaged": "restore this user from a dump", "index damaged": ADVICE["index damaged"]}
+
+
 @click.command(cls=SettingsCommand)
 @click.option("--user", help="Check only the library of this user.")
 @admin_options
 def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Check all libraries: expected files, SQLite's integrity check, every text, and every index against its rows.
 
-    Changes nothing and can run while a server does; writes to a library wait while one of its indexes is compared.
+    Changes nothing and can run while a server does; writes to a library wait while one of its indexes is compared. In
+    PostgreSQL, every text and the full-text indexes are checked; `pg_amcheck` checks the files of the server.
 
     Exit codes: 0 if everything is intact, 1 otherwise.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "check", "check the database with pg_amcheck")
     if user is None:
         records = run_with_registry(settings, lambda registry: registry.list_users())
     else:
         records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
-    checks = [
-        {
-            "user": record.name,
-            "file": file.kind,
-            "state": file.state,
-            "detail": file.detail,
-            "advice": ADVICE.get(file.state, "").format(name=record.name),
-        }
-        for record in records
-        for file in check_library(data_root(settings), record.id)
-    ]
+    checks = (
+        asyncio.run(_check_postgres(settings, records))
+        if settings.storage_url
+        else [
+            {
+                "user": record.name,
+                "file": file.kind,
+                "state": file.state,
+                "detail": file.detail,
+                "advice": ADVICE.get(file.state, "").format(name=record.name),
+            }
+            for record in records
+            for file in check_library(data_root(settings), record.id)
+        ]
+    )
     faults = [check for check in checks if check["state"] != "ok"]
     if as_json:
         print_json(checks)
@@ -180,5 +189,29 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
             rows = [(fault["user"], fault["file"], fault["state"], fault["advice"]) for fault in faults]
             print_table(("USER", "FILE", "STATE", "REPAIR"), rows)
         users = pluralize(len({check["user"] for check in checks}), "users")
-        click.echo(f"{pluralize(len(checks), 'files')} of {users} checked, {pluralize(len(faults), 'faults')} found.")
+        libraries = pluralize(len(checks), "libraries" if settings.storage_url else "files")
+        click.echo(f"{libraries} of {users} checked, {pluralize(len(faults), 'faults')} found.")
     click.get_current_context().exit(1 if faults else 0)
+
+
+async def _check_postgres(settings: Settings, users: Sequence[UserRecord]) -> list[dict[str, str]]:
+    """Reads every text of the libraries, one after the other."""
+    checks: list[dict[str, str]] = []
+    if not users:
+        return checks
+    async with open_local(settings, users[0].name) as local:
+        libraries = local.libraries
+        if not isinstance(libraries, PostgresLibraries):
+            raise ConfigurationError("check: the engine of storage_url cannot be checked")
+        for record in users:
+            state, detail = "ok", ""
+            try:
+                faults = {kind: count for kind, count in (await libraries.check_index(record.id)).items() if count}
+                if faults:
+                    state = "index damaged"
+                    detail = ", ".join(f"{count} {kind} do not match" for kind, count in faults.items())
+            except StorageError as error:
+                state, detail = "damaged", error.message
+            advice = _POSTGRES_ADVICE.get(state, "").format(name=record.name)
+            checks.append({"user": record.name, "file": "library", "state": state, "detail": detail, "advice": advice})
+    return checks

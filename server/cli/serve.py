@@ -14,10 +14,11 @@ import click
 from loguru import logger
 from msgspec.structs import replace
 
-from auth.accounts.links import AccountLinks, NewLink
+from auth.accounts.service import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
 from config.loading import LoadedConfig
 from config.settings import Settings, check
+from server.balanced_accept import ConnectionShare
 from server.cli.demo import welcome
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, lasting_objects, setting_options
 from server.cli.local_library import create_data_root, local_context, single_user
@@ -28,9 +29,9 @@ from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 
-# A worker whose event loop has not run for this long is killed and replaced. Calls that block the loop for longer than
-# 250 ms are logged as a fault, so 30 s is a hang.
-_WORKER_HANG_S = 30.0
+# A worker whose event loop has not run for this long is killed, and another serves within 30 s. Calls that block the
+# loop for longer than 250 ms are logged as a fault, so 20 s is a hang.
+_WORKER_HANG_S = 20.0
 
 
 @click.command(cls=SettingsCommand)
@@ -121,6 +122,7 @@ async def _serve(
     is_first = place is None or place.is_first
     lock: DirectoryLock | None = None
     setup_link: NewLink | None = None
+    share: ConnectionShare | None = None
 
     def announce(address: str) -> None:
         # With port 0 the system chooses the port; the address contains the chosen one.
@@ -146,6 +148,7 @@ async def _serve(
             lock = stack.enter_context(locked_directory(root, "serve", "server"))
         else:
             stack.enter_context(place.stop_with_parent())
+            share = ConnectionShare(place.table(), place.number)
         if is_first:
             remove_leftovers(Path(settings.data_dir))
         async with (
@@ -165,7 +168,7 @@ async def _serve(
             app = build_app(runtime, metrics)
             reload = SettingsReload(settings, load_again, reload_targets(runtime, metrics)).reload
             with _signal_handlers(manager, reload, local_url(settings)):
-                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets)
+                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets, share)
 
 
 async def _create_setup_link(runtime: Runtime) -> NewLink | None:

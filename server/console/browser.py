@@ -16,8 +16,15 @@ from starlette.responses import RedirectResponse, Response
 
 from auth.accounts.service import KNOWN_BROWSER_LIFETIME_S, Accounts
 from auth.audit import Audit
-from auth.browser_sessions import BrowserSession, BrowserSessions, browser_principal, csrf_token, session_cookie_name
-from auth.notices import Notice, Notices
+from auth.browser_sessions import (
+    BrowserSession,
+    BrowserSessions,
+    Notice,
+    Notices,
+    browser_principal,
+    csrf_token,
+    session_cookie_name,
+)
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
@@ -46,32 +53,23 @@ _FORM = FormSpec(files=frozenset(), parts_max=1000)
 _SECRET_MAX_CHARS = 200
 
 
-class SignInRequired(FlorilegiumError):
+class SignInRequired(FlorilegiumError, status=401):
     """The page is for people who are signed in. `location` is the sign-in page, which leads back afterwards."""
-
-    status = 401
-    code = 401
 
     def __init__(self, location: str) -> None:
         super().__init__("sign in to see this page")
         self.location = location
 
 
-class FormRejected(FlorilegiumError):
+class FormRejected(FlorilegiumError, status=403):
     """The form does not carry the token of the browser's session."""
-
-    status = 403
-    code = 403
 
     def __init__(self) -> None:
         super().__init__("the form is no longer valid; go back, reload the page and send it again")
 
 
-class CsrfTokenRejected(FlorilegiumError):
+class CsrfTokenRejected(FlorilegiumError, status=403):
     """A REST request with the cookie of a browser, but without the token of its session."""
-
-    status = 403
-    code = 403
 
     def __init__(self) -> None:
         super().__init__(f"{CSRF_HEADER}: expected the token of the browser's session")

@@ -9,8 +9,7 @@ from auth.accounts.passkeys import Passkeys, relying_party_id
 from auth.accounts.passwords import SignInFailed
 from auth.accounts.service import Accounts
 from auth.browser_sessions import BrowserSession
-from auth.openid.client import OpenIdFailed
-from auth.openid.service import OpenIdSignIn
+from auth.openid import OpenIdFailed, OpenIdSignIn
 from config.errors import Conflict, NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings

@@ -16,12 +16,18 @@ from starlette.responses import Response
 
 from auth.browser_sessions import BrowserSession
 from auth.context import ADMIN, READ, SCOPES, WRITE
-from auth.oauth.clients import OAuthClient
-from auth.oauth.device_codes import DeviceRequest, format_user_code, normalize_user_code
-from auth.oauth.errors import OAuthError, RequestRejected
-from auth.oauth.grants import GrantRequest, TokenResource
-from auth.oauth.metadata import AUTHORIZE_PATH, DEVICE_PATH, grantable_scopes
-from auth.oauth.redirects import describe_target, form_target, is_loopback_uri, is_private_use
+from auth.oauth.clients import AUTHORIZE_PATH, DEVICE_PATH, OAuthClient, grantable_scopes
+from auth.oauth.grants import (
+    GrantRequest,
+    OAuthError,
+    RequestRejected,
+    TokenResource,
+    describe_target,
+    form_target,
+    is_loopback_uri,
+    is_private_use,
+)
+from auth.oauth.tokens import DeviceRequest, format_user_code, normalize_user_code
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
 from server.console.pages import render_page

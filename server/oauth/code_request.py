@@ -10,21 +10,33 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from auth.audit import Audit
 from auth.oauth.client_assertions import ClientAssertions, MetadataDocuments, document_fetch, is_document_url
-from auth.oauth.clients import AUTHORIZATION_CODE, OAuthClient, OAuthClients
-from auth.oauth.device_codes import DeviceCodes
-from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected, invalid_request
-from auth.oauth.grants import GrantRecord, GrantRequest, OAuthGrants, Resources, TokenResource
-from auth.oauth.metadata import (
+from auth.oauth.clients import (
+    AUTHORIZATION_CODE,
     DEVICE_AUTHORIZATION_PATH,
     METADATA_PATH,
     REGISTRATION_PATH,
     REVOCATION_PATH,
     TOKEN_PATH,
+    OAuthClient,
+    OAuthClients,
     format_scopes,
     requested_scopes,
 )
-from auth.oauth.redirects import is_loopback_uri, is_private_use, is_registered
-from auth.oauth.tokens import METHOD, OAuthTokens, is_challenge
+from auth.oauth.grants import (
+    GrantRecord,
+    GrantRequest,
+    InvalidClient,
+    OAuthError,
+    OAuthGrants,
+    RequestRejected,
+    Resources,
+    TokenResource,
+    invalid_request,
+    is_loopback_uri,
+    is_private_use,
+    is_registered,
+)
+from auth.oauth.tokens import METHOD, DeviceCodes, OAuthTokens, is_challenge
 from auth.rate_limits import LimitRule, RateLimit
 from config.errors import FlorilegiumError, RateLimited, Unavailable
 from config.settings import Settings

@@ -14,14 +14,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from auth.oauth.client_assertions import ASSERTION_TYPE
-from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, GRANT_TYPES, REFRESH
-from auth.oauth.device_codes import OAUTH_DEVICE_CODE_TTL_S, format_user_code
-from auth.oauth.errors import InvalidClient, OAuthError, invalid_request
-from auth.oauth.metadata import (
+from auth.oauth.clients import (
+    AUTHORIZATION_CODE,
     AUTHORIZE_PATH,
+    DEVICE,
     DEVICE_AUTHORIZATION_PATH,
     DEVICE_PATH,
+    GRANT_TYPES,
     METADATA_PATH,
+    REFRESH,
     REGISTRATION_PATH,
     REVOCATION_PATH,
     TOKEN_PATH,
@@ -30,7 +31,8 @@ from auth.oauth.metadata import (
     known_scopes,
     requested_scopes,
 )
-from auth.oauth.tokens import CredentialReused, TokenRequest
+from auth.oauth.grants import InvalidClient, OAuthError, invalid_request
+from auth.oauth.tokens import OAUTH_DEVICE_CODE_TTL_S, CredentialReused, TokenRequest, format_user_code
 from server.console.browser import FORM_MAX_BYTES, BrowserGuard, client_address
 from server.console.page_handler import PageFunction, PageHandler
 from server.oauth.authorize_page import AuthorizePage, DevicePage

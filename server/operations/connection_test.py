@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from auth.context import READ, RequestContext
 from config.errors import InvalidParams, Unavailable
 from config.paths import UserId
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from server.doctor.tokens import Check
 from server.operations.operation import account_operation
 from server.services import Services

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from auth.authenticator import NOBODY
+from auth.browser_sessions import KeyCreations
 from auth.context import Principal, RequestContext
-from auth.notices import KeyCreations
 from auth.registry import KeyRecord
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.times import format_time_seconds, parse_time

@@ -40,11 +40,8 @@ _VARIABLE = re.compile(r"\{(\w+)(?::\w+)?\}")
 _METHODS_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 
 
-class RestrictedCredential(FlorilegiumError):
+class RestrictedCredential(FlorilegiumError, status=403):
     """The credential is one that must not change the account."""
-
-    status = 403
-    code = 403
 
     def __init__(self) -> None:
         super().__init__(
@@ -53,12 +50,9 @@ class RestrictedCredential(FlorilegiumError):
         )
 
 
-class SignInNeeded(FlorilegiumError):
+class SignInNeeded(FlorilegiumError, status=403):
     """Only a person who has just signed in may do this. Someone who finds a key or an open browser must not be able to
     lock its owner out."""
-
-    status = 403
-    code = 403
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"{problem} before you change who has access, or delete your data")

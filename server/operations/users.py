@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from auth.accounts.links import AccountLinks, NewLink, PendingInvitation
 from auth.accounts.passkeys import remove_all_passkeys
+from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
 from auth.context import RequestContext, Role
 from auth.quotas import QuotaOverrides, describe_limits
 from auth.registry import UserRecord, delete_from_copies

@@ -39,6 +39,7 @@ from server.store_copy.libraries import (
     read_marks,
 )
 from server.store_copy.tables import PostgresTables, SqliteTables, TableDigest, Tables, copy_tables
+from server.stores import UNFINISHED_MIGRATION, UNFINISHED_MIGRATION_FILE
 from sources.storage.sqlite.connection.pool import sqlite_options
 
 # -- control -----------------------------------------------------------------------------------------------------------
@@ -154,11 +155,13 @@ async def migrate_to_postgres(
 ) -> MigrationResult:
     source.require_control()
     await prepare_control(target)
+    await asyncio.to_thread(_mark_target, target, is_finished=False)
     try:
         with locked_directory(source.root, COMMAND, "maintenance"):
             await prepare_control(source.control_path)
             result = await _copy_files(settings, source, target, progress, can_write=True)
             await asyncio.to_thread(copy_control, source.control_path, target)
+            await asyncio.to_thread(_mark_target, target, is_finished=True)
             return result
     except DirectoryInUse as error:
         # A server uses the source. What can be copied meanwhile need not be copied while it is stopped.
@@ -172,6 +175,8 @@ async def migrate_to_sqlite(
 ) -> MigrationResult:
     target.prepare()
     with locked_directory(target.root, COMMAND, "maintenance"):
+        unfinished_mark = target.root / UNFINISHED_MIGRATION_FILE
+        unfinished_mark.touch()
         marks_path = target.root / _MARKS
         marks: dict[UserId, str] = {}
         if marks_path.exists():
@@ -225,7 +230,19 @@ async def migrate_to_sqlite(
                 unfinished.audit_path.replace(target.audit_path)
                 unfinished.control_path.replace(target.control_path)
         await prepare_control(target.control_path)  # records which files each user has
+        unfinished_mark.unlink()
         return result
+
+
+def _mark_target(target: ConnectionOptions, *, is_finished: bool) -> None:
+    """Until the target is marked as finished, no server starts with it."""
+    sql, values = "DELETE FROM store_copies WHERE user_id = ?", (UNFINISHED_MIGRATION,)
+    with postgres_errors(), closing(PostgresConnection.connect(target)) as database:
+        database.begin(Transaction(schema=CONTROL_SCHEMA_NAME))
+        database.execute(sql, values)
+        if not is_finished:
+            database.execute("INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES (?, '', 0, 0)", values)
+        database.commit()
 
 
 async def _copy_files(

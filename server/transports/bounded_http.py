@@ -9,7 +9,7 @@ from collections.abc import Callable, Sized
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from config.settings import Settings
 from server.transports.client_connections import PROGRESS_BYTES, ClientConnection, ClientConnections, UnreadOutput
@@ -102,6 +102,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._problem = ""
         self._input_flow: _InputFlow
         self._timer: asyncio.TimerHandle | None = None
+        self._requests = 0
+        self._closes_at = self.loop.time() + self.settings.fixed.connection_max_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
@@ -212,8 +214,20 @@ class BoundedHttp(HttpToolsProtocol):
             self._client_connection.has_whole_request = False
             self._client_connection.add_to(self.scope)
         super().on_headers_complete()
-        if self.is_draining and self.cycle is not None:
+        self._requests += 1
+        if self.cycle is None:
+            return
+        self.cycle.transport = _JoinedWrites(self.transport, self.cycle)  # type: ignore[assignment] # as uvicorn uses it
+        if self.is_draining or self._is_used_up():
             self.cycle.keep_alive = False
+            if self._client_connection is not None:
+                self._client_connection.begin_closing()
+
+    def _is_used_up(self) -> bool:
+        """Whether the response closes the connection, so that the client's next one can go to another worker."""
+        if self.settings.workers == 1:
+            return False
+        return self._requests >= self.settings.connection_max_requests or self.loop.time() >= self._closes_at
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:
@@ -267,6 +281,42 @@ class BoundedHttp(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _JoinedWrites:
+    """The transport of one response, which sends the headers together with the first part of the body.
+
+    Each write is a system call, and two of them were a quarter of the CPU time of a small call.
+    """
+
+    __slots__ = ("_cycle", "_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, cycle: RequestResponseCycle) -> None:
+        self._transport = transport
+        self._cycle = cycle
+        self._head: bytes | None = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            self._transport.write(data)
+        elif self._head:
+            self._transport.write(self._head + data)
+            self._head = None
+        # A chunked response is a stream: its headers must not wait for the first event.
+        elif self._cycle.expected_content_length and self._cycle.scope["method"] != "HEAD":
+            self._head = data
+        else:
+            self._transport.write(data)
+            self._head = None
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._head:  # The application failed after it had sent the headers.
+            self._transport.write(self._head)
+            self._head = None
+        self._transport.close()
 
 
 class _InputFlow(FlowControl):

@@ -8,7 +8,7 @@ import asyncio
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -66,10 +66,11 @@ class _UserShare:
 
 
 class ClientConnections:
-    """All open connections of a server."""
+    """All open connections of a server. `on_change` is called with the number of those that stay open."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_change: Callable[[int], None] = lambda total: None) -> None:
         self._settings = settings
+        self._on_change = on_change
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # the soft limit, which the kernel enforces
         if descriptors == resource.RLIM_INFINITY:
             descriptors = _CONNECTIONS_MAX * _DESCRIPTOR_SHARE
@@ -83,7 +84,7 @@ class ClientConnections:
         self._request_max_bytes = max(settings.requests_max_bytes, text_bytes)
         self._user_request_max_bytes = max(settings.requests_max_bytes // USER_SHARE, text_bytes)
         self._one_request_max_bytes = min(self._request_max_bytes, self._user_request_max_bytes)
-        self._total = self._request_bytes = 0
+        self._total = self._closing = self._request_bytes = 0
         self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}
 
@@ -92,11 +93,18 @@ class ClientConnections:
         if self._total >= self._max or (self._addresses[address] >= self._address_max and not self._is_proxy(address)):
             return None
         self._total += 1
+        self._on_change(self._total - self._closing)
         self._addresses[address] += 1
         return ClientConnection(self, address)
 
-    def close(self, address: str) -> None:
+    def begin_closing(self) -> None:
+        self._closing += 1
+        self._on_change(self._total - self._closing)
+
+    def close(self, address: str, *, is_closing: bool) -> None:
         self._total -= 1
+        self._closing -= is_closing
+        self._on_change(self._total - self._closing)
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]
@@ -156,6 +164,7 @@ class ClientConnection:
         # Whether the request that is being answered has arrived completely.
         self.has_whole_request = False
         self.is_over_limit = False
+        self._is_closing = False
 
     @property
     def frames(self) -> Pace | None:
@@ -178,7 +187,13 @@ class ClientConnection:
 
     def close(self) -> None:
         self._leave_user()
-        self._connections.close(self._address)
+        self._connections.close(self._address, is_closing=self._is_closing)
+
+    def begin_closing(self) -> None:
+        """Says that the response closes this connection: the client's next one may come before this one has ended."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._connections.begin_closing()
 
     def hold_part(self, size: int) -> None:
         """Counts memory of the HTTP request that this connection is serving."""

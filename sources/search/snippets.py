@@ -48,6 +48,8 @@ class Highlighter:
         self._count = len(terms)
         self._weights = [1.0] * len(terms) + [_BIAS_WEIGHT] * len(bias)
         self._scan_max_chars = scan_max_chars
+        # The text that was scanned last: a hit that has room for it gets a longer snippet of the same text.
+        self._scanned: tuple[str, _Region, list[_TermMatch]] | None = None
 
     def matches(self, text: str) -> bool:
         """Returns whether any term matches a text."""
@@ -62,8 +64,13 @@ class Highlighter:
         """Returns at most `length` characters (1..1000), ellipses included, around the densest matches. Without any
         match, it starts at the passage, if one is given."""
         length = clamp(length, 1, LENGTH_MAX)
-        if len(text) <= self._scan_max_chars:
+        scanned = self._scanned
+        if scanned is not None and scanned[0] == text:
+            _, region, matches = scanned
+        elif len(text) <= self._scan_max_chars:
             region = _Region(text, 0, self._scan_max_chars)
+            matches = self._find_all(region.line)
+            self._scanned = text, region, matches
         else:
             # A text that is too long is scanned near the first occurrences of most terms.
             firsts = sorted(
@@ -80,13 +87,15 @@ class Highlighter:
             ]
             promising_start = max(0, firsts[nearby.index(max(nearby))] - reach // 2) if firsts else 0
             region = _Region(text, grapheme_boundary_before(text, promising_start), self._scan_max_chars)
-        matches = self._find_all(region.line)
+            matches = self._find_all(region.line)
         if not matches:
             start = min(passage[0], max(0, len(text) - length)) if passage else 0
             if start != region.start:
                 region = _Region(text, grapheme_boundary_before(text, start), self._scan_max_chars)
         first, last = region.window(self._densest(matches, length * 3 // 4), length)
         if not region.is_plain(first, last):
+            # A new one: another thread may use the region that was scanned last.
+            region = _Region(text, region.start, self._scan_max_chars)
             region.make_plain()
             matches = self._find_all(region.line)
             first, last = region.window(self._densest(matches, length * 3 // 4), length)
@@ -261,10 +270,11 @@ def _word_end(line: str, offset: int, earliest: int) -> int:
 def _merge(matches: Iterable[_TermMatch], first: int, last: int) -> list[tuple[int, int]]:
     """Clips the matches to a part of the line and merges those that touch; pairs of an unspaced script overlap."""
     merged: list[tuple[int, int]] = []
-    for match_start, match_end, _ in matches:
-        start, end = max(match_start, first), min(match_end, last)
-        if start >= end:
-            continue
+    for start, end, _ in matches:
+        if start < first or end > last:
+            start, end = max(start, first), min(end, last)  # noqa: PLW2901 - clipped
+            if start >= end:
+                continue
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:

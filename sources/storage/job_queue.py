@@ -338,6 +338,8 @@ class JobQueue:
     def _next(self) -> QueuedJob | None:
         """Returns the next job of the user who has used the least time. If no slot is free, only the first job of a
         user who was idle need not wait, and as many of these as there are slots may run in addition."""
+        if not self._waiting[False] and not self._waiting[True]:
+            return None
         shares: list[_Share] = []
         if self._free > 0:
             shares += sorted(self._waiting[False].values(), key=_used_s)

@@ -17,7 +17,6 @@ from sources.text.folding import (
     INDEX_FOLDING,
     compose,
     composition_form,
-    fold_encoded,
     folds_bytewise,
     folds_to_single_characters,
     is_vietnamese,
@@ -31,11 +30,11 @@ from sources.text.segmentation import (
     camel_case_part_spans,
     camel_case_words,
     encode_latin1,
+    fold_identifiers,
     has_camel_case,
     has_dependent_sign,
     identifier_spellings,
     letter_clusters,
-    may_have_identifiers,
     normalize_letters,
     segment_parts,
     spell,
@@ -59,28 +58,17 @@ class AlignedForm:
     def form(self) -> str:
         """The index form without the parts of camelCase words."""
         if self._form is None:  # not a cached_property: its lock would take as long as folding a short text
-            self._form = self._fold_bytewise() if self._is_bytewise else self._segment()
+            if self._is_bytewise:
+                self._spelled, self._encoded, self._form, self._spellings = fold_identifiers(self._text)
+            else:
+                self._encoded = encode_latin1(self.letters)
+                self._spellings = identifier_spellings(self.letters, self._encoded)
+                if self._spellings:
+                    self._spelled = spell(self.letters, self._spellings)
+                    self._encoded = encode_latin1(self._spelled)
+                self._parts, self._segments = segment_parts(self._spelled)
+                self._form = " ".join(self._segments)
         return self._form
-
-    def _fold_bytewise(self) -> str:
-        self._encoded = encode_latin1(self._text)
-        form = fold_encoded(self._encoded)
-        if may_have_identifiers(self._encoded, form):
-            self._spell_identifiers()
-            form = fold_encoded(self._encoded)
-        return form
-
-    def _segment(self) -> str:
-        self._encoded = encode_latin1(self.letters)
-        self._spell_identifiers()
-        self._parts, self._segments = segment_parts(self._spelled)
-        return " ".join(self._segments)
-
-    def _spell_identifiers(self) -> None:
-        self._spellings = identifier_spellings(self.letters, self._encoded)
-        if self._spellings:
-            self._spelled = spell(self.letters, self._spellings)
-            self._encoded = encode_latin1(self._spelled)
 
     @cached_property
     def full_form(self) -> str:

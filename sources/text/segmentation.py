@@ -56,10 +56,18 @@ def encode_latin1(text: str) -> bytes:
     return text.encode("latin-1", "replace")
 
 
-def may_have_identifiers(encoded: bytes, folded: str) -> bool:
-    """Returns whether a text may contain C++, C# or .NET, judged by the text and its fold. Much faster than a
-    search."""
-    return b"+" in encoded or b"#" in encoded or " net" in folded or folded.startswith("net")
+def fold_identifiers(text: str) -> tuple[str, bytes, str, list[Spelling]]:
+    """Spells the identifiers of a text that `folds_bytewise`. Returns it, encoded and folded, and the spellings."""
+    encoded = text.encode("latin-1", "replace")
+    folded = fold_encoded(encoded)
+    # Whether it may contain C++, C# or .NET: much faster than a search.
+    if b"+" in encoded or b"#" in encoded or " net" in folded or folded[:3] == "net":
+        spellings = identifier_spellings(text, encoded)
+        if spellings:
+            text = spell(text, spellings)
+            encoded = encode_latin1(text)
+            return text, encoded, fold_encoded(encoded), spellings
+    return text, encoded, folded, []
 
 
 def identifier_spellings(text: str, encoded: bytes) -> list[Spelling]:
@@ -167,12 +175,7 @@ def _form_and_tail(text: str) -> tuple[str, list[str], list[str]]:
     """Returns the index form, the parts of camelCase words, and Vietnamese words with their marks."""
     tones: list[str] = []
     if folds_bytewise(text):
-        encoded = encode_latin1(text)
-        form = fold_encoded(encoded)
-        if may_have_identifiers(encoded, form):
-            text = spell(text, identifier_spellings(text, encoded))
-            encoded = encode_latin1(text)
-            form = fold_encoded(encoded)
+        text, encoded, form, _ = fold_identifiers(text)
     else:
         # Composed first: the E of a decomposed É is not the capital of a camelCase word.
         text = normalize_letters(text)

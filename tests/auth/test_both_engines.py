@@ -10,10 +10,8 @@ from auth.accounts.service import Accounts
 from auth.context import READ
 from auth.follows import Deployments, Follows
 from auth.oauth.clients import OAuthClients
-from auth.oauth.device_codes import DeviceCodes
-from auth.oauth.errors import OAuthError
-from auth.oauth.grants import GrantRequest, OAuthGrants, Resources, TokenResource, hash_credential
-from auth.oauth.tokens import OAuthTokens, TokenRequest
+from auth.oauth.grants import GrantRequest, OAuthError, OAuthGrants, Resources, TokenResource, hash_credential
+from auth.oauth.tokens import DeviceCodes, OAuthTokens, TokenRequest
 from auth.quotas import QuotaOverrides, Quotas
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, NotFound

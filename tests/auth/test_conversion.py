@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from auth.context import ADMIN, READ, WRITE
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA
 from auth.registry import Registry
 from config.errors import StorageError
 from tests.older_versions import FIRST, LAST, extract
@@ -23,7 +23,7 @@ COLUMNS = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?
 # Converts a file and dies after so many steps of SQLite.
 DYING = """
 import os, signal, sqlite3, sys
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA
 from auth.conversion import convert_control
 
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)

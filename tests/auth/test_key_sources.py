@@ -52,6 +52,11 @@ def test_public_key_as_secret_is_rejected(encoding: str) -> None:
         load_signing_keys(make_settings(jwt_secret=rs256().public[encoding].decode()))
 
 
+def test_ssh_key_as_secret_is_rejected() -> None:
+    with pytest.raises(ConfigurationError, match=r"jwt_secret looks like a key .* set jwt_key_file"):
+        load_signing_keys(make_settings(jwt_secret="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0kXw7n3l1mYQ2e"))
+
+
 @pytest.mark.parametrize("make_issuer", [rs256, es256, eddsa])
 @pytest.mark.parametrize("encoding", ["pem", "jwk"])
 async def test_key_file_is_for_the_algorithm_of_its_key_only(make_issuer: Any, encoding: str, tmp_path: Path) -> None:

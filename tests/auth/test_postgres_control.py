@@ -13,7 +13,7 @@ import pytest
 
 from auth.authenticator import RegistryAuthenticator
 from auth.context import READ
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA
 from auth.registry import Registry
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, StorageError, Unauthenticated
 from config.postgres.connection import ConnectionOptions

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from auth.rate_limits import LimitKey, LimitRule, MakeLimit, RateLimit, RateLimits, TokenBuckets, in_process_limits
-from auth.redis.connection import open_redis
-from auth.redis.stores import redis_limits
+from auth.redis import open_redis, redis_limits
 from config.errors import RateLimited
 from tests.auth.auth_fixture import FakeClock, make_settings
 from tests.servers.aging import age_keys

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from auth.redis.connection import RedisConnection, RedisScript, open_redis
+from auth.redis import RedisConnection, RedisScript, open_redis
 from config.errors import SharedStateUnavailable
 from config.settings import Settings
 from tests.cases import each_case

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from auth.context import READ, ClientId, Principal
-from auth.redis.connection import open_redis
-from auth.redis.stores import RedisTickets
+from auth.redis import RedisTickets, open_redis
 from auth.tickets import InProcessTickets, Tickets
 from config.errors import Unauthenticated, Unavailable
 from config.paths import new_user_id

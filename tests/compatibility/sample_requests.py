@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from auth.accounts.links import AccountLinks
+from auth.accounts.service import AccountLinks
 from auth.context import READ
 from auth.follows import Deployments, Follows
 from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource

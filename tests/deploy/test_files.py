@@ -136,7 +136,7 @@ def read_unit(name: str) -> UnitParser:
     return unit
 
 
-@each_case("name", ["florilegium.service", "florilegium-backup.service"])
+@each_case("name", ["florilegium.service", "florilegium-backup.service", "florilegium-backup-postgres.service"])
 def test_systemd_services_are_confined(name: str) -> None:
     service = read_unit(name)["Service"]
 
@@ -283,8 +283,28 @@ def test_several_servers_use_postgresql_and_redis_and_no_shared_volume() -> None
     deleted = [yaml.safe_load(patch["patch"]) for patch in kustomization["patches"] if "patch" in patch]
     backup = {(item["kind"], item["metadata"]["name"]) for item in load_yaml(DEPLOY / "kubernetes" / "backup.yaml")}
     assert {(item["kind"], item["metadata"]["name"]) for item in deleted} == backup
+    files = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml", "servers.yaml"}
+    assert {"../kubernetes", *files} == set(kustomization["resources"])
     [disruption] = load_yaml(folder / "disruption.yaml")
     assert disruption["spec"]["selector"] == servers["spec"]["selector"]
+
+
+def test_the_dump_of_several_servers_is_confined_and_uses_the_script() -> None:
+    claim, job = load_yaml(DEPLOY / "kubernetes-scale" / "backup.yaml")
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    copying, dumping = pod["initContainers"][0], pod["containers"][0]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    for container in (copying, dumping):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} <= {volume["name"] for volume in pod["volumes"]}
+    script = Path(copying["command"][1])
+    assert (DEPLOY / "scripts" / script.name).exists()
+    assert dumping["command"][0] == f"/scripts/{script.name}"
+    assert pod["volumes"][1]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    [compose] = load_yaml(DEPLOY / "compose.scale.yaml")
+    assert dumping["image"] == compose["services"]["postgres"]["image"]
 
 
 # -- proxies ------------------------------------------------------------------------------------------------------

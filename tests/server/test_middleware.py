@@ -22,9 +22,9 @@ from tests.server.sample_catalog import SampleCatalog
 GENERATED_ID = re.compile(r"[0-9a-f]{16}\Z")
 
 
-def _app(status: int = 200) -> tuple[ASGIApp, Metrics]:
+def answering_app(status: int = 200, *headers: tuple[bytes, bytes]) -> tuple[ASGIApp, Metrics]:
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": [(b"x-own", b"1")]})
+        await send({"type": "http.response.start", "status": status, "headers": [(b"x-own", b"1"), *headers]})
         await send({"type": "http.response.body", "body": b"done"})
 
     metrics = Metrics()
@@ -33,7 +33,7 @@ def _app(status: int = 200) -> tuple[ASGIApp, Metrics]:
 
 @each_case("request_id", ["a", "ABC-123_x.y", "0" * 64])
 async def test_a_valid_request_id_of_the_caller_is_used(request_id: str) -> None:
-    app, _ = _app()
+    app, _ = answering_app()
 
     response = await call_app(app, "GET", "/", {"X-Request-Id": request_id})
 
@@ -46,7 +46,7 @@ async def test_a_valid_request_id_of_the_caller_is_used(request_id: str) -> None
     ["", " ", "a b", "x" * 65, "a\n", 'a"b', "<script>", "é", "a;b", "a/b", "../x", "{}", "%0d%0a", "a\x00", "a,b"],
 )
 async def test_an_invalid_request_id_is_replaced(request_id: str) -> None:
-    app, _ = _app()
+    app, _ = answering_app()
 
     response = await call_app(app, "GET", "/", {"X-Request-Id": request_id})
 
@@ -54,7 +54,7 @@ async def test_an_invalid_request_id_is_replaced(request_id: str) -> None:
 
 
 async def test_every_request_gets_a_new_id() -> None:
-    app, _ = _app()
+    app, _ = answering_app()
 
     ids = {(await call_app(app, "GET", "/")).header("x-request-id") for _ in range(20)}
 
@@ -84,7 +84,7 @@ async def test_an_unexpected_error_is_a_500_with_an_id_and_its_message_is_not_lo
 
 @each_case("status", [200, 404, 503])
 async def test_every_response_is_counted_by_its_status(status: int) -> None:
-    app, metrics = _app(status)
+    app, metrics = answering_app(status)
 
     await call_app(app, "GET", "/")
 

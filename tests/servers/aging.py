@@ -5,7 +5,7 @@ Expiry in Redis and PostgreSQL follows the server's clock, which tests cannot se
 
 import asyncpg
 
-from auth.redis.connection import RedisConnection
+from auth.redis import RedisConnection
 
 # Sorted sets whose scores are times in microseconds, and texts that are.
 _TIMES = ("sessions", "states", "tickets")

@@ -67,12 +67,19 @@ def drop_database(server: SharedServer, url: str) -> None:
     asyncio.run(_execute(server.url, f'DROP DATABASE "{_name_of(url)}" WITH (FORCE)'))
 
 
-def run_program(name: str, *arguments: str) -> None:
-    """Runs a program such as pg_dump: the one of the server, or one that is installed."""
-    installed = sorted((directory() / _NAME).glob(f".pg0/installation/*/bin/{name}"))
-    program, environment = name, dict(os.environ)
+def program_environment() -> dict[str, str]:
+    """Returns an environment in which programs such as pg_dump are those of the server, or those that are installed."""
+    installed = sorted((directory() / _NAME).glob(f"{_INSTALLATION}/*/bin"))
+    environment = dict(os.environ)
     if installed:
-        program, environment["LD_LIBRARY_PATH"] = str(installed[-1]), str(installed[-1].parents[1] / "lib")
+        environment["PATH"] = f"{installed[-1]}{os.pathsep}{environment['PATH']}"
+        environment["LD_LIBRARY_PATH"] = str(installed[-1].parent / "lib")
+    return environment
+
+
+def run_program(name: str, *arguments: str) -> None:
+    environment = program_environment()
+    program = shutil.which(name, path=environment["PATH"]) or name
     subprocess.run([program, *arguments], env=environment, timeout=60, check=True)
 
 
@@ -91,9 +98,9 @@ def _name_of(url: str) -> str:
 
 class PostgresProcess:
     """A server of one test, which can be killed and started again at the same port. It writes as safely as in
-    production: what was committed survives a kill."""
+    production: what was committed survives a kill. With `primary_port`, it is a replica of the server at that port."""
 
-    def __init__(self, programs: Path, directory: Path) -> None:
+    def __init__(self, programs: Path, directory: Path, primary_port: int | None = None) -> None:
         self._programs = programs
         self._data = directory / "data"
         libraries = programs.parent / "lib"
@@ -102,11 +109,15 @@ class PostgresProcess:
         self.process: subprocess.Popen[bytes] | None = None
         command = [str(programs / "initdb"), "-D", str(self._data), "-U", "postgres", "--auth=trust", "--no-sync"]
         command += ["--encoding=UTF8", "--locale=C.UTF-8"]
+        if primary_port is not None:
+            address = ["-h", "127.0.0.1", "-p", str(primary_port), "-U", "postgres"]
+            command = [str(programs / "pg_basebackup"), "-D", str(self._data), "--write-recovery-conf", "--no-sync"]
+            command += ["--checkpoint=fast", *address]
         made = subprocess.run(
             command, cwd=directory, env=self._environment, capture_output=True, text=True, check=False, **_account()
         )
         if made.returncode:
-            raise RuntimeError(f"initdb failed:\n{made.stdout}\n{made.stderr}")
+            raise RuntimeError(f"{command[0]} failed:\n{made.stdout}\n{made.stderr}")
 
     @property
     def url(self) -> str:
@@ -129,6 +140,10 @@ class PostgresProcess:
             else:
                 return
         raise RuntimeError(f"PostgreSQL did not start:\n{(self._data.parent / 'log').read_text()}")
+
+    def promote(self) -> None:
+        """Makes a replica the primary."""
+        asyncio.run(_execute(self.url, "SELECT pg_promote()"))
 
     def kill(self) -> None:
         """Kills the postmaster. The processes of its connections end when they notice it."""
@@ -167,7 +182,7 @@ class PostgresProcess:
 
 
 @contextmanager
-def own_postgres() -> Iterator[PostgresProcess]:
+def own_postgres(replica_of: PostgresProcess | None = None) -> Iterator[PostgresProcess]:
     """Runs a server with the programs of the shared one."""
     postgres_server()
     home = shared_directory() / _NAME
@@ -178,10 +193,11 @@ def own_postgres() -> Iterator[PostgresProcess]:
     directory = Path(mkdtemp(prefix=f"{_NAME}-", dir=shared_directory()))
     if os.geteuid() == 0:
         shutil.chown(directory, "nobody", "nogroup")
-    server = PostgresProcess(programs, directory)
+    server = PostgresProcess(programs, directory, replica_of.port if replica_of else None)
     server.start()
     try:
-        asyncio.run(_execute(server.url, "CREATE EXTENSION vector; CREATE EXTENSION pg_trgm"))
+        if replica_of is None:
+            asyncio.run(_execute(server.url, "CREATE EXTENSION vector; CREATE EXTENSION pg_trgm"))
         yield server
     finally:
         if server.process is not None:

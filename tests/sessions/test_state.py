@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import ClientId, Owner, SessionId
-from auth.redis.connection import open_redis
+from auth.redis import open_redis
 from config.errors import SessionNotFound
 from config.paths import new_user_id
-from sessions.redis.state import RedisSessionStates
+from sessions.redis import RedisSessionStates
 from sessions.state import (
     InProcessSessionStates,
     SessionHandle,

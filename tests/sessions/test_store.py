@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.context import ClientId, Owner
-from auth.redis.connection import open_redis
+from auth.redis import open_redis
 from config.errors import SessionNotFound, Unavailable
 from config.paths import new_user_id
-from sessions.redis.store import RedisSessionStore
+from sessions.redis import RedisSessionStore
 from sessions.store import InProcessSessionStore, Session, SessionStore, new_session_id
 from tests.build_settings import build_settings
 from tests.cases import each_case

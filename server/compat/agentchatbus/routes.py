@@ -1,6 +1,11 @@
-"""The REST operations of the bus, and the health check by which agents recognize one."""
+"""What only HTTP has of the bus: error responses, the health check by which agents recognize a bus, threads as arrays,
+and the event stream `GET /events`.
 
-from collections.abc import Mapping
+AgentChatBus writes a table of events. Here a stream compares the threads with those that it has seen before, whenever
+the library has changed, so that writing is not slower and a restart loses nothing.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,25 +14,27 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from auth.context import WRITE, RequestContext
+from auth.context import RequestContext
 from config.errors import FlorilegiumError, NotFound, RateLimited, retry_after_seconds
 from config.settings import Settings
 from server.compat.agentchatbus import schemas
-from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError
-from server.compat.agentchatbus.events import BusEvents
-from server.compat.agentchatbus.service import MessageBus
+from server.compat.agentchatbus.service import READING_TOOLS, RESPONSE_MAX_BYTES, MessageBus
+from server.compat.agentchatbus.threads import NAMESPACE, bus_message, bus_thread, read_page
+from server.compat.operations import operation, operations_of
 from server.middleware import ErrorFormat, FieldError, field_errors
-from server.operations.operation import EVENT_STREAM, Operation, ResponseWithHeaders, service_operation
-from server.profiles import BUS_WRITE
+from server.operations.operation import EVENT_STREAM, NoArguments, Operation, ResponseWithHeaders
 from server.rest.errors import Unprocessable
+from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream
+from server.transports.client_connections import OpenStreams
 from server.version import VERSION
 from sources.items import uri_of
+from sources.storage.contract import Chats, Libraries
 
 # -- error format ------------------------------------------------------------------------------------------------------
 # Error responses of the bus's REST API: FastAPI's `detail`, with the sentences that AgentChatBus clients match on.
 
 # AgentChatBus's clients compare these sentences.
-_NOT_FOUND = {"conversation": THREAD_NOT_FOUND}
+_NOT_FOUND = {"conversation": schemas.THREAD_NOT_FOUND}
 _RATE_LIMITED = "Rate limit exceeded"
 
 
@@ -48,7 +55,7 @@ def _error_body(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
             )
         case Unprocessable():
             body = BusErrorBody(detail=field_errors(error))
-        case DetailedBusError():
+        case schemas.DetailedBusError():
             body = BusErrorBody(detail=error.data or {})
         case NotFound():
             body = BusErrorBody(detail=_NOT_FOUND.get(error.kind, error.message))
@@ -61,192 +68,145 @@ def _error_body(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
 BUS_ERROR_FORMAT = ErrorFormat(BusErrorBody, _error_body)
 
 
-SEARCHING_TOOLS = ("msg_search", "chats_search", "knowledge_search")
-READING_TOOLS = ("msg_list", "chats_get", "knowledge_get")
-JOINING_TOOLS = ("bus_connect", BUS_WRITE)
-POSTING_TOOLS = ("msg_post", BUS_WRITE)
-_AGENT_TOKEN = {"agent_token": "X-Agent-Token"}
-
-
 async def health(_request: Request) -> Response:
     """Identifies the bus. It needs no credential, because it reveals nothing about any user."""
     return JSONResponse({"status": "ok", "service": "AgentChatBus", "server": "florilegium", "version": VERSION})
 
 
-def bus_operations(bus: MessageBus, settings: Settings) -> list[Operation]:
-    # The response is an array, as AgentChatBus's clients expect. Headers say whether there are more messages.
-    async def read_thread(context: RequestContext, request: schemas.MessagesRequest) -> ResponseWithHeaders:
-        async with bus.library(context) as library:
-            messages, has_more = await bus.read_messages(
-                library.chats, request, settings.conversation_response_max_bytes
-            )
+def bus_operations(
+    bus: MessageBus, libraries: Libraries, open_streams: OpenStreams, settings: Settings
+) -> list[Operation]:
+    services = (bus, BusReader(bus, libraries, open_streams, settings))
+    return [one for service in services for one in operations_of(service, BUS_ERROR_FORMAT, settings)]
+
+
+class _SeenThread(Struct):
+    """A thread as the stream last saw it."""
+
+    thread: schemas.BusThread
+    last_seq: int | None = None  # not known before the thread changes for the first time
+
+
+class BusReader:
+    def __init__(self, bus: MessageBus, libraries: Libraries, open_streams: OpenStreams, settings: Settings) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._libraries = libraries
+        self._open_streams = open_streams
+        self._watch = ChangeWatch(libraries, open_streams, settings)
+
+    @operation(
+        "GET /api/threads/{thread_id}/messages",
+        "Read a thread",
+        READING_TOOLS,
+        response=tuple[schemas.BusMessage, ...],
+        errors=(404,),
+    )
+    async def read_thread(self, context: RequestContext, request: schemas.MessagesRequest) -> ResponseWithHeaders:
+        """Messages of a thread in order, after after_seq. The header X-Has-More says whether there are more, and Link
+        (rel=next) where."""
+        max_bytes = self._settings.conversation_response_max_bytes
+        async with self._libraries.library(context) as library:
+            messages, has_more = await self._bus.read_messages(library.chats, request, max_bytes)
         context.record_read(uri_of("chats", request.thread_id))
+        # The response is an array, as AgentChatBus's clients expect.
         if not has_more:
             return ResponseWithHeaders(messages, {"X-Has-More": "false"})
         priority = {"priority": request.priority} if request.priority else {}
         query = urlencode({"after_seq": messages[-1].seq, "limit": request.limit, **priority})
         return ResponseWithHeaders(messages, {"X-Has-More": "true", "Link": f'<?{query}>; rel="next"'})
 
-    def status_operation(name: str, summary: str, description: str, **fields: Any) -> Operation:
-        return _operation(
-            id=f"{name}_thread",
-            method="POST",
-            path=f"/api/threads/{{thread_id}}/{name}",
-            summary=summary,
-            description=description,
-            response=schemas.ThreadChanged,
-            tools=POSTING_TOOLS,
-            scope=WRITE,
-            error_statuses=frozenset((404, 409)),
-            **fields,
-        )
+    @operation("GET /events", "Follow the bus", READING_TOOLS, response=EVENT_STREAM)
+    async def follow_bus(self, context: RequestContext, _request: NoArguments) -> Response:
+        """Server-sent events, each a JSON object with type and payload: connected at once, then msg.new,
+        thread.created, thread.state, thread.updated and thread.deleted of the caller's threads. Events from before are
+        not repeated. The stream ends after five minutes; browsers reconnect."""
+        return await stream(self._open_streams, context, self._events(context), EVENT_STREAM)
 
-    return [
-        _operation(
-            id="search_bus",
-            method="GET",
-            path="/api/search",
-            summary="Search the bus",
-            description=(
-                "Messages of all conversations, or of one, that match a full-text expression, best first. An invalid "
-                "expression is searched as plain words, and read_as says so."
-            ),
-            input=schemas.BusSearchRequest,
-            response=schemas.BusSearchResults,
-            handler=bus.search,
-            tools=SEARCHING_TOOLS,
-        ),
-        _operation(
-            id="register_agent",
-            method="POST",
-            path="/api/agents/register",
-            summary="Register an agent",
-            description="Gives an agent a name and a token. An agent that was idle for long has to register again.",
-            input=schemas.RegisterRequest,
-            response=schemas.Registration,
-            handler=bus.register,
-            tools=JOINING_TOOLS,
-            scope=WRITE,
-        ),
-        _operation(
-            id="list_threads",
-            method="GET",
-            path="/api/threads",
-            summary="List threads",
-            description=(
-                "The threads of the bus, newest first. next_cursor is the value of before for the next page. Archived "
-                "threads are left out unless you ask for them."
-            ),
-            input=schemas.ListThreadsRequest,
-            response=schemas.ThreadList,
-            handler=bus.list_threads,
-            tools=READING_TOOLS,
-        ),
-        _operation(
-            id="open_thread",
-            method="POST",
-            path="/api/threads",
-            summary="Create a thread",
-            description=(
-                "Creates a conversation that all agents of the user share. If a thread has this topic already, it is "
-                "returned unchanged."
-            ),
-            input=schemas.CreateThreadRequest,
-            response=schemas.CreatedThread,
-            handler=bus.create_thread,
-            tools=JOINING_TOOLS,
-            scope=WRITE,
-            status=201,
-            headers=_AGENT_TOKEN,
-            error_statuses=frozenset((409,)),
-        ),
-        _operation(
-            id="sync_thread",
-            method="POST",
-            path="/api/threads/{thread_id}/sync-context",
-            summary="Get the sync context of a thread",
-            description="The seq of the thread's last message, and a reply token for the next one.",
-            input=schemas.SyncRequest,
-            response=schemas.SyncContext,
-            handler=bus.sync,
-            tools=JOINING_TOOLS,
-            scope=WRITE,
-            error_statuses=frozenset((404,)),
-        ),
-        status_operation(
-            "state",
-            "Set the status of a thread",
-            "Sets the status, by which threads can be listed. It does not restrict what can be posted.",
-            input=schemas.ThreadStateRequest,
-            handler=bus.set_state,
-        ),
-        status_operation(
-            "archive",
-            "Archive a thread",
-            "Sets the status archived. The list of threads leaves archived threads out unless asked for them.",
-            input=schemas.ArchiveThreadRequest,
-            handler=bus.archive,
-        ),
-        status_operation(
-            "unarchive",
-            "Restore an archived thread",
-            "Sets the status discuss.",
-            input=schemas.ArchiveThreadRequest,
-            handler=bus.unarchive,
-        ),
-        _operation(
-            id="read_thread",
-            method="GET",
-            path="/api/threads/{thread_id}/messages",
-            summary="Read a thread",
-            description=(
-                "Messages of a thread in order, after after_seq. The header X-Has-More says whether there are more, "
-                "and Link (rel=next) where."
-            ),
-            input=schemas.MessagesRequest,
-            response=tuple[schemas.BusMessage, ...],
-            handler=read_thread,
-            tools=READING_TOOLS,
-            error_statuses=frozenset((404,)),
-        ),
-        _operation(
-            id="post_message",
-            method="POST",
-            path="/api/threads/{thread_id}/messages",
-            summary="Post a message",
-            description=(
-                "Adds a message to a thread. With expected_last_seq, it is rejected if others have posted meanwhile, "
-                "and their messages are returned."
-            ),
-            input=schemas.PostRequest,
-            response=schemas.BusMessage,
-            handler=bus.posting.post,
-            tools=POSTING_TOOLS,
-            scope=WRITE,
-            status=201,
-            headers=_AGENT_TOKEN,
-            error_statuses=frozenset((404, 409)),
-        ),
-    ]
+    async def _events(self, context: RequestContext) -> AsyncIterator[bytes]:
+        seen: dict[str, _SeenThread] | None = None
+        async for token in self._watch.tokens(context):
+            if token is None:
+                yield KEEP_ALIVE
+            elif seen is None:
+                async with self._libraries.library(context) as library:
+                    threads = await self._changed_threads(library.chats, {}, reads_all=True)
+                seen = {thread.id: _SeenThread(thread) for thread in threads}
+                yield RETRY + _event("connected", {})
+            else:
+                async for event in self._changes(context, seen):
+                    yield event
+
+    async def _changes(self, context: RequestContext, seen: dict[str, _SeenThread]) -> AsyncIterator[bytes]:
+        """Yields what has changed since `seen`, which it updates. No library is held while the client reads."""
+        async with self._libraries.library(context) as library:
+            # Deleted threads are noticed by their number. Only then all of them are read.
+            total = (await library.chats.list(1, 0, namespace=NAMESPACE)).total
+            changed = await self._changed_threads(library.chats, seen, reads_all=False)
+            is_deleted = total < len(seen) + sum(thread.id not in seen for thread in changed)
+            present = await self._changed_threads(library.chats, {}, reads_all=True) if is_deleted else None
+        if present is not None:
+            for thread_id in seen.keys() - {thread.id for thread in present}:
+                del seen[thread_id]
+                yield _event("thread.deleted", {"thread_id": thread_id})
+        for thread in reversed(changed):  # the oldest change first
+            before = seen.get(thread.id)
+            if before is None:
+                yield _event("thread.created", thread)
+                before = seen[thread.id] = _SeenThread(thread, 0)
+            elif thread.status != before.thread.status:
+                yield _event("thread.state", thread)
+            elif (thread.topic, thread.system_prompt) != (before.thread.topic, before.thread.system_prompt):
+                yield _event("thread.updated", thread)
+            async for event in self._new_messages(context, before):
+                yield event
+            before.thread = thread
+
+    async def _new_messages(self, context: RequestContext, before: _SeenThread) -> AsyncIterator[bytes]:
+        has_more = True
+        while has_more:
+            try:
+                async with self._libraries.library(context) as library:
+                    if before.last_seq is None:
+                        before.last_seq = await _last_seq(library.chats, before.thread)
+                    messages, has_more = await read_page(
+                        library.chats,
+                        before.thread.id,
+                        before.last_seq,
+                        self._settings.message_page_max,
+                        RESPONSE_MAX_BYTES,
+                    )
+            except NotFound:  # deleted meanwhile
+                return
+            for message in messages:
+                before.last_seq = message.number
+                yield _event("msg.new", bus_message(message))
+
+    async def _changed_threads(
+        self, chats: Chats, seen: Mapping[str, _SeenThread], *, reads_all: bool
+    ) -> Sequence[schemas.BusThread]:
+        """Returns the threads that differ from those in `seen`, the latest change first. Unless it reads all, it ends
+        at the first page without a change: the list is sorted by time of change."""
+        changed: list[schemas.BusThread] = []
+        offset = 0
+        while True:
+            page = await chats.list(self._settings.message_page_max, offset, namespace=NAMESPACE)
+            threads = [bus_thread(conversation) for conversation in page.rows]
+            differing = [one for one in threads if one.id not in seen or seen[one.id].thread != one]
+            changed += differing
+            offset += len(threads)
+            if not threads or offset >= page.total or not (differing or reads_all):
+                return changed
 
 
-def events_operation(events: BusEvents) -> Operation:
-    return _operation(
-        id="follow_bus",
-        method="GET",
-        path="/events",
-        summary="Follow the bus",
-        description=(
-            "Server-sent events, each a JSON object with type and payload: connected at once, then msg.new, "
-            "thread.created, thread.state, thread.updated and thread.deleted of the caller's threads. Events from "
-            "before are not repeated. The stream ends after five minutes; browsers reconnect."
-        ),
-        input=schemas.FollowBusRequest,
-        response=EVENT_STREAM,
-        handler=events.follow,
-        tools=READING_TOOLS,
-    )
+async def _last_seq(chats: Chats, thread: schemas.BusThread) -> int:
+    """Returns the seq of the last message that a thread had when it was seen."""
+    if not thread.message_count:
+        return 0
+    rows = (await chats.messages(thread.id, 1, thread.message_count - 1)).rows
+    return rows[0].number if rows else await chats.last_message_number(thread.id)
 
 
-def _operation(**fields: Any) -> Operation:
-    return service_operation(error_format=BUS_ERROR_FORMAT, input_error=Unprocessable, source="chats", **fields)
+def _event(kind: str, payload: Any) -> bytes:
+    """AgentChatBus's events have no name, so that `onmessage` of a browser receives all of them."""
+    return b"data: " + msgspec.json.encode({"type": kind, "payload": payload}) + b"\n\n"

@@ -1,25 +1,19 @@
 """Converts conversations and messages to threads and messages of the bus, and back to stored metadata."""
 
-import hmac
-import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
-from config.times import extend_to_microseconds, format_time, format_timestamp, parse_time
+from config.times import extend_to_microseconds, format_time, parse_time
 from server.compat.agentchatbus import schemas
-from server.compat.agentchatbus.agents import TOKEN_BYTES, token_hash
-from server.compat.agentchatbus.errors import InvalidAgentToken
-from server.compat.agentchatbus.tool_schemas import MsgSearchResults
-from sources.records import Conversation, ExactHit, ExactHits, Message, RegisteredAgent
+from sources.records import Conversation, ExactHit, ExactHits, Message
 from sources.search.arguments import QUERY_MAX_TERMS
-from sources.storage.contract import Agents, Chats, CreationPosition, ExactSearch, MetadataFilter
+from sources.storage.contract import Chats, CreationPosition, ExactSearch, MetadataFilter
 
 # The namespace of conversations that were created as threads.
 NAMESPACE = "bus"
@@ -83,10 +77,6 @@ def system_prompt_message(conversation: Conversation) -> schemas.BusMessage | No
         reply_to_msg_id=None,
         metadata=None,
     )
-
-
-def struct_fields(value: Struct) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 # Metadata
@@ -217,10 +207,10 @@ async def read_page(
 
 async def search_matches(
     chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
-) -> MsgSearchResults:
+) -> schemas.MsgSearchResults:
     results = await chats.match_messages(_exact_search(query, thread_id, limit, settings))
     rows = tuple(schemas.MessageMatch(**_match_fields(hit)) for hit in results.hits)
-    return MsgSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
+    return schemas.MsgSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
 
 
 async def search_messages(
@@ -270,70 +260,3 @@ def _match_fields(hit: ExactHit) -> dict[str, Any]:
         "created_at": extend_to_microseconds(message.created_at),
         "snippet": hit.snippet,
     }
-
-
-# -- agents ------------------------------------------------------------------------------------------------------------
-# The agents of each user's bus, stored in the user's library, so that they are still registered after a restart.
-#
-# An agent's token identifies an agent among those of one user. It does not identify the user and grants nothing that
-# the caller's own credential does not.
-
-# The time of an agent's last use is stored with this precision, to save writes.
-_USE_PRECISION_S = 60
-
-
-# The least recently active agent is dropped first.
-_AGENTS_MAX = 100
-# An agent that was idle for so long has to register again. Projects rest for weeks.
-_AGENT_TTL_S = 90 * 86_400.0
-
-
-class AgentRegistry:
-    """The agents of each user, at most `agents_max` of them."""
-
-    def __init__(
-        self, clock: Callable[[], float] = time.time, *, agents_max: int = _AGENTS_MAX, ttl_s: float = _AGENT_TTL_S
-    ) -> None:
-        self._max_per_user = agents_max
-        self._ttl_s = ttl_s
-        self._clock = clock
-
-    async def register(self, agents: Agents, name: str) -> tuple[RegisteredAgent, str]:
-        """Returns a new agent and its token. Only the token's hash is stored."""
-        token = secrets.token_urlsafe(TOKEN_BYTES)
-        agent = await agents.register(
-            name,
-            token_hash(token),
-            time=self._time_before(0),
-            idle_since=self._time_before(self._ttl_s),
-            limit=self._max_per_user,
-        )
-        return agent, token
-
-    async def find(self, agents: Agents, agent_id: str) -> RegisteredAgent | None:
-        agent = await agents.find(agent_id)
-        return agent if agent is not None and agent.used_at >= self._time_before(self._ttl_s) else None
-
-    async def verify(self, agents: Agents, agent_id: str, token: str) -> RegisteredAgent | None:
-        """Returns the agent if the token is correct, and counts that as use."""
-        agent = await self.find(agents, agent_id)
-        if agent is None or not hmac.compare_digest(agent.token_hash, token_hash(token)):
-            return None
-        await self.set_used(agents, agent)
-        return agent
-
-    async def require(self, agents: Agents, agent_id: str, token: str | None, action: str) -> RegisteredAgent:
-        """Raises InvalidAgentToken unless the token is correct. `action` is what the agent needs it for."""
-        if not token:
-            raise InvalidAgentToken(f"X-Agent-Token header required to {action} as a registered agent")
-        agent = await self.verify(agents, agent_id, token)
-        if agent is None:
-            raise InvalidAgentToken("Invalid agent token")
-        return agent
-
-    async def set_used(self, agents: Agents, agent: RegisteredAgent) -> None:
-        if agent.used_at < self._time_before(_USE_PRECISION_S):
-            await agents.set_used(agent.id, self._time_before(0))
-
-    def _time_before(self, seconds: float) -> str:
-        return format_timestamp(max(0, self._clock() - seconds))

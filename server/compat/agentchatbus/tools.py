@@ -1,25 +1,26 @@
 """The MCP tools of the bus: `bus_connect`, `msg_post`, `msg_list` and `msg_search`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict
 
 from auth.context import WRITE
 from config.errors import InvalidParams, NotFound, SourceTimeout
 from config.settings import Settings
-from server.compat.agentchatbus import tool_schemas
-from server.compat.agentchatbus.connection import connect
-from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError, InvalidAgentToken, OutOfSync
-from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES, message_blocks, text_block
-from server.compat.agentchatbus.schemas import MessagesRequest, PostRequest
-from server.compat.agentchatbus.service import MessageBus
-from server.compat.agentchatbus.threads import search_matches, struct_fields
+from server.compat.agentchatbus import schemas
+from server.compat.agentchatbus.schemas import DetailedBusError, InvalidAgentToken
+from server.compat.agentchatbus.service import RESPONSE_MAX_BYTES, MessageBus, get_thread
+from server.compat.agentchatbus.threads import bus_thread, creator_id, search_matches
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.messages import encode
 from sources.items import uri_of
+from sources.records import RegisteredAgent
+from sources.storage.contract import Agents
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Struct)
 ResultT = TypeVar("ResultT")
@@ -57,7 +58,7 @@ def _with_bus_errors(
     async def call_method(tools: "AgentChatBusTools", call: Call, arguments: ArgumentsT) -> ResultT | ToolResult:
         try:
             return await method(tools, call, arguments)
-        except OutOfSync as error:
+        except schemas.OutOfSync as error:
             # Says how to recover with the tools: a mismatch is resolved by reading, any other error by a new reply
             # token.
             data = dict(error.data or {})
@@ -70,7 +71,7 @@ def _with_bus_errors(
         except InvalidAgentToken as error:
             return _error_result({"error": error.message})
         except NotFound:
-            return _error_result({"error": THREAD_NOT_FOUND})
+            return _error_result({"error": schemas.THREAD_NOT_FOUND})
         except InvalidParams as error:
             return _error_result({"error": "INVALID_ARGUMENT", "detail": error.message})
 
@@ -85,25 +86,82 @@ class AgentChatBusTools:
         self._settings = settings
 
     @_with_bus_errors
-    async def bus_connect(self, call: Call, arguments: tool_schemas.BusConnect) -> tool_schemas.BusConnection:
-        return await connect(self._bus, call.context, arguments, RESPONSE_MAX_BYTES)
+    async def bus_connect(self, call: Call, arguments: schemas.BusConnect) -> schemas.BusConnection:
+        if not arguments.thread_id and not (arguments.thread_name or "").strip():
+            raise DetailedBusError("thread_name is required")
+        async with self._bus.library(call.context) as library:
+            # A missing thread is reported before an agent is registered.
+            existing = await get_thread(library.chats, arguments.thread_id) if arguments.thread_id else None
+            agent, token = await _register_or_resume(self._bus, library.agents, arguments)
+            if existing is not None:
+                conversation, is_created = existing, False
+            else:
+                new = schemas.CreateThreadRequest(
+                    topic=arguments.thread_name or "", creator_agent_id=agent.id, system_prompt=arguments.system_prompt
+                )
+                conversation, is_created = await self._bus.get_or_create_thread(library.chats, new, agent)
+            # The agent that created a thread, if it is still registered.
+            agent_id = creator_id(conversation)
+            administrator = await self._bus.registry.find(library.agents, agent_id) if agent_id else None
+            request = schemas.MessagesRequest(
+                thread_id=conversation.id,
+                after_seq=arguments.after_seq,
+                limit=schemas.TOOL_MESSAGES_LIMIT,
+                include_system_prompt=True,
+            )
+            messages, has_more = await self._bus.read_messages(library.chats, request, RESPONSE_MAX_BYTES)
+            current_seq = await library.chats.last_message_number(conversation.id)
+        call.context.record_read(uri_of("chats", conversation.id))
+        sync_context = await self._bus.reply_tokens.sync_context(
+            call.context.user_id, conversation.id, current_seq, agent.id
+        )
+        is_administrator = administrator is not None and administrator.id == agent.id
+        role = _ADMINISTRATOR if is_administrator else _PARTICIPANT
+        if administrator is not None and not is_administrator:
+            role = f"{role} Its administrator, {administrator.name} (@{administrator.id}), assigns the tasks."
+        connected_agent = schemas.ConnectedAgent(
+            agent_id=agent.id, name=agent.name, token=token, is_administrator=is_administrator, role_assignment=role
+        )
+        thread = bus_thread(conversation)
+        connected_thread = schemas.ConnectedThread(
+            thread_id=thread.id,
+            topic=thread.topic,
+            status=thread.status,
+            created=is_created,
+            system_prompt=(thread.system_prompt or UNSET) if is_created else UNSET,
+            administrator=(
+                schemas.ThreadAdministrator(agent_id=administrator.id, name=administrator.name)
+                if administrator
+                else UNSET
+            ),
+        )
+        return schemas.BusConnection(
+            agent=connected_agent,
+            thread=connected_thread,
+            messages=tuple(
+                schemas.ThreadMessage(
+                    seq=one.seq, author=one.author_name, role=one.role, content=one.content, created_at=one.created_at
+                )
+                for one in messages
+            ),
+            has_more=has_more,
+            **asdict(sync_context),
+        )
 
     @_with_bus_errors
-    async def msg_post(self, call: Call, arguments: tool_schemas.MsgPost) -> tool_schemas.PostedMessage:
-        message, sync_context = await self._bus.posting.post_in_sync(
-            call.context, PostRequest(**struct_fields(arguments))
-        )
-        return tool_schemas.PostedMessage(
+    async def msg_post(self, call: Call, arguments: schemas.MsgPost) -> schemas.PostedMessage:
+        message, sync_context = await self._bus.post_in_sync(call.context, schemas.PostRequest(**asdict(arguments)))
+        return schemas.PostedMessage(
             msg_id=message.id,
             seq=message.seq,
             reply_to_msg_id=message.reply_to_msg_id,
             priority=message.priority,
-            **(struct_fields(sync_context) if sync_context else {}),
+            **(asdict(sync_context) if sync_context else {}),
         )
 
     @_with_bus_errors
-    async def msg_list(self, call: Call, arguments: tool_schemas.MsgList) -> ToolResult:
-        request = MessagesRequest(
+    async def msg_list(self, call: Call, arguments: schemas.MsgList) -> ToolResult:
+        request = schemas.MessagesRequest(
             thread_id=arguments.thread_id,
             after_seq=arguments.after_seq,
             limit=arguments.limit,
@@ -123,9 +181,7 @@ class AgentChatBusTools:
         ]
         return ToolResult([text_block(encode(rows).decode()), *note], {"messages": rows, "has_more": has_more})
 
-    async def msg_search(
-        self, call: Call, arguments: tool_schemas.MsgSearch
-    ) -> tool_schemas.MsgSearchResults | ToolResult:
+    async def msg_search(self, call: Call, arguments: schemas.MsgSearch) -> schemas.MsgSearchResults | ToolResult:
         query = arguments.query.strip()
         if not query:
             return ToolResult([text_block(encode(_EMPTY_QUERY).decode())], _EMPTY_QUERY)
@@ -133,7 +189,7 @@ class AgentChatBusTools:
             async with self._bus.library(call.context) as library:
                 return await search_matches(library.chats, query, arguments.thread_id, arguments.limit, self._settings)
         except SourceTimeout as error:
-            return tool_schemas.MsgSearchResults(
+            return schemas.MsgSearchResults(
                 results=(), total=0, query=query, note=f"the search timed out: {error.message}"
             )
 
@@ -149,8 +205,8 @@ class AgentChatBusTools:
                     "current_seq and reply_token for your next msg_post. "
                     'Example: {"thread_name": "Release plan", "ide": "Cursor", "model": "gpt"}'
                 ),
-                input=tool_schemas.BusConnect,
-                output=tool_schemas.BusConnection,
+                input=schemas.BusConnect,
+                output=schemas.BusConnection,
                 scope=WRITE,
                 hints=_WRITES,
                 handler=self.bus_connect,
@@ -167,8 +223,8 @@ class AgentChatBusTools:
                     'Example: {"thread_id": "…", "author": "…", "content": "Done.", "expected_last_seq": 7, '
                     '"reply_token": "…"}'
                 ),
-                input=tool_schemas.MsgPost,
-                output=tool_schemas.PostedMessage,
+                input=schemas.MsgPost,
+                output=schemas.PostedMessage,
                 scope=WRITE,
                 hints=_WRITES,
                 handler=self.msg_post,
@@ -181,7 +237,7 @@ class AgentChatBusTools:
                     "Read the messages of a thread in order, after after_seq. A last block says if there are more. "
                     'Example: {"thread_id": "…", "after_seq": 7}'
                 ),
-                input=tool_schemas.MsgList,
+                input=schemas.MsgList,
                 handler=self.msg_list,
             ),
             Tool(
@@ -194,8 +250,8 @@ class AgentChatBusTools:
                     "is searched as plain words, and read_as says so. "
                     'Example: {"query": "\\"angular signals\\" OR consens*", "limit": 10}'
                 ),
-                input=tool_schemas.MsgSearch,
-                output=tool_schemas.MsgSearchResults,
+                input=schemas.MsgSearch,
+                output=schemas.MsgSearchResults,
                 handler=self.msg_search,
             ),
         )
@@ -203,3 +259,73 @@ class AgentChatBusTools:
 
 def _error_result(error: Mapping[str, Any]) -> ToolResult:
     return ToolResult([text_block(encode(error).decode())], error, is_error=True)
+
+
+# -- bus_connect -------------------------------------------------------------------------------------------------------
+
+# AgentChatBus's agents look for the words in capitals.
+_ADMINISTRATOR = "You are the ADMINISTRATOR of this thread: you coordinate it and assign its tasks."
+_PARTICIPANT = "You are a PARTICIPANT in this thread."
+
+
+async def _register_or_resume(
+    bus: MessageBus, agents: Agents, arguments: schemas.BusConnect
+) -> tuple[RegisteredAgent, str]:
+    """An agent is resumed by its id and token. With only one of them the caller would become another agent unnoticed,
+    so that is an error."""
+    if arguments.agent_id is None and arguments.token is None:
+        request = schemas.RegisterRequest(ide=arguments.ide, model=arguments.model, display_name=arguments.display_name)
+        return await bus.add_agent(agents, request)
+    agent = await bus.registry.verify(agents, arguments.agent_id or "", arguments.token or "")
+    if agent is None:
+        raise InvalidAgentToken("Failed to resume agent: agent_id and token do not belong to a registered agent")
+    return agent, arguments.token or ""
+
+
+# -- message blocks ----------------------------------------------------------------------------------------------------
+# Renders messages as the content blocks of `msg_list`: a header, the text, and images.
+
+ContentBlock = Mapping[str, Any]
+_DATA_URL = "data:"
+_DEFAULT_IMAGE_TYPE = "image/png"
+
+
+def text_block(text: str) -> ContentBlock:
+    return {"type": "text", "text": text}
+
+
+def message_blocks(messages: Sequence[schemas.BusMessage], *, include_attachments: bool) -> list[ContentBlock]:
+    blocks: list[ContentBlock] = []
+    for message in messages:
+        blocks.append(text_block(f"[{message.seq}] {message.author_name} ({message.role}) {message.created_at}"))
+        if message.content:
+            blocks.append(text_block(message.content))
+        if include_attachments and message.metadata:
+            # AgentChatBus's clients store images under one of three names, singly or as a list.
+            metadata = msgspec.json.decode(message.metadata, type=dict[str, Any])
+            stored: Any = next((metadata[one] for one in ("attachments", "images", "image") if metadata.get(one)), [])
+            attachments = stored if isinstance(stored, list) else [stored]
+            blocks += filter(None, map(_image_block, attachments))
+    return blocks
+
+
+def _image_block(attachment: Any) -> ContentBlock | None:
+    """Returns an image with its data, or the address of an image as text; None for other attachments."""
+    if not isinstance(attachment, Mapping):
+        return None
+    data = _first_text(attachment, "data", "base64", "b64", "data_url")
+    media_type = _first_text(attachment, "mimeType", "mime_type")
+    if data.startswith(_DATA_URL):
+        header, _, data = data.partition(",")
+        media_type = media_type or header.removeprefix(_DATA_URL).partition(";")[0]
+    is_image = _first_text(attachment, "type", "kind").lower() in ("", "image") if not media_type else True
+    if not is_image or not (media_type or _DEFAULT_IMAGE_TYPE).startswith("image/"):
+        return None
+    if data:
+        return {"type": "image", "data": data, "mimeType": media_type or _DEFAULT_IMAGE_TYPE}
+    url = _first_text(attachment, "url", "src")
+    return text_block(f"[image] {url}") if url else None
+
+
+def _first_text(attachment: Mapping[str, Any], *names: str) -> str:
+    return next((value for name in names if isinstance(value := attachment.get(name), str) and value), "")

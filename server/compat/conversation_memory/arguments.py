@@ -10,13 +10,38 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from config.errors import InvalidParams
-from server.compat.conversation_memory import transcript
-from server.compat.conversation_memory.transcript import memory_error
 from server.protocol.schema import input_schema
 from sources.reading.exchanges import LineRange
 from sources.records import SemanticStatus
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ObservationFilter, Ranking
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+# Error messages of the memory tools. conversation-memory's clients match on these sentences; details follow them.
+
+NOT_A_QUERY = "Query must be string or array"
+TOO_SHORT = "Query must be at least 2 characters"
+WRONG_COUNT = "Query array must have 2-5 items"
+TOO_FEW_CONCEPTS = "Must provide at least 2 concepts for multi-concept search"
+TOO_MANY_CONCEPTS = "Cannot search more than 5 concepts at once"
+BAD_DATE = "Invalid date format"
+DATE_FORMAT = "Date must be in YYYY-MM-DD format"
+BAD_ID = "Invalid observation ID"
+NO_IDS = "Must provide at least 1 observation ID"
+TOO_MANY_IDS = "Cannot get more than 20 observations at once"
+NO_PATH = "Path is required"
+NO_FILE = "File not found"
+BAD_LINES = "Invalid line range"
+
+NO_OBSERVATIONS = "No observations found matching your query."
+NO_CONVERSATIONS = "No conversations found"
+
+_DETAIL_MAX_CHARS = 200
+
+
+def memory_error(sentence: str, detail: str = "") -> InvalidParams:
+    return InvalidParams(f"Error: {sentence}: {detail[:_DETAIL_MAX_CHARS]}" if detail else f"Error: {sentence}")
+
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
 # Arguments and results of the memory tools.
@@ -25,7 +50,7 @@ Mode = Literal["vector", "text", "both"]
 ResponseFormat = Literal["markdown", "json"]
 ResultKind = Literal["observations", "exchanges", "conversations"]
 
-# conversation-memory's own limits; its error messages name them (see `transcript.py`).
+# conversation-memory's own limits; its error messages name them (see `py`).
 QUERY_MIN_CHARS = 2
 CONCEPTS_MIN = 2
 CONCEPTS_MAX = 5
@@ -269,17 +294,17 @@ def parse_concepts(query: Any) -> tuple[str, ...]:
             return (_parse_concept(query),)
         case list() if all(isinstance(part, str) for part in query):
             if len(query) < CONCEPTS_MIN:
-                raise memory_error(transcript.WRONG_COUNT, transcript.TOO_FEW_CONCEPTS)
+                raise memory_error(WRONG_COUNT, TOO_FEW_CONCEPTS)
             if len(query) > CONCEPTS_MAX:
-                raise memory_error(transcript.WRONG_COUNT, transcript.TOO_MANY_CONCEPTS)
+                raise memory_error(WRONG_COUNT, TOO_MANY_CONCEPTS)
             return tuple(_parse_concept(part) for part in query)
         case _:
-            raise memory_error(transcript.NOT_A_QUERY)
+            raise memory_error(NOT_A_QUERY)
 
 
 def _parse_concept(text: str) -> str:
     if len(text.strip()) < QUERY_MIN_CHARS:
-        raise memory_error(transcript.TOO_SHORT)
+        raise memory_error(TOO_SHORT)
     return text.strip()
 
 
@@ -307,32 +332,32 @@ def _parse_day(name: str, value: Any) -> date | None:
 
 
 def _date_error(name: str, value: Any) -> InvalidParams:
-    return memory_error(transcript.BAD_DATE, f"{transcript.DATE_FORMAT}; {name}: got {str(value)[:40]!r}")
+    return memory_error(BAD_DATE, f"{DATE_FORMAT}; {name}: got {str(value)[:40]!r}")
 
 
 def parse_ids(ids: Any) -> tuple[str, ...]:
     """Returns the ids in order, without duplicates."""
     if not isinstance(ids, list):
-        raise memory_error(transcript.NO_IDS, "ids: expected an array of strings")
+        raise memory_error(NO_IDS, "ids: expected an array of strings")
     if not ids:
-        raise memory_error(transcript.NO_IDS)
+        raise memory_error(NO_IDS)
     if len(ids) > IDS_MAX:
-        raise memory_error(transcript.TOO_MANY_IDS)
+        raise memory_error(TOO_MANY_IDS)
     invalid = [value for value in ids if not isinstance(value, str) or not value]
     if invalid:
-        raise memory_error(transcript.BAD_ID, repr(invalid[0]))
+        raise memory_error(BAD_ID, repr(invalid[0]))
     return tuple(dict.fromkeys(ids))
 
 
 def parse_path(path: Any) -> str:
     if not isinstance(path, str) or not path.strip():
-        raise memory_error(transcript.NO_PATH)
+        raise memory_error(NO_PATH)
     return path
 
 
 def parse_lines(start: int, end: int | None) -> LineRange:
     if not 1 <= start <= LINE_MAX:
-        raise memory_error(transcript.BAD_LINES, f"startLine must be 1 or more, got {start}")
+        raise memory_error(BAD_LINES, f"startLine must be 1 or more, got {start}")
     if end is not None and end < start:
-        raise memory_error(transcript.BAD_LINES, f"endLine must be startLine or more, got {end} with startLine {start}")
+        raise memory_error(BAD_LINES, f"endLine must be startLine or more, got {end} with startLine {start}")
     return LineRange(start, LINE_MAX if end is None else min(end, LINE_MAX))

@@ -1,24 +1,210 @@
 """Renders the results of the memory tools as Markdown, in conversation-memory's formats."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
+from posixpath import basename
+from typing import Any
+from urllib.parse import unquote
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
-from server.compat.conversation_memory.arguments import ExchangeRow, MemoryResults, ObservationRow
-from server.compat.conversation_memory.transcript import (
+from config.errors import NotFound
+from server.compat.conversation_memory.arguments import (
+    BAD_LINES,
     NO_CONVERSATIONS,
+    NO_FILE,
     NO_OBSERVATIONS,
-    ConversationTranscript,
-    TextBudget,
-    TranscriptMessage,
-    transcript_heading,
+    ExchangeRow,
+    MemoryResults,
+    ObservationRow,
+    memory_error,
 )
 from server.compat.meaning_note import meaning_note
+from sources.importers.engine.files import archived_conversation_id
 from sources.items import uri_of
-from sources.reading.exchanges import group_turns
-from sources.records import Observation
+from sources.reading.exchanges import (
+    LineRange,
+    NumberedMessage,
+    group_turns,
+    has_stored_lines,
+    message_lines,
+    number_messages,
+)
+from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message, Observation
+from sources.storage.contract import Chats
+from sources.text.chunking import run_text_work, shorten
 from sources.text.segmentation import word_boundary_before
+from sources.text.token_estimates import TokenScale
+
+# -- transcript --------------------------------------------------------------------------------------------------------
+# Layer 3: reads a conversation, or some of its lines, within a token budget. What does not fit is reported, with the
+# line to continue from.
+
+# -- conversation paths ------------------------------------------------------------------------------------------------
+# The paths by which clients name conversations: opaque keys inside the caller's own library, never file system paths.
+#
+# A conversation imported from a session file has the path it had in its archive, `project/session.jsonl`. Every other
+# conversation has its URI; one that another memory server archived can also be found by that archive's path.
+
+_SCHEME = "chats://"
+_SUFFIX = ".jsonl"
+_PATH_MAX_CHARS = 500
+# Marks of home directories, drives and folders on other systems, and of the code span in which paths are shown.
+_FORBIDDEN_CHARS = frozenset("~:\\`")
+
+
+def path_of(conversation: Conversation) -> str:
+    """Returns the path by which `find_conversation` finds it."""
+    path = conversation.metadata.get("path")
+    is_valid = isinstance(path, str) and bool(conversation.session_id) and _session_id(path) == conversation.session_id
+    return str(path) if is_valid else uri_of("chats", conversation.id)
+
+
+def name_of(conversation: Conversation) -> str:
+    """Returns the name of the session, or else the conversation's title or id."""
+    session = conversation.session_id or _metadata_text(conversation.metadata, "session")
+    return session or conversation.title.strip() or conversation.id
+
+
+def project_of(conversation: Conversation) -> str:
+    """Returns the session's project, or else the conversation's namespace."""
+    return _metadata_text(conversation.metadata, "project") or conversation.namespace
+
+
+def summary_of(conversation: Conversation) -> str:
+    """Returns the summary from the conversation's archive, or else its title."""
+    return _metadata_text(conversation.metadata, "summary") or conversation.title
+
+
+async def find_conversation(chats: Chats, path: str) -> Conversation:
+    """Raises the same error for a missing conversation, one of another user, and an invalid path."""
+    try:
+        if path.startswith(_SCHEME):
+            return await chats.get(unquote(path.removeprefix(_SCHEME)))
+        with suppress(NotFound):
+            conversation = await chats.get_by_session(_session_id(path) or "")
+            # Two archives can have sessions of the same name in different projects.
+            if conversation.metadata.get("path") == path:
+                return conversation
+        return await chats.get(archived_conversation_id(path) if path.isprintable() else "")
+    except NotFound:
+        raise memory_error(NO_FILE, path) from None
+
+
+def _session_id(path: str) -> str | None:
+    """Returns the session id in an archive path, or None if it is not a valid one."""
+    has_valid_chars = path.isprintable() and not _FORBIDDEN_CHARS & set(path)
+    is_archive_path = len(path) <= _PATH_MAX_CHARS and path.endswith(_SUFFIX) and has_valid_chars
+    if not is_archive_path or any(part in ("", ".", "..") for part in path.split("/")):
+        return None
+    return basename(path).removesuffix(_SUFFIX) or None
+
+
+def _metadata_text(metadata: Mapping[str, Any], name: str) -> str:
+    value = metadata.get(name)
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+_NAME_MAX_CHARS = 120
+# The longest texts that are rendered around a message and after the last one. Their cost is reserved in the budget.
+_LABEL = f"## Exchange 1000\n\n**Assistant{ALTERNATE_BRANCH_LABEL}:**"
+_FRAME = f"\n\n---\n\n{_LABEL}\n*[1000000 more characters at line 1000000 omitted]*"
+_CLOSING = "\n\n---\n\n*The conversation continues. Read on with startLine 1000000.*\n# Lines: 1000000-1000000"
+
+
+class TextBudget(Struct, frozen=True):
+    scale: TokenScale
+    room: int  # how much text fits, in the units of the scale
+
+
+class TranscriptMessage(Struct, frozen=True):
+    role: str
+    lines: LineRange
+    text: str
+    omitted_chars: int = 0  # those that did not fit
+    branch_label: str = ""  # empty on the main branch
+
+
+class ConversationTranscript(Struct, frozen=True, kw_only=True):
+    conversation: Conversation
+    messages: tuple[TranscriptMessage, ...]
+    next_line: int | None  # where to continue if the budget was exhausted
+    is_whole: bool  # nothing is missing
+
+
+async def read_transcript(
+    chats: Chats, path: str, lines: LineRange, budget: TextBudget, page_size: int
+) -> ConversationTranscript:
+    conversation = await find_conversation(chats, path)
+    frame = budget.scale.weigh(transcript_heading(conversation) + _CLOSING)
+    builder = _TranscriptBuilder(lines, TextBudget(budget.scale, budget.room - frame))
+    # The position to read from. With line numbers of a session file, that is the start of the conversation.
+    first = await chats.messages_around(conversation.id, 0, 0, 1)
+    position = 0 if not first or has_stored_lines(first[0]) else lines.start - 1
+    while not builder.is_done and (messages := await chats.messages_around(conversation.id, position, 0, page_size)):
+        await run_text_work(sum(len(message.content) for message in messages), builder.add, messages)
+        position = messages[-1].position + 1
+    if not builder.messages and lines.start > 1:
+        # The error says where the conversation ends, which need not have been read.
+        page = await chats.messages(conversation.id, 1, max(0, conversation.message_count - 1))
+        last_line = max(builder.last_line, message_lines(page.rows[-1]).end if page.rows else 0)
+        raise memory_error(BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}")
+    return ConversationTranscript(
+        conversation=conversation,
+        messages=tuple(builder.messages),
+        next_line=builder.next_line,
+        is_whole=lines.start == 1 and not builder.is_done,
+    )
+
+
+def transcript_heading(conversation: Conversation) -> str:
+    name = shorten(name_of(conversation), _NAME_MAX_CHARS)
+    project = shorten(project_of(conversation), _NAME_MAX_CHARS)
+    return f"# Conversation: {name}\n# Project: {project}\n# Date: {conversation.created_at[:10]}"
+
+
+class _TranscriptBuilder:
+    """Collects the messages on some lines until the budget is exhausted."""
+
+    def __init__(self, lines: LineRange, budget: TextBudget) -> None:
+        self.messages: list[TranscriptMessage] = []
+        self.next_line: int | None = None
+        self.is_done = False
+        self._lines = lines
+        self._scale = budget.scale
+        self._frame = budget.scale.weigh(_FRAME)
+        self._room = budget.room
+        self._last = LineRange(0, 0)
+
+    @property
+    def last_line(self) -> int:
+        return self._last.end
+
+    def add(self, messages: Sequence[Message]) -> None:
+        for placed in number_messages(messages, self._last):
+            self._last = placed.lines
+            if placed.lines.start > self._lines.end:
+                self.is_done = True
+                return
+            if placed.lines.end >= self._lines.start and not self._add_message(placed):
+                self.is_done, self.next_line = True, placed.lines.start
+                return
+
+    def _add_message(self, placed: NumberedMessage) -> bool:
+        """Returns whether the message was added. The first one is truncated if it does not fit, because continuing
+        there would return it again."""
+        message = placed.message
+        room = max(0, self._room - self._frame)
+        fitting_chars = self._scale.count_fitting(message.content, room)
+        if fitting_chars < len(message.content) and self.messages and placed.lines.start > self._lines.start:
+            return False
+        text = message.content[: word_boundary_before(message.content, fitting_chars)]
+        self._room = room - self._scale.weigh(text)
+        omitted_chars = len(message.content) - len(text)
+        self.messages.append(TranscriptMessage(message.role, placed.lines, text, omitted_chars, message.branch_label))
+        return True
+
 
 _RULE = "\n\n---\n\n"
 _ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}

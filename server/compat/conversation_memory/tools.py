@@ -5,7 +5,7 @@ content too. No argument is a file system path.
 # About this package: `memory_search` returns short rows, `memory_get_observations` returns observations in full, and
 # `memory_read` returns the conversation they come from. `observations_record` stores new observations. Read `tools.py`
 # first: it also has the rule when conversations are searched instead of observations.
-# `observation_search.py` and `conversation_search.py` search, `transcript.py` reads, and `responses.py` renders.
+# `conversation_search.py` searches, and `responses.py` reads conversations and renders results.
 
 from collections.abc import Sequence
 from uuid import uuid4
@@ -18,15 +18,21 @@ from config.errors import InvalidParams, NotFound
 from config.settings import Settings
 from server.compat.conversation_memory import arguments
 from server.compat.conversation_memory.arguments import MemoryQuery, parse_ids, parse_lines, parse_path, parse_query
-from server.compat.conversation_memory.conversation_search import ConversationSearcher
-from server.compat.conversation_memory.observation_search import (
+from server.compat.conversation_memory.conversation_search import (
+    ConversationSearcher,
     MatchingRows,
     find_observations,
     is_compared,
     search_observations,
 )
-from server.compat.conversation_memory.responses import render_observations, render_results, render_transcript
-from server.compat.conversation_memory.transcript import TextBudget, find_conversation, read_transcript
+from server.compat.conversation_memory.responses import (
+    TextBudget,
+    find_conversation,
+    read_transcript,
+    render_observations,
+    render_results,
+    render_transcript,
+)
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from sources.drafts import ObservationDraft

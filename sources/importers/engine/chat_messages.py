@@ -13,8 +13,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.files import FailedItem, ImportedConversation, SkippedItem, stable_uuid
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, objects, require_storable
+from sources.importers.engine.values import clean_line, compact_metadata, objects, require_storable
 from sources.text.chunking import first_sentence
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from sources.drafts import (
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText, detect_encoding
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.values import parse_json
+from sources.importers.engine.values import clean_tags, compact_metadata, parse_json, short_title
 
 # -- imported items ----------------------------------------------------------------------------------------------------
 # What an importer yields: items with stable ids, and reports of what it skipped or could not read.
@@ -169,6 +169,44 @@ ImportedItem = (
 )
 ImportReport = SkippedItem | FailedItem | DoubtfulItem | DeletedItem | PreviouslyImported
 ImportEvent = ImportedItem | ImportReport | Checkpoint
+Events = Iterator[ImportEvent]
+# Where an importer starts to read a file; None is its beginning.
+StartPosition = ReadPosition | None
+
+
+def imported_note(
+    uuid: str,
+    title: str,
+    content: str,
+    *,
+    tags: Sequence[str] | None = None,
+    created: str | UnsetType | None = None,
+    modified: str | None = None,
+    former_uuid: str = "",
+    **metadata: Any,
+) -> ImportedNote:
+    """Empty metadata, and those that are False, are left out. With `modified`, an older export does not overwrite a
+    newer note."""
+    present = {name: value for name, value in metadata.items() if value is not False}
+    draft = NoteDraft(
+        uuid=uuid,
+        title=short_title(title),
+        content=content,
+        tags=UNSET if tags is None else clean_tags(tags),
+        metadata=compact_metadata(**present, updated=modified),
+        created_at=created or UNSET,
+        last_modified=modified or UNSET,
+    )
+    return ImportedNote(draft, former_uuid=former_uuid)
+
+
+def report_failure(location: str, events: Events) -> Events:
+    """Passes on what is read of one item. If that raises InvalidParams, the item failed and reading continues."""
+    try:
+        yield from events
+    except InvalidParams as error:
+        yield FailedItem(location, error.message)
+
 
 _KINDS: dict[type[Struct], ItemKind] = {
     ImportedNote: "notes",

@@ -5,8 +5,7 @@ import runner stores the items and finds out which of them are new.
 
 To add a format:
 
-1. Write `sources/importers/formats/<name>.py` with a subclass of `Importer` and `IMPORTER = YourImporter()`. A format
-   that needs several modules is a package.
+1. Write a subclass of `Importer` in a module of `sources/importers/formats`, next to formats of the same kind.
 2. Add a line to `sources/importers/registry.py`. Its name is what users pass to `florilegium import --format`.
 3. Describe the format in `docs/import.md`; a test checks that its name is there in backticks.
 
@@ -33,26 +32,25 @@ Optional: `output_version`, `recognizes_moved_files`, `reads_from_folder`, `foll
 for files that grow at their end; see below.
 """
 
-# About this package: `formats/` has one module or package per format. Read first: `engine/importer.py`, what a format
-# implements; `formats/roam.py`, a short one; `engine/import_runner.py`, how items are written; and `reader.py`, the
-# confined process in which importers run. An import crosses three processes. The server writes the library. The reader
-# finds, recognizes and reads files, and may open no others. A document is parsed in a third process, which the server
-# starts because the reader may not. Nothing here knows a user: the caller passes a library. Importers yield drafts with
-# stable ids, so that an import can be repeated or completed at any time.
+# About this package: `formats/` has a module for each family of formats. Read first: `engine/importer.py`, what a
+# format implements; `formats/text_notes.py`, short ones; `engine/import_runner.py`, how items are written; and
+# `reader.py`, the confined process in which importers run. An import crosses three processes. The server writes the
+# library. The reader finds, recognizes and reads files, and may open no others. A document is parsed in a third
+# process, which the server starts because the reader may not. Nothing here knows a user: the caller passes a library.
+# Importers yield drafts with stable ids, so that an import can be repeated or completed at any time.
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition
+from sources.importers.engine.files import Events, StartPosition
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.parsers.parsed_document import DocumentParser, parse_in_subprocess
 
 # Formats take what the signature of `read` needs from here, too, instead of from four modules.
-__all__ = ["FileProbe", "ImportEvent", "ImportLimits", "Importer", "ProgressCallback", "ReadPosition"]
+__all__ = ["Events", "FileProbe", "ImportLimits", "Importer", "ParsingImporter", "ProgressCallback", "StartPosition"]
 
 
 class Importer(ABC):
@@ -82,9 +80,7 @@ class Importer(ABC):
         """Returns the confidence, from 0.0 to 1.0, that this importer can read the file or folder."""
 
     @abstractmethod
-    def read(
-        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
-    ) -> Iterator[ImportEvent]:
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         """Yields the contents. `position` is that of the last `Checkpoint` this importer yielded for the same file, or
         None to read from the start."""
 

@@ -8,7 +8,7 @@ ijson 3.6 reads exports faster (80 MB/s instead of 30 MB/s), but has no limits: 
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import IO, Any, TypeVar
 
@@ -17,7 +17,14 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.values import has_too_many_values, parse_json, too_many_values
+from sources.importers.engine.values import (
+    Fields,
+    has_too_many_values,
+    object_or_empty,
+    parse_json,
+    require_object,
+    too_many_values,
+)
 
 T = TypeVar("T")
 
@@ -89,6 +96,19 @@ def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
         raise InvalidParams(f"unexpected structure: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams("not valid JSON") from error
+
+
+def decode_fields(data: bytes | msgspec.Raw) -> Fields:
+    """Decodes one object of which all fields may be missing; see `decode_object`."""
+    return Fields(decode_object(data, dict[str, Any]))
+
+
+def decode_apart(data: bytes | msgspec.Raw, name: str) -> tuple[Fields, msgspec.Raw]:
+    """Decodes one object except for a member, which is returned as it is, or as null if there is none. The parts of the
+    member can then be decoded one by one, so that a damaged one costs no other."""
+    members = decode_object(data, dict[str, msgspec.Raw])
+    apart = members.pop(name, msgspec.Raw(b"null"))
+    return Fields({key: decode_object(value, object) for key, value in members.items()}), apart
 
 
 def require_depth(data: bytes, limits: ImportLimits) -> None:
@@ -296,7 +316,7 @@ _TOKENS_MAX = 500_000
 class MemberList(Struct, frozen=True):
     """The members of the object before the list, and the elements of the list."""
 
-    header: Mapping[str, Any]
+    header: Fields
     elements: Iterator[JsonElement]
 
 
@@ -308,18 +328,15 @@ def read_member_list(file: IO[bytes], path: Sequence[str], limits: ImportLimits)
         if token == b"[" and scanner.is_at(keys):
             # An empty list and the closing braces make the bytes before the list an object of their own.
             header = parse_json(scanner.data[:start] + b"[]" + b"}" * len(path), limits)
-            return MemberList(header, iter_list(scanner.data[start:], file, limits))
+            return MemberList(object_or_empty(header), iter_list(scanner.data[start:], file, limits))
     return None
 
 
-def element_object(element: JsonElement, limits: ImportLimits) -> Mapping[str, Any]:
+def element_object(element: JsonElement, limits: ImportLimits) -> Fields:
     """Decodes an element of a list that must be an object."""
     if element.problem:
         raise InvalidParams(element.problem)
-    value = parse_json(element.data, limits)
-    if not isinstance(value, Mapping):
-        raise InvalidParams("expected an object")
-    return value
+    return require_object(parse_json(element.data, limits))
 
 
 class JsonScanner:

@@ -9,7 +9,7 @@ import yaml
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from sources.importers.engine.values import stored_date, valid_uuid
+from sources.importers.engine.values import Fields, stored_date, valid_uuid
 
 _LINKS_MAX = 1_000
 _MATCHES_MAX = 10_000
@@ -168,6 +168,6 @@ def split_words(value: object) -> list[str]:
     return [part.strip().removeprefix("#") for part in parts if part.strip().strip("#")]
 
 
-def normalize_keys(fields: Mapping[Any, Any]) -> dict[str, Any]:
+def normalize_keys(fields: Mapping[Any, Any]) -> Fields:
     """Normalizes field names for comparison: `System Prompt` becomes `system_prompt`."""
-    return {re.sub(r"[\s-]+", "_", str(key).strip().lower()): value for key, value in fields.items()}
+    return Fields({re.sub(r"[\s-]+", "_", str(key).strip().lower()): value for key, value in fields.items()})

@@ -9,22 +9,21 @@ fails on its own; the others are still read.
 import csv
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.importers.engine.confined_files import file_status, opening_only, real_path
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import printable_name
+from sources.importers.engine.files import Events, file_size, printable_name, report_failure
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
-from sources.importers.engine.values import clean_line, clean_tags
+from sources.importers.engine.values import Fields, clean_line, clean_tags
 
 # -- databases ---------------------------------------------------------------------------------------------------------
 # Opens SQLite files of other programs read-only: as immutable, checked for damage, and with a bound on the work that a
@@ -121,9 +120,7 @@ def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
             connection.close()
 
 
-TableRow = Mapping[str, Any]
-# An item whose metadata exceeds the storage limit would be rejected, so larger values are dropped.
-_METADATA_VALUE_MAX_BYTES = 50_000
+TableRow = Fields
 
 
 class TableSpec(Struct, frozen=True):
@@ -196,7 +193,7 @@ class TableReader:
             rows = self._connection.execute(sql).fetchall()
         except sqlite3.DataError:
             return ()
-        return [dict(zip((*keys, first, last), row, strict=True)) for row in rows]
+        return [Fields(zip((*keys, first, last), row, strict=True)) for row in rows]
 
     def orphan_count(self, table: TableSpec, column: str, owner: TableSpec) -> int:
         """Counts rows whose owner does not exist."""
@@ -241,16 +238,18 @@ class TableReader:
             rows = self._connection.execute(sql, (value,)).fetchall()
         except sqlite3.DataError as error:
             raise InvalidParams(f"a value is larger than {self.limits.line_max_bytes} bytes") from error
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [Fields(zip(names, row, strict=True)) for row in rows]
 
 
 class RowProgress:
-    """Converts the number of rows read into bytes of their file."""
+    """Converts the number of rows read into bytes of their file. `tables` are those that are read."""
 
-    def __init__(self, progress: ProgressCallback, size_bytes: int, rows_total: int) -> None:
+    def __init__(
+        self, path: Path, reader: TableReader, progress: ProgressCallback, tables: Sequence[TableSpec]
+    ) -> None:
         self._progress = progress
-        self._size_bytes = size_bytes
-        self._rows_total = rows_total
+        self._size_bytes = file_size(path)
+        self._rows_total = sum(map(reader.count, filter(reader.has, tables)))
         self._rows_read = 0
 
     def step(self) -> None:
@@ -258,26 +257,15 @@ class RowProgress:
         rows_read = min(self._rows_read, self._rows_total)
         self._progress(self._size_bytes * rows_read // max(1, self._rows_total))
 
-    def finish(self) -> None:
-        self._progress(self._size_bytes)
 
-
-def url_or_empty(value: object) -> str:
-    """Returns a URL unchanged, or "" if it is too long or contains characters that cannot be stored."""
-    return value if isinstance(value, str) and clean_line(value) == value else ""
-
-
-def compact_metadata(**values: Any) -> dict[str, Any]:
-    """Drops values that are empty or too large for metadata."""
-    present = {name: value for name, value in values.items() if value not in (None, "", [], {})}
-    return {
-        name: value for name, value in present.items() if len(msgspec.json.encode(value)) <= _METADATA_VALUE_MAX_BYTES
-    }
-
-
-def key_label(value: Any) -> str:
-    """Returns a row's key as it appears in reports."""
-    return clean_line(str(value))[:60]
+def read_rows(
+    reader: TableReader, tables: Sequence[TableSpec], progress: RowProgress, read: Callable[[TableSpec, int], Events]
+) -> Events:
+    """Yields what `read` makes of each row, given by its table and rowid. A missing table has no rows."""
+    for table in filter(reader.has, tables):
+        for rowid in reader.rowids(table):
+            yield from report_failure(f"{table.name}, row {rowid}", read(table, rowid))
+            progress.step()
 
 
 # -- csv rows ----------------------------------------------------------------------------------------------------------
@@ -289,7 +277,7 @@ _COLUMNS_MAX = 100_000
 csv.field_size_limit((1 << 31) - 1)
 
 
-def table_rows(text: str) -> Iterator[tuple[str, dict[str, str] | str]]:
+def table_rows(text: str) -> Iterator[tuple[str, Fields | str]]:
     """Yields where each row is, and its values by column, or the problem with it. Empty rows are left out."""
     first_line = text.partition("\n")[0]
     delimiter = max(",;\t", key=first_line.count)
@@ -308,7 +296,7 @@ def table_rows(text: str) -> Iterator[tuple[str, dict[str, str] | str]]:
         if values is None:
             return
         if values and any(value.strip() for value in values):
-            yield location, dict(zip(columns, values, strict=False))
+            yield location, Fields(zip(columns, values, strict=False))
 
 
 def first_columns(head: bytes) -> frozenset[str]:

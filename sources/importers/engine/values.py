@@ -4,7 +4,9 @@ lacks a field is better than no item.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
@@ -17,6 +19,8 @@ from sources.importers.engine.limits import ImportLimits
 
 _LINE_CHARS = 1_000
 _TITLE_CHARS = 300
+# An item whose metadata exceeds the storage limit would be rejected, so larger values are dropped.
+_METADATA_VALUE_MAX_BYTES = 50_000
 _TAGS_MAX = 100
 _TAG_MAX_CHARS = 100
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
@@ -77,18 +81,47 @@ def _is_storable(text: str) -> bool:
 # -- lists and JSON ----------------------------------------------------------------------------------------------------
 
 
+class Fields(dict[str, Any]):
+    """The fields of a JSON object, or the columns of a row. A value of an unexpected type counts as missing. Of several
+    names, the first with a value is used."""
+
+    def line(self, *names: str) -> str:
+        return next((line for name in names if (line := clean_line(self.get(name)))), "")
+
+    def text(self, *names: str) -> str:
+        return next((text for name in names if (text := text_or_empty(self.get(name)))), "")
+
+    def time(self, *names: str) -> str | None:
+        return next((time for name in names if (time := stored_time(self.get(name)))), None)
+
+    def texts(self, name: str) -> Iterator[str]:
+        return texts(self.get(name))
+
+    def nested(self, name: str) -> "Fields":
+        return object_or_empty(self.get(name))
+
+    def objects(self, name: str) -> Iterator["Fields"]:
+        return objects(self.get(name))
+
+
 def texts(values: object) -> Iterator[str]:
     """Yields the non-empty strings of a list."""
     return (value for value in values if isinstance(value, str) and value) if isinstance(values, list) else iter(())
 
 
-def objects(values: object) -> Iterator[Mapping[str, Any]]:
+def objects(values: object) -> Iterator[Fields]:
     """Yields the objects of a list."""
-    return (value for value in values if isinstance(value, dict)) if isinstance(values, list) else iter(())
+    return (Fields(value) for value in values if isinstance(value, dict)) if isinstance(values, list) else iter(())
 
 
-def object_or_empty(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+def object_or_empty(value: object) -> Fields:
+    return Fields(value) if isinstance(value, dict) else Fields()
+
+
+def require_object(value: object, message: str = "expected an object") -> Fields:
+    if not isinstance(value, dict):
+        raise InvalidParams(message)
+    return Fields(value)
 
 
 def to_json(value: Any) -> str:
@@ -148,6 +181,24 @@ def _too_deep(depth_max: int) -> InvalidParams:
     return InvalidParams(f"JSON is nested more than {depth_max} levels deep")
 
 
+def url_or_empty(value: object) -> str:
+    """Returns a URL unchanged, or "" if it is too long or contains characters that cannot be stored."""
+    return value if isinstance(value, str) and clean_line(value) == value else ""
+
+
+def compact_metadata(**values: Any) -> dict[str, Any]:
+    """Drops values that are empty or too large for metadata."""
+    present = {name: value for name, value in values.items() if value not in (None, "", [], {})}
+    return {
+        name: value for name, value in present.items() if len(msgspec.json.encode(value)) <= _METADATA_VALUE_MAX_BYTES
+    }
+
+
+def key_label(value: Any) -> str:
+    """Returns a row's key as it appears in reports."""
+    return clean_line(str(value))[:60]
+
+
 # -- times -------------------------------------------------------------------------------------------------------------
 # Parses times written by other programs into the stored form. A value that is not a time is ignored: an item without
 # its time is better than no item.
@@ -195,3 +246,11 @@ def stored_date(text: object) -> str | None:
         return stored_time(text)
     year, month, day = date.groups(default="01")
     return (stored_time(text) if date["day"] else None) or stored_time(f"{year}-{month}-{day}")
+
+
+def written_date(text: str, formats: Sequence[str]) -> str | None:
+    """Parses a date that is written for people, in one of some formats of `strptime`. It is taken as UTC."""
+    for date_format in formats:
+        with suppress(ValueError):
+            return format_time(datetime.strptime(text, date_format).replace(tzinfo=UTC))
+    return None

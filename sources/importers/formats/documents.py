@@ -1,35 +1,53 @@
-"""Documents, imported as media: plain text, web pages, PDF, EPUB, office documents and tables.
+"""Documents, imported as media: plain text, web pages, PDF, EPUB, office documents and tables; alone, in a zip, or
+attached to a message.
 
 Plain text is read here. All other types are parsed in a subprocess with limits.
 """
 
+import posixpath
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import Any
+from zipfile import ZipFile
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
-from sources.importers.engine.archives import is_zip
-from sources.importers.engine.file_probe import FileProbe, probe_file
+from sources.importers.engine.archives import ZIP_ERRORS, is_visible, is_zip
+from sources.importers.engine.file_probe import HEAD_BYTES, probe_file
+from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
+    FailedItem,
     ImportedMedia,
+    ImportEvent,
     SkippedItem,
+    decode_text,
     encoding_doubts,
     encoding_metadata,
     file_key,
-    file_size,
     is_text,
     modified_at,
     printable_name,
     read_decoded,
     stable_uuid,
+    text_max_bytes,
 )
-from sources.importers.engine.importer import ImportEvent, ImportLimits, ParsingImporter, ProgressCallback, ReadPosition
+from sources.importers.engine.importer import (
+    Events,
+    FileProbe,
+    ImportLimits,
+    ParsingImporter,
+    ProgressCallback,
+    StartPosition,
+)
 from sources.importers.engine.markdown_text import split_words
-from sources.importers.engine.values import clean_tags, short_title, stored_date
-from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument
+from sources.importers.engine.values import clean_line, clean_tags, compact_metadata, short_title, stored_date
+from sources.importers.parsers.parsed_document import DocumentKind, DocumentParser, ParsedDocument
 
 TEXT_SUFFIXES = (".txt", ".text")
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
@@ -74,9 +92,7 @@ class DocumentsImporter(ParsingImporter):
             return 0.95
         return 0.2 if probe.path.suffix.lower() in TEXT_SUFFIXES and is_text(probe.head) else 0.0
 
-    def read(
-        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
-    ) -> Iterator[ImportEvent]:
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         probe = probe_file(path, limits)
         kind = document_kind(probe)
         if kind is None and is_zip(probe.head):
@@ -94,10 +110,6 @@ class DocumentsImporter(ParsingImporter):
         else:
             # Scanned pages, for example, are images.
             yield SkippedItem("document without text")
-        progress(file_size(path))
-
-
-IMPORTER = DocumentsImporter()
 
 
 def document_kind(probe: FileProbe) -> DocumentKind | None:
@@ -147,3 +159,109 @@ def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: 
         uuid=stable_uuid("documents", "media", file_key(path, limits)),
         created_at=stored_date(document.created) or modified_at(path, limits),
     )
+
+
+# -- documents inside other files --------------------------------------------------------------------------------------
+# Documents inside other files: attachments of messages, and the files of a zip. Each becomes a media item.
+
+
+class EmbeddedDocument(Struct, frozen=True):
+    """A file inside another one. `key` identifies it for the importer `owner`; `metadata` says where it comes from."""
+
+    name: str
+    data: bytes
+    owner: str
+    key: str
+    metadata: dict[str, Any] = {}
+    created_at: str | UnsetType = UNSET
+
+
+def is_document(name: str, data: bytes) -> bool:
+    """Returns whether the file can be read as a document, judged by its content."""
+    return _kind(name, data) is not None or (
+        PurePosixPath(name).suffix.lower() in TEXT_SUFFIXES and is_text(data[:HEAD_BYTES])
+    )
+
+
+def read_embedded(
+    document: EmbeddedDocument, parse: DocumentParser, limits: ImportLimits
+) -> ImportedMedia | SkippedItem | FailedItem:
+    try:
+        kind = _kind(document.name, document.data)
+        if kind is not None:
+            # In the confined process of documents, which gets the bytes through a file in memory: nothing is unpacked
+            # to disk.
+            parsed = parse(document.data, kind, limits)
+        elif len(document.data) > text_max_bytes(limits):
+            raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")
+        else:
+            parsed = ParsedDocument(text=decode_text(document.data, limits, document.name).strip())
+    except InvalidParams as error:
+        return FailedItem(document.name, error.message)
+    if not parsed.text:
+        return SkippedItem("document without text")
+    path = PurePosixPath(document.name)
+    media_draft = MediaDraft(
+        title=short_title(parsed.title) or short_title(clean_line(path.stem)),
+        media_type=kind or "text",
+        author=short_title(parsed.author),
+        url=parsed.url or UNSET,
+        content=parsed.text,
+        tags=clean_tags(split_words(parsed.metadata.get("keywords"))),
+        metadata=compact_metadata(file=clean_line(path.name), **document.metadata, **parsed.metadata),
+        uuid=stable_uuid(document.owner, "media", document.key),
+        created_at=stored_date(parsed.created) or document.created_at,
+    )
+    return ImportedMedia(media_draft)
+
+
+def _kind(name: str, data: bytes) -> DocumentKind | None:
+    names: tuple[str, ...] = ()
+    if is_zip(data):
+        with suppress(*ZIP_ERRORS), ZipFile(BytesIO(data)) as archive:
+            names = tuple(archive.namelist())
+    return document_kind(FileProbe(Path(name), is_folder=False, head=data[:HEAD_BYTES], names=names))
+
+
+# -- a zip of documents ------------------------------------------------------------------------------------------------
+# A zip of documents: every document in it becomes a media item, as if it had been imported alone.
+
+
+class DocumentZipImporter(ParsingImporter):
+    name = "document_zip"
+    title = "Zip of documents"
+    suffixes = (".zip",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        """Stays below the formats whose exports are zips with documents in them."""
+        if probe.is_folder or not is_zip(probe.head):
+            return 0.0
+        # Most archives contain some text, so at least half of the files must be documents.
+        files = [name for name in probe.names if is_visible(name)]
+        return 0.25 if 0 < len(files) <= 2 * sum(map(_has_document_suffix, files)) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        key = file_key(path, limits) if limits.has_stable_path else None
+        with open_tree(path, limits, progress) as tree:
+            for name in tree.names:
+                yield self._read_file(tree, name, key, limits)
+
+    def _read_file(self, tree: FileTree, name: str, key: str | None, limits: ImportLimits) -> ImportEvent:
+        if not _has_document_suffix(name):
+            return SkippedItem("file in the archive not containing a document")
+        try:
+            data = tree.read(name, limits.line_max_bytes)
+        except InvalidParams as error:
+            return FailedItem(name, error.message)
+        # Skipped before its kind is looked for: a zip can have thousands of empty files.
+        if not data:
+            return SkippedItem("document without text")
+        if not is_document(name, data):
+            return SkippedItem("file in the archive not containing a document")
+        own_key = sha256(data).hexdigest() if key is None else f"{key}/{name}"
+        document = EmbeddedDocument(name, data, self.name, own_key, {"path": name}, tree.modified_at(name))
+        return read_embedded(document, self._parse, limits)
+
+
+def _has_document_suffix(name: str) -> bool:
+    return posixpath.splitext(name)[1].lower() in DocumentsImporter.suffixes

@@ -13,7 +13,7 @@ vault, and none outside of the vault.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -29,7 +29,7 @@ from sources.importers.engine.archives import Archive, decode_name, is_visible, 
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.export_files import is_zip_file
-from sources.importers.engine.file_probe import FileProbe, files_in
+from sources.importers.engine.file_probe import files_in
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
@@ -46,7 +46,7 @@ from sources.importers.engine.files import (
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import (
     first_heading,
     inline_tags,
@@ -94,9 +94,7 @@ class MarkdownImporter(Importer):
             return 0.3 if 2 * notes >= len(files) else 0.0
         return 0.5 if probe.path.suffix.lower() in _SUFFIXES and is_text(probe.head) else 0.0
 
-    def read(
-        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
-    ) -> Iterator[ImportEvent]:
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         if path.is_dir():
             bytes_read = 0
             vault_name, files = printable_name(path.resolve().name), _VaultFolder(path.resolve(), limits)
@@ -130,9 +128,6 @@ class MarkdownImporter(Importer):
             progress(file_size(path))
 
 
-IMPORTER = MarkdownImporter()
-
-
 class _VaultPath(Struct, frozen=True):
     """The path of a note in a vault. Vaults have notes of the same names, so the vault's name is part of the key."""
 
@@ -163,7 +158,7 @@ def _file_note(path: Path, place: _VaultPath | None, limits: ImportLimits) -> _N
     )
 
 
-def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
+def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Events:
     vault = _vault_folder(archive.names)
     files = None if vault is None else _VaultArchive(archive, vault, limits)
     # A vault that is not in a folder of the archive has the name of the archive.
@@ -212,9 +207,7 @@ def _is_note(name: str) -> bool:
     return posixpath.splitext(name)[1].lower() in _SUFFIXES
 
 
-def _note_events(
-    location: str, note: _NoteFile, limits: ImportLimits, files: "_VaultFiles | None" = None
-) -> Iterator[ImportEvent]:
+def _note_events(location: str, note: _NoteFile, limits: ImportLimits, files: "_VaultFiles | None" = None) -> Events:
     front_matter, body = split_front_matter(note.text.text, limits.depth_max)
     fields = normalize_keys(front_matter)
     prose = remove_code(body)

@@ -22,7 +22,6 @@ from sources.exporters.lines import (
 )
 from sources.importers.engine.archives import open_archive
 from sources.importers.engine.export_files import base_name, is_zip_file, read_export
-from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     ImportedCharacter,
     ImportedConversation,
@@ -33,7 +32,7 @@ from sources.importers.engine.files import (
     ImportedPrompt,
     ImportedRecord,
 )
-from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_object
 
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
@@ -52,9 +51,7 @@ class OwnExportImporter(Importer):
             return 1.0
         return 1.0 if MANIFEST in names and any(map(_is_export_file, names)) else 0.0
 
-    def read(
-        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
-    ) -> Iterator[ImportEvent]:
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         """The limit on lines follows from that on items: an item of the maximum size is one line."""
         if path.is_dir():
             is_unfinished = (path / UNFINISHED_MANIFEST).exists()
@@ -69,14 +66,11 @@ class OwnExportImporter(Importer):
         conversation = _ConversationBuilder()
         limits = replace(limits, line_max_bytes=line_max_bytes)
 
-        def read(data: bytes, _: str) -> Iterator[ImportEvent]:
+        def read(data: bytes, _: str) -> Events:
             return _read_line(data, conversation)
 
         yield from read_export(path, limits, progress, _is_export_file, "line", read)
         yield from conversation.end()
-
-
-IMPORTER = OwnExportImporter()
 
 
 def _is_export_file(name: str) -> bool:

@@ -1,8 +1,10 @@
-"""Chats of SillyTavern: a line about the chat, then one message per line. Swipes that were not chosen become alternate
-branches. Speakers keep their names; the character itself is imported from its card."""
+"""SillyTavern and similar programs: chats, and character cards."""
 
 import re
+from base64 import b64decode
+from binascii import Error as Base64Error
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -10,19 +12,44 @@ from typing import IO, Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from config.errors import InvalidParams
+from config.errors import InvalidParams, TooLarge
 from config.times import format_time, parse_time
-from sources.drafts import ConversationDraft, MessageDraft
+from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft
+from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.chat_messages import SkipMessage, conversation_draft, conversation_parts
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
-from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, SkippedItem, printable_name, require_lines, stable_uuid
-from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
-from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.values import clean_line, object_or_empty, require_storable, stored_time, text_or_empty
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedCharacter,
+    SkippedItem,
+    file_key,
+    printable_name,
+    read_bytes,
+    require_lines,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.json_stream import decode_fields, require_depth
+from sources.importers.engine.markdown_text import split_words
+from sources.importers.engine.png_texts import SIGNATURE, is_webp, keywords, read_exif, read_text_chunk
+from sources.importers.engine.values import (
+    Fields,
+    clean_line,
+    clean_tags,
+    object_or_empty,
+    parse_json,
+    require_object,
+    require_storable,
+    short_title,
+    stored_time,
+    text_or_empty,
+)
 
-_NAME = "sillytavern"
+# -- chats -------------------------------------------------------------------------------------------------------------
+# Chats of SillyTavern: a line about the chat, then one message per line. Swipes that were not chosen become alternate
+# branches. Speakers keep their names; the character itself is imported from its card.
+
 # The folder in which the program keeps copies of all chats.
 _BACKUPS = "backups"
 _BACKUP_AGE = timedelta(milliseconds=1)
@@ -35,7 +62,7 @@ _COMPACT_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2}) ?@ ?(\d{1,2})h ?(\d{1,2
 
 
 class SillyTavernImporter(Importer):
-    name = _NAME
+    name = "sillytavern"
     title = "SillyTavern chat"
     suffixes = (".jsonl",)
 
@@ -47,9 +74,7 @@ class SillyTavernImporter(Importer):
             return 0.95
         return 0.85 if b'"mes"' in first_line and b'"is_user"' in first_line else 0.0
 
-    def read(
-        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
-    ) -> Iterator[ImportEvent]:
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         # A chat is identified by its integrity id, which its backups share. In older versions, which have none, the
         # file name is part of the key, because a branched chat has the first line of the original. Old chats start with
         # a message.
@@ -58,21 +83,18 @@ class SillyTavernImporter(Importer):
         if data is None:
             raise InvalidParams("the first line is missing or too long")
         first = _decode_line(data, limits)
-        character, user = clean_line(first.character_name), clean_line(first.user_name)
-        stem = printable_name(path.stem)
-        integrity, main_chat = (
-            clean_line(object_or_empty(first.chat_metadata).get(name)) for name in ("integrity", "main_chat")
-        )
+        character, stem = first.line("character_name"), printable_name(path.stem)
+        integrity, main_chat = (first.nested("chat_metadata").line(name) for name in ("integrity", "main_chat"))
         # Some versions copied the id to the branches of a chat, which name their origin.
         key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
         chat = conversation_draft(
-            _NAME,
-            stable_uuid(_NAME, "conversation", key or f"{character}\0{clean_line(first.create_date)}\0{stem}"),
+            "sillytavern",
+            stable_uuid("sillytavern", "conversation", key or f"{character}\0{first.line('create_date')}\0{stem}"),
             # A backup is named after the character and the time of the backup.
             (character if _is_backup(path) else "") or clean_line(stem),
-            created=_parse_time(first.create_date) or _parse_time(first.send_date),
+            created=_parse_time(first.get("create_date")) or _parse_time(first.get("send_date")),
             character_name=character,
-            user_name=user,
+            user_name=first.line("user_name"),
             integrity=integrity,
         )
         if integrity:
@@ -80,32 +102,11 @@ class SillyTavernImporter(Importer):
         yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
 
 
-IMPORTER = SillyTavernImporter()
-
-
-class _TavernLine(Struct, frozen=True):
-    """The first line of a chat, or a message; they have different fields."""
-
-    user_name: Any = None
-    character_name: Any = None
-    create_date: Any = None
-    chat_metadata: Any = None
-    name: Any = None
-    is_user: Any = None
-    is_system: Any = None
-    send_date: Any = None
-    mes: Any = UNSET
-    swipes: Any = None
-    swipe_id: Any = None
-    swipe_info: Any = None
-    extra: Any = None
-
-
 class _TavernMessage(Struct, frozen=True):
     """A message with its swipes, of which `choice` is the index of the chosen one."""
 
     number: int
-    line: _TavernLine
+    line: Fields
     swipes: tuple[str, ...]
     choice: int
 
@@ -149,22 +150,22 @@ class _TavernThread:
 
     def _message_draft(self, message: _TavernMessage, swipe: int, *, is_canonical: bool) -> MessageDraft:
         line = message.line
-        infos = line.swipe_info if isinstance(line.swipe_info, list) else []
-        info = infos[swipe] if swipe < len(infos) and isinstance(infos[swipe], dict) else {}
-        role = "user" if line.is_user is True else "assistant"
-        model = clean_line(object_or_empty(info.get("extra")).get("model"))
+        infos = line["swipe_info"] if isinstance(line.get("swipe_info"), list) else []
+        info = object_or_empty(infos[swipe]) if swipe < len(infos) else Fields()
+        role = "user" if line.get("is_user") is True else "assistant"
+        model = info.nested("extra").line("model")
         if not model and is_canonical:
-            model = clean_line(object_or_empty(line.extra).get("model"))
+            model = line.nested("extra").line("model")
         return MessageDraft(
-            uuid=stable_uuid(_NAME, "message", f"{self._chat.uuid}\0{message.number}\0{swipe}"),
+            uuid=stable_uuid("sillytavern", "message", f"{self._chat.uuid}\0{message.number}\0{swipe}"),
             role=role,
-            sender=clean_line(line.name) or role,
+            sender=line.line("name") or role,
             content=message.swipes[swipe],
             model=model or None,
-            metadata={"is_hidden": True} if line.is_system is True else {},
+            metadata={"is_hidden": True} if line.get("is_system") is True else {},
             parent_id=self._parent,
             is_canonical=is_canonical,
-            created_at=_parse_time(info.get("send_date")) or _parse_time(line.send_date) or self._time,
+            created_at=_parse_time(info.get("send_date")) or _parse_time(line.get("send_date")) or self._time,
         )
 
 
@@ -176,7 +177,7 @@ def _last_modified(path: Path, limits: ImportLimits, chat: ConversationDraft) ->
     """Returns the time of the newest message, so that an older backup does not replace the chat. A backup with the same
     messages counts as older, too."""
     thread = _TavernThread(chat)
-    messages = (message for message in _parse_messages(path, limits, lambda _: None))
+    messages = _parse_messages(path, limits, lambda _: None)
     times = [thread.add_chosen(message).created_at for message in messages if isinstance(message, _TavernMessage)]
     newest = max((time for time in times if time is not UNSET), default=UNSET)
     if newest is UNSET or not _is_backup(path):
@@ -194,7 +195,7 @@ def _parse_messages(
                 continue
             try:
                 line = _decode_line(data, limits)
-                if line.mes is not UNSET:
+                if "mes" in line:
                     yield _parse_message(number, line, limits)
                 elif number > 1:
                     raise InvalidParams("not a message (no field mes)")
@@ -204,23 +205,24 @@ def _parse_messages(
                 yield FailedItem(f"line {number}", error.message)
 
 
-def _parse_message(number: int, line: _TavernLine, limits: ImportLimits) -> _TavernMessage:
+def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMessage:
     # Chub writes an object that contains the text.
-    text = text_or_empty(object_or_empty(line.mes).get("message") if isinstance(line.mes, dict) else line.mes)
-    if line.is_system is True and line.name == _SYSTEM_SENDER:
+    text = line.text("mes") or line.nested("mes").text("message")
+    if line.get("is_system") is True and line.get("name") == _SYSTEM_SENDER:
         raise SkipMessage("system message")
     if not text.strip():
         raise SkipMessage("empty message")
     require_storable(text, limits)
-    swipes = [text_or_empty(swipe) for swipe in line.swipes] if isinstance(line.swipes, list) else []
-    choice = line.swipe_id if type(line.swipe_id) is int and 0 <= line.swipe_id < len(swipes) else 0
+    swipes = [text_or_empty(swipe) for swipe in line["swipes"]] if isinstance(line.get("swipes"), list) else []
+    swipe_id = line.get("swipe_id")
+    choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
     # The message may have been edited since it was chosen, so it replaces its swipe.
     return _TavernMessage(number, line, (*swipes[:choice], text, *swipes[choice + 1 :]), choice)
 
 
-def _decode_line(data: bytes, limits: ImportLimits) -> _TavernLine:
+def _decode_line(data: bytes, limits: ImportLimits) -> Fields:
     require_depth(data, limits)
-    return decode_object(data, _TavernLine)
+    return decode_fields(data)
 
 
 def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, bytes | None]]:
@@ -253,3 +255,140 @@ def _parse_time(value: Any) -> str | None:
     except ValueError:
         return None
     return stored_time(value)
+
+
+# -- character cards ---------------------------------------------------------------------------------------------------
+# Character cards of versions 1, 2 and 3: as JSON, in the text chunks of a PNG, in a WebP, or in a charx archive.
+#
+# Every field of a card is kept: known ones as fields of the character, all others unchanged in `card`. Images, sounds
+# and other assets are not read.
+
+# A PNG may contain both; the newer version has more fields.
+_PNG_KEYWORDS = ("ccv3", "chara")
+_CARD_IN_CHARX = "card.json"
+_HEAD_BYTES = 16
+_UTF16_COMMENT = b"UNICODE\0"
+_PROBE_MAX_BYTES = 4 << 20
+_SPEC = re.compile(rb'"spec"\s*:\s*"chara_card_v\d+"')
+# The text fields of a character, and their names in cards.
+_TEXT_FIELDS = {
+    "description": "description",
+    "personality": "personality",
+    "scenario": "scenario",
+    "first_message": "first_mes",
+    "message_example": "mes_example",
+    "system_prompt": "system_prompt",
+    "post_history_instructions": "post_history_instructions",
+    "creator_notes": "creator_notes",
+    "creator": "creator",
+    "character_version": "character_version",
+    "nickname": "nickname",
+}
+_SHORT_FIELDS = ("creator", "character_version", "nickname")
+_GREETING_FIELDS = ("alternate_greetings", "group_only_greetings")
+
+
+class CharacterCardsImporter(Importer):
+    name = "character_cards"
+    title = "Character cards (JSON, PNG, WebP, charx)"
+    suffixes = (".json", ".png", ".apng", ".webp", ".charx")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if probe.head.startswith(SIGNATURE):
+            return 1.0 if any(keyword in _PNG_KEYWORDS for keyword in keywords(probe.path)) else 0.0
+        if is_webp(probe.head):
+            with suppress(InvalidParams, TooLarge, OSError):
+                return 1.0 if b'"name"' in _read_webp_card(probe.path, _PROBE_MAX_BYTES) else 0.0
+            return 0.0
+        if is_zip(probe.head):
+            # An archive without a readable directory is a damaged card if its suffix says so, and is reported as one.
+            is_damaged = not probe.names and probe.path.suffix.lower() == ".charx"
+            return 0.9 if _CARD_IN_CHARX in probe.names or is_damaged else 0.0
+        if not probe.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+            return 0.0
+        if _SPEC.search(probe.head):
+            return 1.0
+        return 0.7 if b'"first_mes"' in probe.head and b'"name"' in probe.head else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        card = parse_json(_read_card(path, limits), limits)
+        yield ImportedCharacter(_character_draft(card, file_key(path, limits)))
+
+
+def _read_card(path: Path, limits: ImportLimits) -> bytes:
+    """Returns the JSON of a card."""
+    with open_file(path) as file:
+        head = file.read(_HEAD_BYTES)
+    if head.startswith(SIGNATURE):
+        for keyword in _PNG_KEYWORDS:
+            text = read_text_chunk(path, keyword, limits.line_max_bytes)
+            if text is not None:
+                # Decodes base64, which the specifications require but some programs omit.
+                if text.lstrip().startswith(b"{"):
+                    return text
+                try:
+                    return b64decode(text, validate=False)
+                except Base64Error as error:
+                    raise InvalidParams("the character card in the PNG is not valid base64") from error
+        raise InvalidParams("PNG contains no character card (no text chunk named chara or ccv3)")
+    if is_webp(head):
+        return _read_webp_card(path, limits.line_max_bytes)
+    if is_zip(head):
+        with open_archive(path, limits) as archive:
+            return archive.read(_CARD_IN_CHARX, limits.line_max_bytes)
+    return read_bytes(path, limits.line_max_bytes)
+
+
+def _read_webp_card(path: Path, max_bytes: int) -> bytes:
+    """Returns the JSON that TavernAI writes into the user comment of the image. It is found by its braces, because
+    versions of TavernAI encode that field differently."""
+    exif = read_exif(path, max_bytes) or b""
+    marker = exif.find(_UTF16_COMMENT)
+    if marker >= 0:
+        exif = exif[marker + len(_UTF16_COMMENT) :].replace(b"\0", b"")
+    # The outermost braces of the text.
+    start, end = exif.find(b"{"), exif.rfind(b"}")
+    if start < 0 or end < start:
+        raise InvalidParams("WebP contains no character card")
+    return exif[start : end + 1]
+
+
+def _character_draft(card: Any, key: str) -> CharacterDraft:
+    card = require_object(card, "character card: expected a JSON object")
+    data = card.nested("data") if isinstance(card.get("data"), dict) else card
+    name = data.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
+    fields = {ours: data[theirs] for ours, theirs in _TEXT_FIELDS.items() if isinstance(data.get(theirs), str)}
+    fields |= {field: short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
+    # What the character's own fields do not hold unchanged: unknown fields, and known ones that were shortened. Version
+    # 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped.
+    remaining = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
+    if data is not card:
+        remaining |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
+    return CharacterDraft(
+        name=short_title(name),
+        **fields,
+        alternate_greetings=_strings(data.get("alternate_greetings")),
+        group_only_greetings=_strings(data.get("group_only_greetings")),
+        tags=clean_tags(split_words(data.get("tags"))),
+        card=remaining,
+        uuid=stable_uuid("character_cards", "characters", key),
+        created_at=data.time("creation_date") or UNSET,
+    )
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    return tuple(part for part in value if isinstance(part, str)) if isinstance(value, list) else ()
+
+
+def _is_kept_unchanged(field: str, value: Any) -> bool:
+    if field in _GREETING_FIELDS:
+        return isinstance(value, list) and _strings(value) == tuple(value)
+    if field == "tags":
+        return isinstance(value, list) and clean_tags(split_words(value)) == tuple(value)
+    if field in ("name", *(_TEXT_FIELDS[name] for name in _SHORT_FIELDS)):
+        return isinstance(value, str) and short_title(value) == value
+    return field in _TEXT_FIELDS.values() and isinstance(value, str)

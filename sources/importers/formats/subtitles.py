@@ -16,14 +16,12 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
     encoding_doubts,
     encoding_metadata,
     file_key,
-    file_size,
     is_text,
     modified_at,
     printable_name,
@@ -31,7 +29,7 @@ from sources.importers.engine.files import (
     read_json,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.values import short_title
 from sources.records import MediaChunk, Segment
 from sources.text.transcripts import group_cues
@@ -78,19 +76,13 @@ class SubtitlesImporter(Importer):
             return 0.9
         return 0.9 if _TIMING_IN_HEAD.search(head[:4096].replace(b"\r", b"\n")) else 0.0
 
-    def read(
-        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
-    ) -> Iterator[ImportEvent]:
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         transcript = _read_transcript(path, limits)
         yield from encoding_doubts("", transcript.encoding, is_doubtful=transcript.is_encoding_doubtful)
         yield from transcript.failures
         if not transcript.segments:
             raise InvalidParams(f"{printable_name(path.name)}: no lines with times")
         yield ImportedMedia(_media_draft(path, transcript, limits))
-        progress(file_size(path))
-
-
-IMPORTER = SubtitlesImporter()
 
 
 class _TimedTranscript(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from config.errors import Conflict, FlorilegiumError, SourceTimeout, StorageError, Unavailable
+from config.event_counts import POSTGRES_EVENTS
 from config.postgres.connection import Parameters, PostgresConnection, Row, Rows, StatementInterrupted, Transaction
 from config.postgres.errors import (
     driver_errors,
@@ -400,5 +401,6 @@ def translate(
     if isinstance(error, StatementInterrupted | TimeoutError):
         return SourceTimeout(source, deadline_ms)
     if is_lock_timeout(error):
+        POSTGRES_EVENTS.add("busy")
         return Unavailable(f"{source} is busy; try again in a moment")
     return storage_error(error)

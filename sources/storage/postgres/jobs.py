@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from config.errors import Overloaded, Unavailable
+from config.event_counts import POSTGRES_EVENTS
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
 from config.postgres.errors import driver_errors, is_connection_lost
@@ -219,6 +220,7 @@ class LibraryThread(threading.Thread):
             connection.rollback()
             # The server may have committed before the connection was lost, so the job must not be run again.
             if not transaction.is_read_only and is_connection_lost(error):
+                POSTGRES_EVENTS.add("unconfirmed")
                 raise UnconfirmedWrite from error
             raise
         return result

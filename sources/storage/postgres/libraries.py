@@ -39,7 +39,7 @@ from sources.storage.postgres.collections import (
     PostgresPrompts,
 )
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, stored_bytes
-from sources.storage.postgres.index.index_update import reindex_library
+from sources.storage.postgres.index.index_update import check_index, reindex_library
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.statistics import EntryStatistics
@@ -270,6 +270,11 @@ class PostgresLibraries:
     async def reindex(self, user_id: UserId) -> dict[str, int]:
         """Builds the full-text index of a user again. Returns the number of entries by collection."""
         return await reindex_library(await self._database(user_id))
+
+    async def check_index(self, user_id: UserId) -> dict[str, int]:
+        """Reads every text of a user. Returns how much of the full-text index does not match, by kind of fault."""
+        database = await self._database(user_id)
+        return await check_index(database) if await database.exists() else {}
 
     async def embed(self, user_id: UserId) -> str | None:
         """Also waits for the other users who have their turns meanwhile."""

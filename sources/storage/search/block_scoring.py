@@ -192,18 +192,11 @@ class QueryScoring(BlockScoring):
 
 def _count_terms(
     block: Sequence[HitCandidate], counter: TermCounter
-) -> tuple[JoinedForms, list[TermCounts], list[bool], list[int]]:
+) -> tuple[JoinedForms, list[TermCounts], list[bool], tuple[int, ...]]:
     """Returns the index forms of the block's texts, first the prominent ones and then the others, how often each term
     occurs in them, whether the other text of each candidate contains any, and the length of both texts of each."""
-    texts: list[str] = []
-    other_texts: list[str] = []
-    lengths: list[int] = []
-    for candidate in block:
-        prominent, other, chars = candidate.scored_texts()
-        texts.append(prominent)
-        other_texts.append(other)
-        lengths.append(chars)
-    texts += other_texts
+    prominent, other, lengths = zip(*[candidate.scored_texts() for candidate in block], strict=True)
+    texts = (*prominent, *other)
     forms = JoinedForms(texts)
     counts = counter.count_each(forms)
     is_in_other = [False] * len(texts)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from auth.oauth.errors import OAuthError
-from auth.oauth.redirects import describe_target, form_target, is_registered, require_redirect_uris
+from auth.oauth.grants import OAuthError, describe_target, form_target, is_registered, require_redirect_uris
 from tests.cases import each_case
 
 REGISTERED = (

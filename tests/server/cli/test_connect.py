@@ -15,7 +15,7 @@ from config.errors import InvalidParams
 from server.cli.connect import render
 from server.cli.output import local_url, require_url
 from server.client_guides import CLIENTS, ClientGuide, ConfigSnippet, ConnectionTarget
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from tests.cases import each_case
 from tests.live import make_settings
 from tests.server.cli.program import Program

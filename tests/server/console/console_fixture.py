@@ -12,8 +12,7 @@ import httpx2
 from lxml import html
 from msgspec import Struct
 
-from auth.accounts.links import AccountLinks
-from auth.accounts.service import Accounts
+from auth.accounts.service import AccountLinks, Accounts
 from auth.context import Role
 from auth.registry import UserRecord
 from config.settings import Settings

@@ -14,8 +14,7 @@ from starlette.routing import Route
 
 from auth.accounts.service import Accounts
 from auth.audit import Audit, AuditFile
-from auth.browser_sessions import BrowserSessions
-from auth.notices import Notices
+from auth.browser_sessions import BrowserSessions, Notices
 from auth.registry import Registry
 from config.paths import DataRoot
 from config.settings import Settings

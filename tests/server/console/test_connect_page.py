@@ -12,7 +12,7 @@ import pytest
 
 from auth.context import READ, WRITE
 from server.client_guides import CLIENTS
-from server.doctor.oauth_hops import FLOWS
+from server.doctor.replay import FLOWS
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.oauth.browser import Browser, Page, open_browser

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.accounts.links import AccountLinks
+from auth.accounts.service import AccountLinks
 from auth.context import SCOPES
 from auth.tokens import mint_token
 from tests.cases import each_case

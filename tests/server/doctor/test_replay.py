@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from auth.context import READ
-from server.doctor.oauth_hops import FLOWS
-from server.doctor.replay import ConnectionReplay
+from server.doctor.replay import FLOWS, ConnectionReplay
 from server.doctor.tokens import Check, HopResponse, response_problem
 from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, free_port, live, make_settings

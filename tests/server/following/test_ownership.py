@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from auth.accounts.links import AccountLinks
+from auth.accounts.service import AccountLinks
 from auth.context import SCOPES
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA
 from auth.follows import Deployment, Deployments, Follows
 from auth.registry import Registry, UserRecord
 from auth.tokens import mint_token

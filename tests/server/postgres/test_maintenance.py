@@ -10,7 +10,7 @@ import pytest
 from sources.storage.postgres import PostgresLibraries
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 from tests.server.cli.program import Program
-from tests.server.postgres.database import connect, schema_of
+from tests.server.postgres.database import connect, own_rows, schema_of
 from tests.server.postgres.mcp_calls import call, call_tool
 from tests.servers.postgres import run_program
 
@@ -114,3 +114,36 @@ def test_commands_for_files_say_what_to_do_instead(program: Program, tmp_path: P
     assert (backup.code, restore.code) == (2, 2)
     assert "back up the database with pg_dump" in backup.stderr
     assert "restore a dump of the database with pg_restore" in restore.stderr
+
+
+@pytest.mark.slow("damages and repairs a database")
+async def test_check_finds_a_damaged_index_of_one_user(tmp_path: Path, database_url: str, program: Program) -> None:
+    store = {"FLORILEGIUM_STORAGE_URL": database_url}
+    async with (
+        live(make_settings(tmp_path, storage_url=database_url)) as server,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client,
+    ):
+        for user in ("ada", "ben"):
+            await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="東京 water")
+            await call(client, server, user, "media_add_text", title=f"Film of {user}", text="A kettle boils.")
+        ada = (await server.user("ada")).id
+    intact = program.run("check", "--json", **store)
+    async with connect(database_url) as connection:
+        entries, condition = await own_rows(connection, "index_entries", ada)
+        await connection.execute(f"UPDATE {entries} SET id = id + 100 WHERE kind = 6 AND {condition}")
+        notes, condition = await own_rows(connection, "notes", ada)
+        await connection.execute(f"UPDATE {notes} SET content_seg = 'other words' WHERE {condition}")
+    damaged = program.run("check", "--json", **store)
+    one = program.run("check", "--user", "ben", **store)
+    program.run("reindex", "--user", "ada", **store)
+    repaired = program.run("check", "--json", **store)
+
+    assert (intact.code, {check["state"] for check in intact.json}) == (0, {"ok"})
+    assert damaged.code == 1
+    by_user = {check["user"]: check for check in damaged.json}
+    assert by_user["ben"]["state"] == "ok"
+    assert by_user["ada"]["state"] == "index damaged"
+    assert by_user["ada"]["detail"] == "1 texts do not match, 1 rows do not match, 1 entries do not match"
+    assert by_user["ada"]["advice"] == "`florilegium reindex --user ada`"
+    assert (one.code, one.stdout) == (0, "1 library of 1 user checked, 0 faults found.\n")
+    assert repaired.code == 0

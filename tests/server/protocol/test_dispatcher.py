@@ -8,13 +8,11 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from auth.context import READ, WRITE
+from auth.context import READ
 from config.errors import (
     FlorilegiumError,
-    Forbidden,
     InvalidParams,
     MethodNotFound,
-    MissingCapability,
     ResourceNotFound,
     Unavailable,
     UnsupportedVersion,
@@ -162,12 +160,6 @@ async def test_arguments_that_are_not_an_object_are_a_protocol_error(ada: Dispat
         await ada.legacy("tools/call", {"name": "echo", "arguments": arguments})
 
 
-async def test_a_tool_can_be_called_by_its_dotted_name(samples: SampleCatalog) -> None:
-    client = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
-
-    assert "isError" not in await client.call("write.note")
-
-
 async def test_an_expected_error_of_a_tool_is_reported_in_its_result(ada: DispatcherClient) -> None:
     result = await ada.call("miss", {"text": "n1"})
 
@@ -254,15 +246,6 @@ async def test_the_tool_limit_applies_per_user_and_tool_and_reports_when_to_retr
 # -- scopes -----------------------------------------------------------------------------------------------------
 
 
-async def test_calling_a_tool_without_its_scope_is_forbidden(samples: SampleCatalog) -> None:
-    reader = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada", (READ,)))
-
-    with pytest.raises(Forbidden) as error:
-        await reader.call("write_note")
-
-    assert error.value.scope == WRITE
-
-
 async def test_a_resource_or_prompt_without_its_scope_is_not_found(samples: SampleCatalog) -> None:
     reader = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada", (READ,)))
 
@@ -345,15 +328,6 @@ async def test_an_unknown_log_level_is_rejected_with_the_known_ones(ada: Dispatc
 # -- messages to the client -------------------------------------------------------------------------------------
 
 
-async def test_a_modern_client_without_a_log_level_receives_no_log_messages(samples: SampleCatalog) -> None:
-    peer = RecordingPeer()
-    client = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"), peer)
-
-    await client.modern("tools/call", {"name": "report"})
-
-    assert peer.messages == []
-
-
 async def test_log_messages_below_the_requested_level_are_not_sent(samples: SampleCatalog) -> None:
     peer = RecordingPeer()
     client = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"), peer)
@@ -382,27 +356,6 @@ async def test_a_progress_token_of_the_wrong_type_is_rejected(ada: DispatcherCli
 
 
 # -- rounds of one modern call ----------------------------------------------------------------------------------
-
-
-async def test_a_modern_call_that_requires_input_completes_when_repeated_with_responses(samples: SampleCatalog) -> None:
-    client = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
-    params = {"name": "ask_name", "arguments": {"text": "hi"}}
-
-    first = await client.modern("tools/call", params, capabilities=ELICITATION)
-    responses = {"name": {"action": "accept", "content": {"name": "Ada"}}}
-    again = {**params, "inputResponses": responses, "requestState": first["requestState"]}
-    result = await client.modern("tools/call", again, capabilities=ELICITATION)
-
-    assert first["resultType"] == "input_required"
-    assert first["inputRequests"]["name"]["method"] == "elicitation/create"
-    assert "Ada: hi" in text_of(result)
-
-
-async def test_input_the_client_cannot_provide_is_not_requested(ada: DispatcherClient) -> None:
-    with pytest.raises(MissingCapability) as missing:
-        await ada.modern("tools/call", {"name": "ask_name"})
-
-    assert missing.value.data == {"requiredCapabilities": {"elicitation": {}}}
 
 
 @each_case(

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from auth.context import Principal
 from config.errors import InvalidParams, SessionNotFound
@@ -11,7 +10,6 @@ from server.protocol.catalog import EVERYTHING, Profile, Profiles
 from server.protocol.legacy_sessions import LegacySessions
 from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for
 from sessions.store import InProcessSessionStore, Session
-from tests.cases import each_case
 from tests.server.clients import handshake
 from tests.server.protocol.dispatcher_fixture import make_principal
 
@@ -68,18 +66,6 @@ async def test_a_handshake_with_an_invalid_config_opens_no_session(fixture: Sess
     assert (len(fixture.sessions), fixture.session_states.size) == (0, 0)
 
 
-async def test_ending_a_session_deletes_its_state_only(fixture: SessionFixture) -> None:
-    ada, other, ben = [await fixture.open(principal, max_tokens=700) for principal in (ADA, ADA, BEN)]
-
-    await fixture.sessions.end(ada)
-
-    assert await fixture.defaults(ada) is None
-    assert await fixture.defaults(other)
-    assert await fixture.defaults(ben)
-    with pytest.raises(SessionNotFound):
-        await fixture.sessions.find(ada.id, ADA)
-
-
 async def test_an_expired_session_leaves_no_state(fixture: SessionFixture) -> None:
     session = await fixture.open(ADA, max_tokens=700)
     fixture.now = TTL_S - 1
@@ -89,29 +75,3 @@ async def test_an_expired_session_leaves_no_state(fixture: SessionFixture) -> No
 
     assert not await fixture.sessions.holds(session)
     assert await fixture.defaults(session) is None
-
-
-@each_case("address_profile", [None, "narrow", "other", "default"])
-async def test_a_session_is_found_at_its_profile_and_at_the_address_without_profile(
-    fixture: SessionFixture, address_profile: str | None
-) -> None:
-    session = await fixture.open(ADA, "narrow")
-
-    if address_profile in (None, "narrow"):
-        assert await fixture.sessions.find(session.id, ADA, address_profile) is session
-    else:
-        with pytest.raises(SessionNotFound):
-            await fixture.sessions.find(session.id, ADA, address_profile)
-
-
-@each_case("address_profile", [None, "narrow", "other"])
-async def test_a_restricted_caller_finds_its_own_session_at_every_address(
-    fixture: SessionFixture, address_profile: str | None
-) -> None:
-    restricted = replace(ADA, profile="narrow")
-    session = await fixture.open(restricted, "other")
-
-    assert session.profile == "narrow"
-    assert await fixture.sessions.find(session.id, restricted, address_profile) is session
-    with pytest.raises(SessionNotFound):
-        await fixture.sessions.find(session.id, BEN, address_profile)

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from auth.context import READ, SCOPES
-from config.errors import Forbidden, InvalidParams, NotFound, ResourceNotFound
-from server.protocol.catalog import Catalog, Profile, Profiles, UnknownProfile
+from config.errors import Forbidden, InvalidParams, ResourceNotFound
+from server.protocol.catalog import Profile, Profiles, UnknownProfile
 from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,
@@ -88,12 +88,6 @@ async def test_a_name_assigned_by_a_profile_takes_precedence_in_that_profile_onl
     assert b"hello" in bytes(echoed)
 
 
-async def test_the_profile_of_an_address_does_not_limit_what_can_be_called(samples: SampleCatalog) -> None:
-    result = await make_client(samples, "narrow").call("shout", {"text": "hello"})
-
-    assert "isError" not in result
-
-
 async def test_a_restricted_caller_can_call_only_tools_of_its_profile(samples: SampleCatalog) -> None:
     restricted = make_client(samples, restricted_to="narrow")
 
@@ -168,25 +162,6 @@ async def test_dotted_names_are_listed_for_a_tools_own_name_only(samples: Sample
     assert await tool_names(make_client(samples, "narrow", has_dotted_names=True)) == ["echo", "administer"]
 
 
-@each_case("is_dotted", [True, False])
-@each_case("name", ["write_note", "write.note"])
-async def test_both_forms_of_a_name_are_callable_whichever_is_listed(
-    samples: SampleCatalog, is_dotted: bool, name: str
-) -> None:
-    assert "isError" not in await make_client(samples, has_dotted_names=is_dotted).call(name)
-
-
-async def test_both_eras_return_the_instructions_of_the_profile(samples: SampleCatalog) -> None:
-    dispatcher = make_dispatcher(samples.catalog, profiles=Profiles(PROFILES))
-    ada = make_principal("ada")
-
-    narrow, other = (dispatcher.initialize_result(make_session(ada, profile=name)) for name in ("narrow", "other"))
-    modern = await make_client(samples, "narrow").modern("server/discover")
-
-    assert narrow["instructions"] == modern["instructions"] == "Look narrowly."
-    assert "instructions" not in other
-
-
 async def test_a_call_is_recorded_under_the_tools_own_name(samples: SampleCatalog) -> None:
     observer = RecordingObserver()
     client = make_client(samples, "narrow", observer=observer)
@@ -230,14 +205,6 @@ def test_the_credential_takes_precedence_over_the_address_and_the_address_over_t
     )
 
 
-@each_case("restricted_to", [None, "narrow"])
-def test_an_unknown_profile_is_rejected_with_the_known_names(restricted_to: str | None) -> None:
-    with pytest.raises(UnknownProfile, match="'nowhere' not found; expected one of default, narrow, other") as caught:
-        Profiles(PROFILES).choose(replace(make_principal("ada"), profile=restricted_to), "nowhere")
-
-    assert isinstance(caught.value, NotFound)
-
-
 def test_a_credential_restricted_to_a_removed_profile_is_rejected() -> None:
     principal = replace(make_principal("ada"), profile="retired")
     profiles = Profiles(PROFILES)
@@ -254,8 +221,3 @@ def test_a_credential_restricted_to_a_removed_profile_is_rejected() -> None:
 def test_a_client_cannot_be_assigned_an_unknown_profile() -> None:
     with pytest.raises(UnknownProfile):
         Profiles(PROFILES, {"client": "nowhere"})
-
-
-def test_the_default_profile_lists_everything(samples: SampleCatalog) -> None:
-    assert list(Profiles().tools("default", samples.catalog).listed) == list(samples.catalog.tools)
-    assert Profiles().tools("default", Catalog()).listed == {}

@@ -1,6 +1,5 @@
 """Subscriptions to changes, in both eras."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,12 +8,9 @@ from config.errors import (
     InvalidParams,
     Unavailable,
 )
-from server.protocol.catalog import SUBSCRIPTION_KEY, Change
 from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,
-    FakeStreams,
-    RecordingPeer,
     make_dispatcher,
     make_principal,
 )
@@ -43,36 +39,6 @@ async def test_subscribing_again_at_the_limit_is_accepted(samples: SampleCatalog
     await client.legacy("resources/subscribe", {"uri": "a://1"})
 
     assert await client.legacy("resources/subscribe", {"uri": "a://1"}) == {}
-
-
-async def test_listening_acknowledges_and_then_sends_the_subscribed_changes(samples: SampleCatalog) -> None:
-    peer, streams, ada = RecordingPeer(), FakeStreams(), make_principal("ada")
-    client = DispatcherClient(make_dispatcher(samples.catalog, streams=streams), ada, peer)
-    requested = {"toolsListChanged": True, "promptsListChanged": False, "resourceSubscriptions": ["a://1"]}
-
-    listening = asyncio.create_task(client.modern("subscriptions/listen", {"notifications": requested}))
-    await peer.wait_for(1)
-    for change in (
-        Change("tools"),
-        Change("prompts"),
-        Change("updated", "a://1", make_principal("ben").user_id),
-        Change("updated", "a://1", ada.user_id),
-    ):
-        samples.catalog.changes.publish(change)
-    await peer.wait_for(3)
-    streams.closed = True
-    result = await asyncio.wait_for(listening, 5)
-
-    assert [message["method"] for message in peer.messages] == [
-        "notifications/subscriptions/acknowledged",
-        "notifications/tools/list_changed",
-        "notifications/resources/updated",
-    ]
-    accepted = {"toolsListChanged": True, "resourceSubscriptions": ["a://1"]}
-    assert peer.messages[0]["params"]["notifications"] == accepted
-    assert all(message["params"]["_meta"] == {SUBSCRIPTION_KEY: 1} for message in peer.messages)
-    assert result["_meta"][SUBSCRIPTION_KEY] == 1
-    assert streams.entered == []
 
 
 @each_case("notifications", [None, [], "all", {"resourceSubscriptions": "a://1"}, {"resourceSubscriptions": [1]}])

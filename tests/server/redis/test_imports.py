@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from auth.redis.connection import Argument, RedisConnection, open_redis
+from auth.redis import Argument, RedisConnection, open_redis
 from config.errors import NotFound, Unavailable
 from config.paths import UserId
 from config.settings import Settings
 from server.import_board import ImportJob, NoImportBoard, PostedImport
 from server.import_jobs import ImportJobs, open_import_jobs
-from server.redis.peers import RedisImportBoard, open_peers
+from server.redis_stores import RedisImportBoard, open_peers
 from server.stores import Peers
 from sources.importers.engine.importer import Importer
 from tests.build_settings import build_settings

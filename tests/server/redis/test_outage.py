@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from auth.redis.connection import open_redis
+from auth.redis import open_redis
 from config.settings import Settings
-from server.redis.peers import open_peers
+from server.redis_stores import open_peers
 from server.stores import RECONNECTED
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, ModernClient

@@ -8,15 +8,14 @@ import pytest
 
 from auth.context import READ, ClientId, Principal
 from auth.rate_limits import LimitRule
-from auth.redis.connection import RedisConnection, open_redis
-from auth.redis.stores import RedisTickets, RedisUsedTokens, redis_limits
+from auth.redis import RedisConnection, RedisTickets, RedisUsedTokens, open_redis, redis_limits
 from config.errors import FlorilegiumError, RateLimited, Unauthenticated
 from config.paths import new_user_id
 from config.settings import Settings
 from server.compat.agentchatbus.agents import ReplyToken
-from server.redis.stores import RedisReplyTokenStore
+from server.redis_stores import RedisReplyTokenStore
 from server.stores import session_state_limits
-from sessions.redis.state import RedisSessionStates
+from sessions.redis import RedisSessionStates
 from tests.build_settings import build_settings
 
 Processes = Sequence[RedisConnection]

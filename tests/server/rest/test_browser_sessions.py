@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from auth.accounts.links import AccountLinks, LinkNotValid
+from auth.accounts.service import AccountLinks, LinkNotValid
 from auth.context import READ, SCOPES, WRITE
 from auth.registry import UserRecord
 from tests.server.rest.rest_client import RestClient

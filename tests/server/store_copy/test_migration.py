@@ -13,10 +13,12 @@ import pytest
 
 from auth.context import READ, SCOPES, ClientId, Principal, build_context
 from auth.registry import Registry, UserRecord
+from config.errors import FlorilegiumError
 from config.paths import DataRoot
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
 from server.directory_lock import locked_directory
+from server.lifespan import open_runtime
 from server.store_copy.libraries import LibraryCopy
 from server.store_copy.migration import MigrationResult, migrate_to_postgres, migrate_to_sqlite
 from sources.drafts import NoteDraft
@@ -87,6 +89,15 @@ class Deployment:
         return [rows_of(data_root, user.id) for user in self.users]
 
 
+async def refusal_to_serve(data_dir: Path, storage_url: str = "") -> str:
+    """Starts a server. Returns why it does not start, or an empty text."""
+    try:
+        async with open_runtime(Settings(data_dir=str(data_dir), storage_url=storage_url)):
+            return ""
+    except FlorilegiumError as error:
+        return error.message
+
+
 def _names(copied: list[str]) -> Callable[[UserRecord, LibraryCopy | None], None]:
     return lambda user, copy: copied.append(user.name) if copy is not None else None
 
@@ -113,14 +124,18 @@ async def test_round_trip_is_equal(deployment: Deployment, tmp_path: Path, datab
 
 
 @pytest.mark.slow("copies a deployment several times")
-async def test_running_server_keeps_the_last_step_pending(deployment: Deployment, database_url: str) -> None:
+async def test_running_server_keeps_the_last_step_pending(
+    deployment: Deployment, tmp_path: Path, database_url: str
+) -> None:
     postgres = ConnectionOptions(url=database_url)
     with locked_directory(deployment.data_root.root, "serve", "server"):
         first, copied = await deployment.to_postgres(postgres)
         await deployment.write(deployment.users[1], 1)
     async with Registry.open(postgres) as registry:
         assert await registry.list_users() == []
+    assert "unfinished `florilegium migrate-store`" in await refusal_to_serve(tmp_path / "new", database_url)
     second, copied_again = await deployment.to_postgres(postgres)
+    assert await refusal_to_serve(tmp_path / "new", database_url) == ""
 
     assert "in use by `florilegium serve`" in first.pending
     assert "run this command again" in first.pending
@@ -137,7 +152,13 @@ async def test_running_server_keeps_the_last_step_to_files_pending(
     await deployment.to_postgres(postgres)
     async with Registry.open(postgres):
         first, copied = await deployment.back(postgres, back)
+    # With the control database of an earlier migration, the directory would be served otherwise.
+    assert await refusal_to_serve(back.root) != ""
     second, copied_again = await deployment.back(postgres, back)
+    assert await refusal_to_serve(back.root) == ""
+    async with Registry.open(postgres):
+        await deployment.back(postgres, back)
+    assert "unfinished `florilegium migrate-store`" in await refusal_to_serve(back.root)
 
     assert "stop all servers and run this command again" in first.pending
     assert (len(copied), copied_again, second.pending) == (USERS, [], "")

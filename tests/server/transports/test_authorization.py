@@ -16,7 +16,7 @@ import msgspec
 from websockets.exceptions import InvalidStatus
 
 from auth.context import ADMIN, READ, SCOPES, WRITE
-from auth.signatures import sign
+from auth.signing_keys import sign
 from tests.cases import each_case
 from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message

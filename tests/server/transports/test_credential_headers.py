@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from auth.context import READ
-from auth.signatures import sign
+from auth.signing_keys import sign
 from server.transports.headers import Headers
 from server.transports.http_messages import RepeatedRefusals
 from tests.cases import each_case

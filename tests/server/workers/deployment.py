@@ -32,9 +32,10 @@ _PAUSE_S = 0.1
 class WorkersDeployment:
     """The process that starts the workers, and what a client needs to reach them."""
 
-    def __init__(self, settings: Settings, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, settings: Settings, process: "subprocess.Popen[bytes]", count: int) -> None:
         self.settings = settings
         self.process = process
+        self.count = count
         self._users: set[str] = set()
 
     @property
@@ -77,7 +78,7 @@ class WorkersDeployment:
 
     async def wait_until_all_serve(self) -> None:
         async with asyncio.timeout(WAIT_MAX_S):
-            while await self._count_serving() < WORKERS:
+            while await self._count_serving() < self.count:
                 assert self.process.poll() is None, "the program has ended; see its log"
                 await asyncio.sleep(_PAUSE_S)
 
@@ -96,21 +97,21 @@ def _signal_all(process_ids: Sequence[int], number: signal.Signals) -> None:
 
 
 @contextmanager
-def run_workers(data_dir: Path, **changes: Any) -> Iterator[WorkersDeployment]:
+def run_workers(data_dir: Path, *, count: int = WORKERS, **changes: Any) -> Iterator[WorkersDeployment]:
     """Starts the program with the settings in its environment. Its log is in the data directory."""
     TRANSPORT_REQUESTS.add()
     settings = make_settings(data_dir, metrics_token="scrape-me", **changes)
     data_dir.mkdir(parents=True, exist_ok=True)
     with (data_dir / "log").open("ab") as log:
         process = subprocess.Popen(
-            [*EXECUTABLE, "serve", "--workers", str(WORKERS)],
+            [*EXECUTABLE, "serve", "--workers", str(count)],
             cwd=data_dir,
             env=_environment(settings, {"log_format": "text", **changes}),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
         )
-    deployment = WorkersDeployment(settings, process)
+    deployment = WorkersDeployment(settings, process, count)
     try:
         asyncio.run(deployment.wait_until_all_serve())
         yield deployment

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from auth.redis.connection import open_redis
+from auth.redis import open_redis
 from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE
 from tests.live import NO_RATE_LIMITS
 from tests.server.clients import ModernClient

@@ -12,7 +12,7 @@ from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import DatabaseCopy
 from sources.following.database_copy import open_database_copier
 from sources.following.scan import scan_file
-from sources.importers.formats.tldw.databases import FOLLOWED_DATABASES
+from sources.importers.formats.tldw import FOLLOWED_DATABASES
 from tests.server.following.tldw_deployment import CHACHA_NAME, MEDIA_NAME, execute, make_user
 from tests.sources.following.followed_library import FollowedLibrary
 

@@ -18,14 +18,13 @@ from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer, ParsingImporter
 from sources.importers.engine.limits import ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.summary import ImportSummary
-from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_rich_text, parse_slides, parse_word
 from sources.importers.parsers.opendocument import parse_text_document
 from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, parse_in_subprocess
 from sources.importers.parsers.tables import parse_table, parse_workbook
 from sources.importers.parsers.web_page import parse_page
-from sources.importers.registry import all_importers, select_importer
+from sources.importers.registry import all_importers, load_importer, select_importer
 from sources.storage.contract import Library
 
 _PARSERS: Mapping[str, Callable[[Path, ImportLimits], ParsedDocument]] = {
@@ -40,7 +39,7 @@ _PARSERS: Mapping[str, Callable[[Path, ImportLimits], ParsedDocument]] = {
 }
 LIMITS = import_limits(Settings())
 SINGLE_FILE_IMPORTERS: tuple[Importer, ...] = tuple(
-    module.IMPORTER for module in (markdown, prompt_files, character_cards, subtitles, documents)
+    map(load_importer, ("markdown", "prompt_files", "character_cards", "subtitles", "documents"))
 )
 
 

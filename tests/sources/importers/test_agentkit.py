@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from config.errors import InvalidParams
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.summary import OutcomeCounts
-from sources.importers.formats.agentkit import IMPORTER
-from sources.importers.registry import all_importers, select_importer
+from sources.importers.registry import all_importers, load_importer, select_importer
 from tests.sources.importers.chat_files import (
     LIMITS,
     damaged,
@@ -32,6 +31,8 @@ from tests.sources.importers.test_chats_in_a_library import import_chats
 from tests.sources.importers.test_conversations import AT, conversation, message
 from tests.sources.storage.library_fixture import open_library_fixture, total_items
 from tests.tiers import examples
+
+IMPORTER = load_importer("agentkit")
 
 SCHEMA = """
     CREATE TABLE conversations (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.formats.character_cards import IMPORTER
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.single_files import (
     damaged_files,
@@ -26,6 +26,8 @@ from tests.sources.importers.single_files import (
     read_or_reject,
     write,
 )
+
+IMPORTER = load_importer("character_cards")
 
 V1 = {
     "name": "Wren",

@@ -15,7 +15,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.formats.chatgpt.export import IMPORTER, message_uuid
+from sources.importers.formats.chatgpt import message_uuid
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
@@ -32,6 +33,8 @@ from tests.sources.importers.chat_files import (
     skip_reasons,
     zip_file,
 )
+
+IMPORTER = load_importer("chatgpt")
 
 CHAT = "6a1f0c52-7d0e-4b57-9d0a-0f3f1f0c9a01"
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.formats.chatgpt.browser import IMPORTER
-from sources.importers.formats.chatgpt.export import message_uuid
+from sources.importers.formats.chatgpt import message_uuid
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
@@ -30,6 +30,8 @@ from tests.sources.importers.chat_files import (
     skip_reasons,
 )
 from tests.tiers import examples
+
+IMPORTER = load_importer("chatgpt_browser")
 
 TEA = "6a1f0c52-7d0e-4b57-9d0a-0f3f1f0c9a01"
 BREAD = "6a1f0c52-7d0e-4b57-9d0a-0f3f1f0c9a02"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.importers.engine.files import ImportedNote, ImportedPrompt
-from sources.importers.formats.claude_ai.export import IMPORTER
+from sources.importers.registry import load_importer
 from tests.sources.importers.chat_files import (
     LIMITS,
     confidence,
@@ -28,6 +28,8 @@ from tests.sources.importers.chat_files import (
     skip_reasons,
     zip_file,
 )
+
+IMPORTER = load_importer("claude_ai")
 
 CHAT = "0b7f9d52-1111-4222-8333-444455556666"
 ROOT = "00000000-0000-4000-8000-000000000000"

@@ -12,9 +12,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from server.compat.conversation_memory.transcript import find_conversation
+from server.compat.conversation_memory.responses import find_conversation
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
-from sources.importers.formats.claude_code import IMPORTER
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
@@ -40,6 +40,8 @@ from tests.sources.importers.session_files import (
 from tests.sources.importers.single_files import import_here
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 from tests.tiers import examples
+
+IMPORTER = load_importer("claude_code")
 
 SESSION = "aaaaaaaa-0000-4000-8000-000000000001"
 

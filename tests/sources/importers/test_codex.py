@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.importers.engine.summary import OutcomeCounts
-from sources.importers.formats.codex import IMPORTER
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     confidence,
@@ -37,6 +37,8 @@ from tests.sources.importers.session_files import (
 from tests.sources.importers.single_files import import_here
 from tests.sources.storage.library_fixture import open_library_fixture, total_items
 from tests.tiers import examples
+
+IMPORTER = load_importer("codex")
 
 SESSION = "cccccccc-0000-7000-8000-000000000001"
 TIME = "2026-11-15T08:00:0{}.000Z"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.importers.formats.agent_sessions.turns import commit_messages
+from sources.importers.formats.session_observations import commit_messages
 from tests.cases import each_case
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from config.errors import InvalidParams
-from server.compat.conversation_memory.transcript import find_conversation
+from server.compat.conversation_memory.responses import find_conversation
 from sources.drafts import ObservationDraft
 from sources.importers.engine.files import observation_id
 from sources.importers.engine.summary import OutcomeCounts
-from sources.importers.formats.conversation_memory import IMPORTER
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     confidence,
@@ -32,6 +32,8 @@ from tests.sources.importers.single_files import import_here
 from tests.sources.importers.tldw_files import Content, database
 from tests.sources.storage.library_fixture import make_search, open_library_fixture, total_items
 from tests.tiers import examples
+
+IMPORTER = load_importer("conversation_memory")
 
 SCHEMA = (
     (

@@ -15,8 +15,7 @@ from server.compat.agentkit.conversations import ConversationExporter, line_max_
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.summary import OutcomeCounts
-from sources.importers.formats.conversations import IMPORTER
-from sources.importers.registry import all_importers, select_importer
+from sources.importers.registry import all_importers, load_importer, select_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
@@ -34,6 +33,8 @@ from tests.sources.importers.chat_files import (
 from tests.sources.importers.test_chats_in_a_library import import_chats
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
 from tests.tiers import examples
+
+IMPORTER = load_importer("conversations")
 
 AT = "2025-10-09T19:37:47.783681+00:00"
 

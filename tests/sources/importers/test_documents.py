@@ -14,11 +14,11 @@ from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.importers.engine.files import SkippedItem
 from sources.importers.engine.limits import ImportLimits, import_limits
-from sources.importers.formats.documents import IMPORTER
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_slides, parse_word
 from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, parse_in_subprocess
 from sources.importers.parsers.web_page import parse_page
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.office_files import (
     ENCRYPTION,
@@ -48,6 +48,8 @@ from tests.sources.importers.single_files import (
     read_or_reject,
     write,
 )
+
+IMPORTER = load_importer("documents")
 
 # Parses in this process, except for PDF.
 HERE = in_process(IMPORTER)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sources.importers.engine.batches import BatchLimits, BatchReader
 from sources.importers.engine.encodings import detect_encoding
 from sources.importers.engine.files import DoubtfulItem, ImportedMedia
-from sources.importers.formats import documents, markdown, prompt_files, subtitles
-from sources.importers.registry import all_importers, importer_by_name
+from sources.importers.registry import all_importers, importer_by_name, load_importer
 from tests.cases import each_case
 from tests.sources.importers.office_files import packed
 from tests.sources.importers.single_files import LIMITS, read, read_draft, write
@@ -57,7 +56,7 @@ TEXTS = [
 @each_case(("encoding", "text"), TEXTS)
 def test_text_in_a_legacy_encoding_is_decoded(tmp_path: Path, encoding: str, text: str) -> None:
     path = write(tmp_path / "a.txt", f"{text}\r\nEnd.".encode(encoding))
-    media = next(event.draft for event in read(documents.IMPORTER, path) if isinstance(event, ImportedMedia))
+    media = next(event.draft for event in read(load_importer("documents"), path) if isinstance(event, ImportedMedia))
     assert media.content == f"{text}\nEnd."
     assert isinstance(media.metadata, dict)
     assert media.metadata["encoding"]
@@ -71,8 +70,8 @@ def test_long_text_is_decoded_like_a_short_one(encoding: str, text: str) -> None
 
 
 def test_clear_encoding_is_not_reported_and_a_doubtful_one_is(tmp_path: Path) -> None:
-    clear = read(markdown.IMPORTER, write(tmp_path / "clear.md", GERMAN.encode("cp1252")))
-    doubtful = read(markdown.IMPORTER, write(tmp_path / "short.md", "文件".encode("gbk")))
+    clear = read(load_importer("markdown"), write(tmp_path / "clear.md", GERMAN.encode("cp1252")))
+    doubtful = read(load_importer("markdown"), write(tmp_path / "short.md", "文件".encode("gbk")))
     assert [event for event in clear if isinstance(event, DoubtfulItem)] == []
     assert [event for event in doubtful if isinstance(event, DoubtfulItem)] == [
         DoubtfulItem("", "encoding: guessed gb18030; if the text is wrong, convert the file to UTF-8")
@@ -106,13 +105,13 @@ def test_every_importer_reports_a_doubtful_encoding(tmp_path: Path, name: str) -
 def test_prompts_and_subtitles_are_decoded(tmp_path: Path) -> None:
     prompts = write(tmp_path / "a.csv", f'name,user\nЧай,"{RUSSIAN}"\n'.encode("cp1251"))
     cues = write(tmp_path / "a.srt", f"1\n00:00:01,000 --> 00:00:02,000\n{RUSSIAN}\n".encode("cp1251"))
-    assert read_draft(prompt_files.IMPORTER, prompts).user_prompt == RUSSIAN
-    assert read_draft(subtitles.IMPORTER, cues).segments[0].text == RUSSIAN
+    assert read_draft(load_importer("prompt_files"), prompts).user_prompt == RUSSIAN
+    assert read_draft(load_importer("subtitles"), cues).segments[0].text == RUSSIAN
 
 
 def test_page_without_a_declared_encoding_is_decoded(tmp_path: Path) -> None:
     path = write(tmp_path / "a.html", f"<html><body><p>{CHINESE}</p></body></html>".encode("gbk"))
-    assert read_draft(documents.IMPORTER, path).content == CHINESE
+    assert read_draft(load_importer("documents"), path).content == CHINESE
 
 
 @given(st.binary(max_size=400))

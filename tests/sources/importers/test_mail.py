@@ -17,12 +17,13 @@ from sources.importers.engine.files import (
     ImportEvent,
     SkippedItem,
 )
-from sources.importers.formats.mail.importer import IMPORTER
-from sources.importers.registry import all_importers, select_importer
+from sources.importers.registry import all_importers, load_importer, select_importer
 from tests.cases import each_case
 from tests.sources.importers.mail_files import EML, FIRST, MBOX, REPLY, mbox, message
 from tests.sources.importers.office_files import pdf
 from tests.sources.importers.single_files import LIMITS, damaged_files, importer_for, read, read_or_reject, write
+
+IMPORTER = load_importer("mail")
 
 
 def conversations(events: list[ImportEvent]) -> list[ImportedConversation]:

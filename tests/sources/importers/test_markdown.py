@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.files import FailedItem, ImportedNote, ImportEvent, SkippedItem
-from sources.importers.formats.markdown import IMPORTER
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import zip_file
 from tests.sources.importers.single_files import (
@@ -22,6 +22,8 @@ from tests.sources.importers.single_files import (
     read_or_reject,
     write,
 )
+
+IMPORTER = load_importer("markdown")
 
 NOTE = """---
 title: Tide pools

@@ -25,7 +25,7 @@ from sources.exporters.export import export_library
 from sources.importers.engine.files import FailedItem, ImportedConversation
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
-from sources.importers.formats.own_export import IMPORTER
+from sources.importers.registry import load_importer
 from sources.records import MediaChunk, SavedPromptArgument, Segment
 from sources.storage.contract import Library
 from tests.build_settings import build_settings
@@ -33,6 +33,8 @@ from tests.sources.importers.single_files import import_here
 from tests.sources.importers.test_sillytavern import LINES, jsonl
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 from tests.tiers import examples
+
+IMPORTER = load_importer("own_export")
 
 LIMITS = import_limits(Settings())
 META = {"z": 1, "a": {"deep": ["x", None, 1.5]}}

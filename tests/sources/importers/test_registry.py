@@ -1,7 +1,8 @@
 """The registry of formats: it lists every importer, and the documentation mentions each."""
 
 import json
-import re
+from importlib import import_module
+from inspect import isabstract
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ SAMPLE_TESTS: tuple[Any, ...] = (
 )
 
 
-def test_every_module_with_an_importer_is_registered() -> None:
-    modules = {
-        ".".join(path.relative_to(_FOLDER).with_suffix("").parts)
-        for path in _FOLDER.rglob("*.py")
-        if re.search(r"^IMPORTER\b", path.read_text(), re.MULTILINE)
+def test_every_importer_is_registered() -> None:
+    modules = [import_module(f"{formats.__name__}.{path.stem}") for path in _FOLDER.glob("*.py")]
+    classes = {
+        f"{value.__module__.rpartition('.')[2]}.{value.__name__}"
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Importer) and not isabstract(value)
     }
-    assert set(FORMATS.values()) == modules
+    assert set(FORMATS.values()) == classes
     assert [importer.name for importer in all_importers()] == list(FORMATS)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from sources.drafts import ObservationDraft
-from sources.importers.formats.agent_sessions.observations import (
+from sources.importers.formats.session_observations import (
     AgentSession,
     CompletedCall,
     SessionTurn,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
-from sources.importers.formats.sillytavern import IMPORTER
+from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
@@ -30,6 +30,8 @@ from tests.sources.importers.chat_files import (
 )
 from tests.sources.importers.single_files import import_here
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
+
+IMPORTER = load_importer("sillytavern")
 
 HEADER: dict[str, Any] = {
     "user_name": "Ada",

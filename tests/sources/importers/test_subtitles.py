@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.files import FailedItem, ImportedMedia
-from sources.importers.formats.subtitles import IMPORTER
+from sources.importers.registry import load_importer
 from sources.records import Segment
 from tests.cases import each_case
 from tests.sources.importers.single_files import (
@@ -21,6 +21,8 @@ from tests.sources.importers.single_files import (
     read_or_reject,
     write,
 )
+
+IMPORTER = load_importer("subtitles")
 
 SRT = """1
 00:00:01,000 --> 00:00:02,500

@@ -17,7 +17,7 @@ from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
 from sources.importers.engine.files import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
-from sources.importers.formats.tldw.databases import IMPORTER
+from sources.importers.registry import load_importer
 from sources.records import Segment
 from tests.cases import each_case
 from tests.sources.importers.chat_files import (
@@ -36,6 +36,8 @@ from tests.sources.importers.single_files import import_here
 from tests.sources.importers.tldw_files import CHACHA, MEDIA, NEWER_CHACHA, NEWER_MEDIA, PROMPTS, Content, database
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 from tests.tiers import examples
+
+IMPORTER = load_importer("tldw")
 
 N1, N2 = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
 C1, C2 = "22222222-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"

@@ -156,53 +156,6 @@ def _is_same_text(content: str, question: str) -> bool:
     return content[: 2 * len(question) + _BLANKS_MAX_CHARS].casefold().split(None, len(words)) == words
 
 
-# -- alignment ---------------------------------------------------------------------------------------------------------
-# Matches the messages that a client sends against those that are stored, so that only new ones are written.
-#
-# Clients send the whole conversation with every turn, or the end of it; they may also go back and say something else.
-
-Fingerprint = tuple[str, ...]
-
-
-class StoredTurn(Struct, frozen=True):
-    """A stored message."""
-
-    fingerprint: Fingerprint
-    previous: int  # the index of the message it follows; -1 if unknown
-
-
-class Overlap(Struct, frozen=True):
-    last_stored: int = -1  # the index of the last stored message that was sent again; -1 if none was
-    sent_count: int = 0  # how many of the sent messages end there
-
-
-def find_overlap(stored: Sequence[StoredTurn], sent: Sequence[Fingerprint], *, is_whole: bool) -> Overlap:
-    """Finds the longest run of consecutive messages that occurs in both; of equal runs, the one that was sent last.
-
-    A single message is no proof, because people repeat themselves: it counts only if both sequences begin with it.
-    `is_whole` says that `stored` is the whole conversation.
-    """
-    run_lengths: list[list[int]] = []
-    best_length, overlap = 0, Overlap()
-    for index, turn in enumerate(stored):
-        previous = run_lengths[turn.previous] if turn.previous >= 0 else None
-        # For each sent message, the length of the run that ends with it and with the stored message.
-        run_lengths.append(
-            [
-                (1 + (previous[position - 1] if previous is not None and position else 0))
-                if fingerprint == turn.fingerprint
-                else 0
-                for position, fingerprint in enumerate(sent)
-            ]
-        )
-        for position, length in enumerate(run_lengths[index]):
-            begins_both = is_whole and index == position == 0
-            is_proof = length > 1 or (length == 1 and begins_both)
-            if is_proof and (length, position + 1) >= (best_length, overlap.sent_count):
-                best_length, overlap = length, Overlap(index, position + 1)
-    return overlap
-
-
 # -- wording -----------------------------------------------------------------------------------------------------------
 # The instructions that accompany a question to the model, and the answers given without a model.
 #

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import Conflict, NotFound
 from config.times import parse_time
-from server.compat.agentkit.chat.passages import Overlap, StoredTurn, find_overlap, is_extractive_answer
+from server.compat.agentkit.chat.passages import is_extractive_answer
 from server.compat.agentkit.chat.turns import ChatTurn, Completion, first_content, message_fingerprint
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
@@ -114,13 +114,13 @@ class TurnRecorder:
             # No stored message was sent again. A client that names the conversation continues it anyway.
             return _WritePlan(new_turns, starts_conversation=not has_name and bool(dialogue))
         if new_turns or overlap.last_stored == len(dialogue) - 1:
-            return _WritePlan(new_turns, parent_id=_parent_id(dialogue, overlap))
+            return _WritePlan(new_turns, parent_id=_parent_id(dialogue, overlap.last_stored))
         # Everything was sent before, and was answered.
         answer = dialogue[overlap.last_stored + 1]
         is_last = overlap.last_stored == len(dialogue) - 2
         if is_last and answer.role == "assistant" and self._is_retry(turn, answer):
             return _WritePlan(replaces=answer)
-        parent_id = _parent_id(dialogue, Overlap(overlap.last_stored - 1))
+        parent_id = _parent_id(dialogue, overlap.last_stored - 1)
         return _WritePlan(sent[-1:], parent_id=parent_id, starts_conversation=not has_name)
 
     def _is_retry(self, turn: CompletedTurn, answer: Message) -> bool:
@@ -198,9 +198,9 @@ async def _release_session_id(chats: Chats, conversation: Conversation, dialogue
         await chats.update(conversation.id, ConversationDraft(session_id=""))
 
 
-def _parent_id(dialogue: Sequence[Message], overlap: Overlap) -> str | UnsetType:
+def _parent_id(dialogue: Sequence[Message], index: int) -> str | UnsetType:
     """The message that a new one follows, if that is not the last one."""
-    return dialogue[overlap.last_stored].id if 0 <= overlap.last_stored < len(dialogue) - 1 else UNSET
+    return dialogue[index].id if 0 <= index < len(dialogue) - 1 else UNSET
 
 
 def _drafts(turns: Sequence[ChatTurn], created_at: str, parent_id: str | UnsetType) -> list[MessageDraft]:
@@ -224,3 +224,50 @@ def _drafts(turns: Sequence[ChatTurn], created_at: str, parent_id: str | UnsetTy
 
 def _digest(text: str) -> str:
     return sha256(text.strip().encode()).hexdigest()[:32]
+
+
+# -- alignment ---------------------------------------------------------------------------------------------------------
+# Matches the messages that a client sends against those that are stored, so that only new ones are written.
+#
+# Clients send the whole conversation with every turn, or the end of it; they may also go back and say something else.
+
+Fingerprint = tuple[str, ...]
+
+
+class StoredTurn(Struct, frozen=True):
+    """A stored message."""
+
+    fingerprint: Fingerprint
+    previous: int  # the index of the message it follows; -1 if unknown
+
+
+class Overlap(Struct, frozen=True):
+    last_stored: int = -1  # the index of the last stored message that was sent again; -1 if none was
+    sent_count: int = 0  # how many of the sent messages end there
+
+
+def find_overlap(stored: Sequence[StoredTurn], sent: Sequence[Fingerprint], *, is_whole: bool) -> Overlap:
+    """Finds the longest run of consecutive messages that occurs in both; of equal runs, the one that was sent last.
+
+    A single message is no proof, because people repeat themselves: it counts only if both sequences begin with it.
+    `is_whole` says that `stored` is the whole conversation.
+    """
+    run_lengths: list[list[int]] = []
+    best_length, overlap = 0, Overlap()
+    for index, turn in enumerate(stored):
+        previous = run_lengths[turn.previous] if turn.previous >= 0 else None
+        # For each sent message, the length of the run that ends with it and with the stored message.
+        run_lengths.append(
+            [
+                (1 + (previous[position - 1] if previous is not None and position else 0))
+                if fingerprint == turn.fingerprint
+                else 0
+                for position, fingerprint in enumerate(sent)
+            ]
+        )
+        for position, length in enumerate(run_lengths[index]):
+            begins_both = is_whole and index == position == 0
+            is_proof = length > 1 or (length == 1 and begins_both)
+            if is_proof and (length, position + 1) >= (best_length, overlap.sent_count):
+                best_length, overlap = length, Overlap(index, position + 1)
+    return overlap

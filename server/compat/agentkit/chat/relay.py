@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -31,22 +30,13 @@ from server.version import VERSION
 # Only the operator sets its address: no caller can name another, and redirects are not followed. The caller's
 # credential is never sent there, only the request body. Bodies are not logged.
 
-# -- upstream response -------------------------------------------------------------------------------------------------
-# The response of the chat upstream, and the errors raised instead of one.
 
-
-class UpstreamError(FlorilegiumError):
+class UpstreamError(FlorilegiumError, status=502):
     """The upstream cannot be reached, or its response cannot be used."""
 
-    status = 502
-    code = 502
 
-
-class UpstreamTimeout(UpstreamError):
+class UpstreamTimeout(UpstreamError, status=504):
     """The upstream sent nothing for longer than `chat_upstream_timeout_s`."""
-
-    status = 504
-    code = 504
 
 
 class UpstreamResponse(IncomingResponse, frozen=True):
@@ -142,28 +132,29 @@ _BROKEN_OFF = "the upstream broke off its response"
 StoreCompletion = Callable[[Completion, str | None], Awaitable[str | None]]
 
 
-class RelayLimits(Struct, frozen=True):
-    turn_max_s: float
-    answer_max_bytes: int
-    turns: TurnLimits
-
-
 class CompletionRelay:
     """One request. It runs in its own task, so that a client that disconnects does not cancel the storing."""
 
     _tasks: ClassVar[set["asyncio.Task[None]"]] = set()
 
     def __init__(
-        self, upstream: Upstream, open_streams: OpenStreams, limits: RelayLimits, store: StoreCompletion
+        self,
+        upstream: Upstream,
+        open_streams: OpenStreams,
+        limits: TurnLimits,
+        settings: Settings,
+        store: StoreCompletion,
     ) -> None:
         self._upstream = upstream
         self._open_streams = open_streams
         self._limits = limits
+        self._turn_max_s = settings.fixed.chat_turn_max_s
+        self._answer_max_bytes = settings.fixed.chat_response_max_bytes
         self._store = store
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(_BUFFER_MAX_CHUNKS)
         self._client_gone = asyncio.Event()
         self._head: asyncio.Future[UpstreamResponse] = asyncio.get_running_loop().create_future()
-        self._stream_parser = CompletionStreamParser(limits.turns, limits.answer_max_bytes)
+        self._stream_parser = CompletionStreamParser(limits, self._answer_max_bytes)
         self._whole_body: bytes | None = None
         self._failure: FlorilegiumError | None = None
         self._conversation_id: str | None = None
@@ -233,7 +224,7 @@ class CompletionRelay:
         relaying = asyncio.create_task(self._relay(body, headers))
         closing = asyncio.create_task(self._open_streams.wait_while_open(principal))
         disconnecting = asyncio.create_task(self._client_gone.wait())
-        await _wait_for_first((relaying, closing, disconnecting), self._limits.turn_max_s)
+        await _wait_for_first((relaying, closing, disconnecting), self._turn_max_s)
         if relaying.cancelled():
             self._fail(Unavailable("the turn was ended before the response was complete"))
             return "client" if self._client_gone.is_set() else "server"
@@ -248,7 +239,7 @@ class CompletionRelay:
             require_relayable(response)
             self._head.set_result(response)
             if not _is_successful_stream(response):
-                self._whole_body = await response.read(self._limits.answer_max_bytes)
+                self._whole_body = await response.read(self._answer_max_bytes)
                 return
             async for chunk in response.body:
                 self._stream_parser.feed(chunk)
@@ -267,7 +258,7 @@ class CompletionRelay:
         if self._head.result().is_stream:
             completion: Completion | None = self._stream_parser.completion()
         else:
-            completion = parse_completion(self._whole_body or b"", self._limits.turns)
+            completion = parse_completion(self._whole_body or b"", self._limits)
         if completion is not None:
             self._conversation_id = await self._store(completion, None if completion.is_complete else cut_by)
         self._is_stored = True

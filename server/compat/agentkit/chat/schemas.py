@@ -10,9 +10,7 @@ from msgspec import Meta, Struct
 
 from config.errors import FlorilegiumError, InvalidParams
 from config.numbers import replace_unstorable
-from config.settings import Settings
 from server.compat.agentkit.chat.passages import AttachedText
-from server.compat.agentkit.chat.turns import TurnLimits
 from server.middleware import ErrorFormat
 from server.protocol.schema import input_schema
 from server.rest.errors import Unprocessable
@@ -82,10 +80,6 @@ class AvailableModels(Struct, frozen=True, kw_only=True):
 
     available_models: tuple[str, ...]
     default_model: str
-
-
-class ModelsRequest(Struct, frozen=True, kw_only=True):
-    """Takes no input."""
 
 
 _MESSAGE_SCHEMA: Mapping[str, Any] = {
@@ -169,20 +163,10 @@ def completion_error_event(error: FlorilegiumError) -> bytes:
     return b"\n\ndata: " + msgspec.json.encode(completion_error_body(error)) + b"\n\n"
 
 
-COMPLETION_ERROR_FORMAT = ErrorFormat(CompletionErrorBody, completion_error_body)
-
-
-# -- limits ------------------------------------------------------------------------------------------------------------
-# Limits of chat turns, derived from the settings.
-
-
-def turn_limits(settings: Settings) -> TurnLimits:
-    return TurnLimits(settings.item_max_chars, settings.metadata_max_bytes)
-
-
-def turn_deadline_ms(settings: Settings) -> int:
-    """The relay itself ends a turn after `chat_turn_max_s`; the rest is for storing it afterwards."""
-    return round(settings.fixed.chat_turn_max_s * 1000) + settings.call_deadline_ms
+COMPLETION_ERRORS: Any = {
+    "error_format": ErrorFormat(CompletionErrorBody, completion_error_body),
+    "input_error": InvalidParams,
+}
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
@@ -117,21 +117,71 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
     return await database.read(_SOURCE, count_entries)
 
 
+_NO_ENTRY = "NOT EXISTS (SELECT 1 FROM index_entries e WHERE e.id = r.id AND e.kind = {})"
+# Rows that must have an entry and have none.
+_ROWS_WITHOUT_ENTRY = (
+    *(
+        f"SELECT count(*) FROM {table} r WHERE r.deleted = 0 AND {_NO_ENTRY.format(kind.number)}"
+        for table, kind in TABLE_ENTRIES.items()
+    ),
+    f"""SELECT count(*) FROM chunks r JOIN media m ON m.id = r.id >> {CHUNK_BITS}
+        WHERE m.deleted = 0 AND {_NO_ENTRY.format(MEDIA_ENTRIES.number)}""",
+    *(
+        f"""SELECT count(*) FROM messages r JOIN conversations c ON c.id = r.conversation_id
+        WHERE r.deleted = 0 AND c.deleted = 0 AND r.human_only = {human_only} AND {_NO_ENTRY.format(kind.number)}"""
+        for human_only, kind in enumerate((CHAT_ENTRIES, HUMAN_ONLY_ENTRIES))
+    ),
+)
+
+
+async def check_index(database: "PostgresDatabase") -> dict[str, int]:
+    """Reads every text. Returns how many texts are indexed in another form, how many rows have no entry, and how many
+    entries have no row."""
+
+    def count(queries: Collection[str], connection: LibraryConnection) -> int:
+        return sum(connection.execute(query).fetchall()[0][0] for query in queries)
+
+    def compare(table: SegmentedTable, after: int, connection: LibraryConnection) -> tuple[int, int | None]:
+        names, rows = [name for name, _ in table.forms], _read_forms(table, after, connection)
+        others = sum([index_form(text) for text in texts[: len(names)]] != texts[len(names) :] for _, *texts in rows)
+        return others, rows[-1][0] if rows else None
+
+    forms = 0
+    for table in _TABLES:
+        last: int | None = 0
+        while last is not None:
+            others, last = await database.read(_SOURCE, partial(compare, table, last), _BATCH_EXTRA_MS)
+            forms += others
+    entries = [
+        f"SELECT count(*) FROM index_entries e WHERE e.kind = {kind.number:d} AND NOT EXISTS ({rows})"
+        for kind, rows in _ROWS_OF_KINDS.items()
+    ]
+    return {
+        "texts": forms,
+        "rows": await database.read(_SOURCE, partial(count, _ROWS_WITHOUT_ENTRY), _BATCH_EXTRA_MS),
+        "entries": await database.read(_SOURCE, partial(count, entries), _BATCH_EXTRA_MS),
+    }
+
+
 def is_outdated(connection: LibraryConnection) -> bool:
     """Whether entries were made by another version."""
     return index_state(connection).segment_version != ENTRIES_VERSION
 
 
+def _read_forms(table: SegmentedTable, after: int, connection: LibraryConnection) -> list[tuple[Any, ...]]:
+    """Returns the rowid, the texts and the stored index forms of the rows after a rowid."""
+    # PostgreSQL calls the function differently.
+    texts = [text.replace("char(", "chr(") for _, text in table.forms]
+    columns = ", ".join([*texts, *(name for name, _ in table.forms)])
+    return connection.execute(
+        f"SELECT id, {columns} FROM {table.table} WHERE id > ? ORDER BY id LIMIT ?", (after, _BATCH_ROWS)
+    ).fetchall()
+
+
 def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnection) -> int | None:
     """Computes the index forms of the rows after a rowid and their entries. Returns the last rowid, or None if there
     are no more rows."""
-    names = [name for name, _ in table.forms]
-    # PostgreSQL calls the function differently.
-    texts = [text.replace("char(", "chr(") for _, text in table.forms]
-    rows = connection.execute(
-        f"SELECT id, {', '.join([*texts, *names])} FROM {table.table} WHERE id > ? ORDER BY id LIMIT ?",
-        (after, _BATCH_ROWS),
-    ).fetchall()
+    names, rows = [name for name, _ in table.forms], _read_forms(table, after, connection)
     if not rows:
         return None
     changed = []

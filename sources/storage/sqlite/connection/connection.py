@@ -22,7 +22,17 @@ from loguru import logger
 
 from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
-from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob, RunTimer, current_job_group
+from sources.storage.job_queue import (
+    BackgroundPace,
+    CallGroup,
+    JobLane,
+    JobQueue,
+    QueuedJob,
+    RunTimer,
+    current_call,
+    current_job_group,
+    job_group,
+)
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
 
@@ -76,6 +86,8 @@ class JobConnection(RowConnection):
         # Whether rows lack computed values after an upgrade.
         self.has_outdated_rows = False
         self._data_versions: dict[str, int] = {}
+        # Changes with every job.
+        self.job_number = 0
         # The schema names of the user's other files, and the full-text indexes in each.
         self.attached: dict[str, tuple[TextIndex, ...]] = {}
         # The temporary tables that were created since the last rollback, which would have removed them.
@@ -129,6 +141,16 @@ class JobConnection(RowConnection):
                 if job.is_stopped or time.monotonic() > job.due:
                     raise
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody waits for the running job any more."""
+        return self._is_closing or self._job is None or self._job.is_stopped
+
+    def restart_clock(self, limit_s: float) -> None:
+        """Gives the running job so much time from now on. Called by its thread."""
+        assert self._job is not None
+        self._job.due = time.monotonic() + limit_s
+
     def stop(self, job: Job[Any]) -> None:
         """Prevents a waiting job from starting or interrupts it if it is running. Can be called from any thread."""
         with self._guard:
@@ -150,6 +172,7 @@ class JobConnection(RowConnection):
                 raise Interrupted
             self._job = job
         self._data_versions.clear()
+        self.job_number += 1
         try:
             if self._file is not None:
                 path, opened = self._file
@@ -184,6 +207,93 @@ class ConnectionStuck(Exception):
     """The job before this one does not stop. The connection was given up, and the job can be run on another one."""
 
 
+class _RunAlone(Exception):
+    """A read could not be run together with others, and has to be a job of its own."""
+
+
+class _ReadPart(Generic[T]):
+    """One of several reads that run in one job. `outcome` is set by the thread of the job."""
+
+    __slots__ = ("is_started", "limit_s", "outcome", "result", "work")
+
+    def __init__(self, work: Work[T], limit_s: float) -> None:
+        self.work = work
+        self.limit_s = limit_s
+        self.is_started = False
+        self.outcome: tuple[T | None, Exception | None] | None = None
+        self.result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+
+# How long the results of a joint read wait for the other reads of the same job.
+_HELD_UP_MAX_S = 0.25
+
+
+class _JointRead:
+    """The reads of one call in one file. A search reads three sources of the same file: as one job, they share a
+    transaction, the counts of their terms and the hand-over to the thread. Each read has its own limit and its own
+    error. If one of them is slow, those that are done return, and the rest become jobs of their own."""
+
+    def __init__(self) -> None:
+        self.parts: list[_ReadPart[Any]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, call: CallGroup, run_job: Callable[[Work[None], float], Coroutine[Any, Any, None]]) -> None:
+        limit_s = sum([part.limit_s for part in self.parts])
+        with job_group(call):
+            self._task = asyncio.create_task(self._run(run_job(self._work, limit_s)))
+
+    async def _run(self, job: Coroutine[Any, Any, None]) -> None:
+        timer = asyncio.get_running_loop().call_later(_HELD_UP_MAX_S, self._pass_on, _RunAlone())
+        # If the job is cancelled, because the caller of the running read gave up, the others run alone.
+        error: Exception = _RunAlone()
+        try:
+            await job
+        except Exception as failure:
+            error = failure
+        finally:
+            timer.cancel()
+            self._pass_on(_RunAlone() if isinstance(error, TimeoutError) else error)
+            for part in self.parts:
+                if not part.result.done():
+                    part.result.set_exception(error)
+
+    def _work(self, connection: JobConnection) -> None:
+        """Called by the thread of the job, again if it has to be repeated."""
+        for part in self.parts:
+            if part.result.done():
+                continue
+            part.is_started = True
+            connection.restart_clock(part.limit_s)
+            try:
+                part.outcome = part.work(connection), None
+            except Exception as error:
+                # What concerns the whole job is handled by `JobConnection.run`.
+                is_retried = isinstance(error, sqlite3.Error) and (is_busy(error) or is_undecodable_text(error))
+                if is_retried or connection.is_stopped:
+                    raise
+                part.outcome = None, error
+
+    def _pass_on(self, error: Exception) -> None:
+        """Returns what was read, and raises the error from the reads that were not started."""
+        for part in self.parts:
+            if part.result.done():
+                continue
+            if part.outcome is not None:
+                value, failure = part.outcome
+                if failure is None:
+                    part.result.set_result(value)
+                else:
+                    part.result.set_exception(failure)
+            elif not part.is_started:
+                part.result.set_exception(error)
+
+    def leave(self, part: _ReadPart[Any]) -> None:
+        """Stops the job if nobody waits for the read that is running, or for any. Those that are left run alone."""
+        is_running = part.is_started and part.outcome is None
+        if self._task is not None and (is_running or all(other.result.done() for other in self.parts)):
+            self._task.cancel()
+
+
 class QueuedConnection(aiosqlite.Connection):
     """Gives the event loop access to one connection of a user: one job at a time, in the order of the job queue.
 
@@ -211,6 +321,8 @@ class QueuedConnection(aiosqlite.Connection):
         self._stop_s = stop_s
         self._abandoned: Job[Any] | None = None
         self._has_ended = asyncio.Event()
+        # Reads that begin in this pass of the event loop.
+        self._joint_reads: dict[CallGroup, _JointRead] = {}
         self.on_stuck: Callable[[QueuedConnection], None] | None = None
 
     @property
@@ -229,8 +341,36 @@ class QueuedConnection(aiosqlite.Connection):
 
     async def read(self, work: Work[T], limit_s: float) -> T:
         """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
-        caller stops the work."""
+        caller stops the work. Reads that a call starts at the same time run in one job."""
+        call = current_call()
+        if call is not None:
+            try:
+                return await self._read_jointly(call, work, limit_s)
+            except _RunAlone:
+                pass
         return await self._run(work, limit_s, "BEGIN", gives_up=True)
+
+    async def _read_jointly(self, call: CallGroup, work: Work[T], limit_s: float) -> T:
+        joint = self._joint_reads.get(call)
+        part = _ReadPart(work, limit_s)
+        if joint is None:
+            joint = self._joint_reads[call] = _JointRead()
+            # The other sources of the search get as far as this in the same pass of the event loop.
+            asyncio.get_running_loop().call_soon(self._start_joint_read, call)
+        joint.parts.append(part)
+        try:
+            return await part.result
+        finally:
+            part.result.cancel()
+            joint.leave(part)
+
+    def _start_joint_read(self, call: CallGroup) -> None:
+        joint = self._joint_reads.pop(call)
+        joint.parts = [part for part in joint.parts if not part.result.done()]
+        if len(joint.parts) > 1:
+            joint.start(call, partial(self._run, begin="BEGIN", gives_up=True))
+        elif joint.parts:
+            joint.parts[0].result.set_exception(_RunAlone())
 
     async def write(self, work: Work[T], limit_s: float) -> T:
         """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.

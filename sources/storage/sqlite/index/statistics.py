@@ -22,7 +22,7 @@ from sources.storage.search.vocabulary import LibraryVocabulary, word_beginnings
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.index.text_index import COUNTS_MAX, IndexContent, LibraryIndexes
-from sources.storage.sqlite.search.fts5_engine import FTS5
+from sources.storage.sqlite.search.fts5_engine import FTS5, match_text
 from sources.storage.tables.sql import TextIndex, json_array
 from sources.text.stemming import STOPWORDS
 
@@ -163,13 +163,20 @@ class CorpusStatistics:
         self._sources = sources
         self._own = LibraryFile(_OWN_SCHEMA, self._permitted(indexes))
         self._attached: dict[str, LibraryFile] = {}
-        # The schema names of attached files that the current job has refreshed.
+        # Of the current job: its connection and number, the schema names of attached files that it has refreshed, and
+        # how common terms are in the library. All sources of a search need the same.
+        self._job = (0, 0)
         self._refreshed: set[str] = set()
+        self._corpora: dict[tuple[str, ...], Corpus] = {}
 
     def refresh(self, connection: JobConnection) -> None:
-        """Drops counts that a write made obsolete. Must be called once in each job that counts."""
-        self._refresh_file(connection, self._own)
-        self._refreshed.clear()
+        """Drops counts that a write made obsolete. Must be called in each job that counts."""
+        job = (id(connection), connection.job_number)
+        if job != self._job:
+            self._refresh_file(connection, self._own)
+            self._refreshed.clear()
+            self._corpora.clear()
+            self._job = job
 
     def compute_once(self, _connection: JobConnection, _key: Hashable, compute: Callable[[], T]) -> T:
         return compute()
@@ -211,19 +218,15 @@ class CorpusStatistics:
     ) -> list[int]:
         """Counts the rows of an index that match each of these expressions. A search asks for about a hundred counts,
         of which it has to read few."""
-        content = file.contents.get(index.table) or self.content(connection, file, index)
-        found: list[int] = []
+        counts = (file.contents.get(index.table) or self.content(connection, file, index)).counts
         for match in matches:
-            count = content.counts.get(match)
-            if count is None:
+            if match not in counts:
                 table = f"{file.schema}.{index.table}"
                 # The table of the sizes of all rows is small; counting the rows of the index would read their texts.
                 rows = f"{table} WHERE {index.table} MATCH ?" if match else f"{table}_docsize"
                 parameters = (match,) if match else ()
-                [count] = connection.execute(f"SELECT count(*) FROM {rows}", parameters).fetchone()
-                content.counts[match] = count
-            found.append(count)
-        return found
+                [counts[match]] = connection.execute(f"SELECT count(*) FROM {rows}", parameters).fetchone()
+        return [counts[match] for match in matches]
 
     def content(self, connection: JobConnection, file: LibraryFile, index: TextIndex) -> IndexContent:
         content = file.contents.get(index.table)
@@ -245,7 +248,9 @@ class CorpusStatistics:
         """Returns how common the terms of a query are in an index of this file, or, if it is small, in the library."""
         matches = _matches(query)
         if self.count_rows(connection, index) < OWN_ROWS_MIN:
-            return self._library_corpus(matches, connection)
+            if matches not in self._corpora:
+                self._corpora[matches] = self._library_corpus(matches, connection)
+            return self._corpora[matches]
         rows, *frequencies = self.count_in_file(connection, self._own, index, matches)
         return Corpus(rows, tuple(frequencies))
 
@@ -303,9 +308,9 @@ class CorpusStatistics:
         return tuple([index for index in indexes if self._sources is None or index.collection in self._sources])
 
 
-def _matches(query: ParsedQuery) -> list[str]:
+def _matches(query: ParsedQuery) -> tuple[str, ...]:
     """Returns the expressions that a corpus counts: all rows, then those of each term."""
-    return [_ALL_ROWS, *[FTS5.match_text(term.word) for term in query.terms]]
+    return (_ALL_ROWS, *[match_text(term.word, "") for term in query.terms])
 
 
 def _leave_out(connection: JobConnection, schema: str, error: Exception) -> None:

@@ -15,7 +15,7 @@ from sources.records import SemanticStatus
 from sources.search.scoring import BoostedPeriod, scale_to_range
 from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
-from sources.storage.search.engine import SearchConnection, SearchTarget
+from sources.storage.search.engine import CandidateRow, SearchConnection, SearchTarget
 from sources.storage.search.fused_search import CountRows, NearEntry
 from sources.storage.search.text_search import MatchTier, TierSql
 from sources.storage.sqlite.connection.connection import JobConnection
@@ -69,6 +69,15 @@ def _compile(expression: Expression, title: str, phrase_columns: tuple[str, ...]
 # The entries of a match tier in an FTS5 index.
 
 
+@lru_cache
+def _around_page(candidate_sql: str) -> tuple[str, str]:
+    """Returns the SQL before and after a page of entries that selects their candidates too, in the same order. Entries
+    without a row in the table, such as those of titles, have NULL instead."""
+    sql = candidate_sql.replace("CROSS JOIN", "LEFT JOIN").replace("wanted.value", "wanted.number")
+    before, after = sql.split("json_each(?)")
+    return before.replace("SELECT", "SELECT wanted.number, wanted.rank, wanted.is_first,", 1), after
+
+
 class MatchSql(TierSql, frozen=True):
     """bm25 is computed only if the order or a score needs it (`is_ranked`), because it is most of the cost of a
     search."""
@@ -93,6 +102,17 @@ class MatchSql(TierSql, frozen=True):
             "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank, number DESC",
         }
         return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
+
+    def read_candidates(
+        self, connection: SearchConnection, limit: int, offset: int, _items_max: int
+    ) -> Sequence[CandidateRow] | None:
+        """Reads candidates with their entries, unless items have several entries: most of these are not candidates."""
+        if self.item_bits:
+            return None
+        page, parameters = self.select_entries(limit, offset)
+        before, after = _around_page(self.target.candidate_sql)
+        rows: Sequence[CandidateRow] = connection.execute(f"{before}({page}){after}", parameters).fetchall()
+        return rows
 
     def select_extremes(self) -> Statement:
         """Selects the best and the worst rank of an item."""

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.kinds import Kind, field_text
@@ -123,8 +124,7 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
 
     @property
     def unsearched(self) -> Collection[str]:
-        kind = self.kind
-        return {name for name in kind.read_fields if name not in kind.searched and name != "tags"}
+        return _unsearched_fields(self.source)
 
     def _values(self) -> dict[str, str]:
         return dict(zip(_value_fields(self.kind), decode_texts(self.values), strict=True))
@@ -148,6 +148,13 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
     @property
     def item_chars(self) -> int:
         return len(self.body)
+
+
+@lru_cache(maxsize=64)
+def _unsearched_fields(source: str) -> frozenset[str]:
+    kind = ITEM_KINDS[source]
+    searched = kind.searched
+    return frozenset(name for name in kind.read_fields if name not in searched and name != "tags")
 
 
 def _value_fields(kind: Kind) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.compat.agentchatbus.threads import AgentRegistry
+from server.compat.agentchatbus.agents import AgentRegistry
 from sources.storage.contract import Agents
 from tests.cases import each_case
 from tests.server.compat.agentchatbus.manual_clock import ManualClock

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from server.compat.agentchatbus.posting import find_secret
+from server.compat.agentchatbus.service import find_secret
 from tests.cases import each_case
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents, detail
 from tests.server.compat.agentkit.conversations_api import post

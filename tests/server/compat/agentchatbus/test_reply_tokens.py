@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from auth.redis.connection import open_redis
+from auth.redis import open_redis
 from config.errors import Unavailable
 from config.paths import UserId
 from config.settings import Settings
 from server.compat.agentchatbus.agents import ReplyTokenLimits, ReplyTokens
-from server.redis.stores import RedisReplyTokenStore
+from server.redis_stores import RedisReplyTokenStore
 from tests.server.compat.agentchatbus.manual_clock import ManualClock
 
 ADA, BEN = UserId("ada"), UserId("ben")

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from auth.context import READ, WRITE
 from server.compat.agentchatbus.agents import REPLY_TOKEN_LIMITS
 from server.compat.agentchatbus.routes import bus_operations
-from server.compat.agentchatbus.service import build_message_bus
+from server.compat.agentchatbus.service import MessageBus
 from server.http_services import build_http_services
 from server.rest.handler import RestHandler
 from tests.cases import each_case
@@ -376,9 +376,9 @@ async def test_reply_token_of_another_thread_is_rejected(api: RestClient, agent:
 
 async def test_expired_reply_token_is_rejected(api: RestClient) -> None:
     now, runtime = [1_800_000_000.0], api.server.runtime
-    bus = build_message_bus(runtime.libraries, runtime.settings, lambda: now[0])
+    bus = MessageBus(runtime.libraries, runtime.settings, lambda: now[0])
     operations_by_path: dict[str, list[Any]] = {}
-    for operation in bus_operations(bus, runtime.settings):
+    for operation in bus_operations(bus, runtime.libraries, runtime.open_streams, runtime.settings):
         operations_by_path.setdefault(operation.path, []).append(operation)
     routes = [
         Route(

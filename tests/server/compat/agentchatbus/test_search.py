@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from server.app import build_app
-from server.compat.agentchatbus.service import build_message_bus
+from server.compat.agentchatbus.service import MessageBus
 from server.metrics import Metrics
 from sources.drafts import MessageDraft
 from tests.cases import each_case
@@ -144,7 +144,7 @@ async def test_human_only_messages_are_shown_to_people(api: RestClient, ada: Lib
 
 async def test_timed_out_search_returns_503(api: RestClient) -> None:
     runtime = api.server.runtime
-    bus = build_message_bus(TimedOutLibraries(), runtime.settings)
+    bus = MessageBus(TimedOutLibraries(), runtime.settings)
     app = build_app(msgspec.structs.replace(runtime, bus=bus), Metrics())
 
     async def search_app(scope: Scope, receive: Receive, send: Send) -> None:

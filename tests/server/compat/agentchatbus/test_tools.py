@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from server.compat.agentchatbus.service import build_message_bus
+from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from sources.drafts import MessageDraft
 from tests.cases import each_case
@@ -248,7 +248,7 @@ async def test_too_long_query_is_truncated_and_reported(ada: LibraryUser) -> Non
 
 async def test_timed_out_search_returns_nothing_and_explains(own_api: RestClient) -> None:
     runtime = own_api.server.runtime
-    bus = build_message_bus(TimedOutLibraries(), runtime.settings)
+    bus = MessageBus(TimedOutLibraries(), runtime.settings)
     add_agentchatbus_tools(runtime.dispatcher.catalog, bus, runtime.settings)
 
     response = await (await own_api.library_user("ada")).call("msg_search", query="fox")

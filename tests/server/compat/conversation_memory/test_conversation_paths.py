@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.compat.conversation_memory.transcript import path_of, project_of, summary_of
+from server.compat.conversation_memory.responses import path_of, project_of, summary_of
 from sources.records import Conversation
 
 TIME = "2026-01-01T00:00:00.000Z"

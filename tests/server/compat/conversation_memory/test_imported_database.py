@@ -9,9 +9,11 @@ from config.settings import Settings
 from sources.importers.engine.discovery import discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
-from sources.importers.formats.conversation_memory import IMPORTER
+from sources.importers.registry import load_importer
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 from tests.sources.importers.test_conversation_memory import ROWS, memory
+
+IMPORTER = load_importer("conversation_memory")
 
 PATH = "/home/ada/.claude/conversation-memory/conversation-archive/my-project/session-abc123.jsonl"
 

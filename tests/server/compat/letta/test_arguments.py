@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.compat.letta.search import InvalidSearchArgument
-from server.compat.letta.tools import parse_end_date, parse_limit, parse_roles, parse_start_date
+from server.compat.letta.tools import InvalidSearchArgument, parse_end_date, parse_limit, parse_roles, parse_start_date
 from tests.cases import each_case
 
 STORED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

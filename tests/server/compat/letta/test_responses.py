@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from server.compat.letta.search import NO_MATCHES, SEPARATOR, LettaRelevance, LettaResult, letta_response, render_text
+from server.compat.letta.tools import NO_MATCHES, SEPARATOR, LettaRelevance, LettaResult, letta_response, render_text
 from sources.records import MessageHit
 from tests.cases import each_case
 from tests.server.compat.letta.message_hits import message_hit

@@ -1,6 +1,6 @@
 """Which messages belong to the searched history."""
 
-from server.compat.letta.search import is_history
+from server.compat.letta.tools import is_history
 from tests.cases import each_case
 from tests.server.compat.letta.message_hits import message_hit
 

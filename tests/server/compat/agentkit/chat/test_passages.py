@@ -14,7 +14,8 @@ from tests.sources.source_fixture import LibraryUser
 async def find_passages(
     api: RestClient, user: LibraryUser, question: str, conversation_id: str | None = None
 ) -> PassageResults:
-    return await build_http_services(api.server.runtime).agentkit.passages.find(user.context, question, conversation_id)
+    finder = build_http_services(api.server.runtime).agentkit.chat.passages
+    return await finder.find(user.context, question, conversation_id)
 
 
 def uris(results: PassageResults) -> list[str]:

@@ -1,0 +1,472 @@
+"""Databases of programs for agents: AgentKit, AgentChatBus and the conversation-memory plugin."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
+from sources.importers.engine.chat_messages import conversation_parts
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedObservation,
+    SkippedItem,
+    archived_conversation_id,
+    imported_observation_id,
+    observation_id,
+    report_failure,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.table_reader import (
+    RowProgress,
+    TableReader,
+    TableRow,
+    TableSpec,
+    has_tables,
+    open_database,
+    read_rows,
+)
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    json_or_none,
+    key_label,
+    object_or_empty,
+    objects,
+    require_storable,
+    texts,
+)
+from sources.importers.formats.agent_sessions import AgentToolCall, AgentToolResult, AgentTurn, turn_content
+from sources.importers.formats.conversation_archive import require_allowed_id
+from sources.text.chunking import first_sentence
+
+# -- AgentKit ----------------------------------------------------------------------------------------------------------
+# AgentKit's database, `uploads/conversations.db`. Conversations keep the ids of AgentKit's API, so that they are the
+# same whether they are imported from the database or from exported JSON.
+#
+# AgentKit does not remove the messages of deleted conversations; they are skipped.
+
+_CONVERSATIONS = TableSpec(
+    "conversations", ("id", "title", "namespace", "session_id", "created_at", "updated_at"), ("metadata",)
+)
+_AGENTKIT_MESSAGES = TableSpec(
+    "messages",
+    ("id", "conversation_id", "role", "content", "timestamp"),
+    ("model", "tool_used", "attachments", "citations"),
+)
+_AGENTKIT_TABLES = (_CONVERSATIONS, _AGENTKIT_MESSAGES)
+
+
+class AgentKitImporter(Importer):
+    name = "agentkit"
+    title = "AgentKit database"
+    suffixes = (".db", ".sqlite", ".sqlite3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 0.9 if has_tables(probe, _AGENTKIT_TABLES) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_database(path, limits) as connection:
+            reader = TableReader(connection, limits)
+            if not all(map(reader.has, _AGENTKIT_TABLES)):
+                raise InvalidParams("not an AgentKit database")
+            row_progress = RowProgress(path, reader, progress, (_AGENTKIT_MESSAGES,))
+
+            def read(row: TableRow, rowids: Iterable[int]) -> Events:
+                metadata = json_or_none(row["metadata"], limits)
+                draft = ConversationDraft(
+                    uuid=_kept_id(row),
+                    title=row.line("title"),
+                    namespace=row.line("namespace") or UNSET,
+                    session_id=row.line("session_id"),
+                    metadata=metadata if isinstance(metadata, dict) else {},
+                    created_at=row.time("created_at") or UNSET,
+                    last_modified=row.time("updated_at") or UNSET,
+                )
+                messages = _read_messages(reader, _AGENTKIT_MESSAGES, rowids, row_progress, _agentkit_message)
+                yield from conversation_parts(draft, messages)
+
+            groups = reader.grouped_rowids(_AGENTKIT_MESSAGES, "conversation_id", "timestamp")
+            yield from _read_groups(reader, _CONVERSATIONS, groups, "conversation", read)
+
+
+def _read_groups(
+    reader: TableReader,
+    table: TableSpec,
+    groups: Iterable[tuple[Any, Iterable[int]]],
+    noun: str,
+    read: Callable[[TableRow, Iterable[int]], Events],
+) -> Events:
+    """Reads each conversation or thread with the rowids of its messages."""
+    # Counted down with each conversation that has messages.
+    empty = reader.count(table)
+    for key, rowids in groups:
+        row = next(iter(reader.rows_where(table, "id", key)), None)
+        if row is None:
+            yield from (SkippedItem(f"message of a deleted {noun}") for _ in rowids)
+        else:
+            empty -= 1
+            yield from report_failure(f"{noun} {key_label(key)}", read(row, rowids))
+    yield from (SkippedItem(f"{noun} without messages") for _ in range(empty))
+
+
+def _kept_id(row: TableRow) -> str:
+    """Ids are kept, and some words are paths of the conversations API."""
+    key = _text_id(row)
+    require_allowed_id(key)
+    return key
+
+
+def _text_id(row: TableRow) -> str:
+    if not isinstance(row["id"], str):
+        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
+    return row["id"]
+
+
+def _read_messages(
+    reader: TableReader,
+    table: TableSpec,
+    rowids: Iterable[int],
+    progress: RowProgress,
+    message: Callable[[TableRow, ImportLimits], MessageDraft | SkippedItem],
+) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
+    for rowid in rowids:
+        try:
+            draft = message(reader.row(table, rowid), reader.limits)
+            if isinstance(draft, MessageDraft):
+                require_storable(str(draft.content), reader.limits)
+            yield draft
+        except InvalidParams as error:
+            yield FailedItem(f"{table.name}, row {rowid}", error.message)
+        progress.step()
+
+
+def _agentkit_message(row: TableRow, limits: ImportLimits) -> MessageDraft:
+    role = row.line("role")
+    return MessageDraft(
+        uuid=_text_id(row),
+        role=role,
+        sender=role,
+        content=row.text("content"),
+        model=row.line("model") or None,
+        tool=row.line("tool_used") or None,
+        attachments=tuple(objects(json_or_none(row["attachments"], limits))),
+        citations=tuple(objects(json_or_none(row["citations"], limits))),
+        created_at=row.time("timestamp") or UNSET,
+    )
+
+
+# -- AgentChatBus ------------------------------------------------------------------------------------------------------
+# AgentChatBus's database, `bus.db`: its threads become threads of our bus, with the same ids, so that agents find them
+# where they left them. Agents, their tokens and events are not read.
+
+_THREADS = TableSpec(
+    "threads",
+    ("id", "topic", "status", "created_at"),
+    ("summary", "metadata", "system_prompt", "updated_at", "closed_at"),
+)
+_BUS_MESSAGES = TableSpec(
+    "messages",
+    ("id", "thread_id", "author", "role", "content", "seq", "created_at"),
+    ("metadata", "author_id", "author_name", "reply_to_msg_id", "priority", "deleted_at"),
+)
+_BUS_TABLES = (_THREADS, _BUS_MESSAGES)
+# As our bus stores threads: their namespace, and the metadata key of what the bus itself knows.
+_NAMESPACE = "bus"
+_BUS_KEY = "_bus"
+_DEFAULTS = ("discuss", "normal")
+
+
+class AgentChatBusImporter(Importer):
+    name = "agentchatbus"
+    title = "AgentChatBus database (bus.db)"
+    suffixes = (".db", ".sqlite", ".sqlite3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 0.9 if has_tables(probe, _BUS_TABLES) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_database(path, limits) as connection:
+            reader = TableReader(connection, limits)
+            if not all(map(reader.has, _BUS_TABLES)):
+                raise InvalidParams("not a database of AgentChatBus")
+            row_progress = RowProgress(path, reader, progress, (_BUS_MESSAGES,))
+
+            def read(row: TableRow, rowids: Iterable[int]) -> Events:
+                fields = {name: row.line(name) for name in ("summary", "system_prompt") if row.line(name)}
+                metadata = {**object_or_empty(json_or_none(row["metadata"], limits)), **fields}
+                draft = ConversationDraft(
+                    uuid=_kept_id(row),
+                    title=row.line("topic"),
+                    namespace=_NAMESPACE,
+                    metadata=_with_bus_fields(metadata, status=row["status"]),
+                    created_at=row.time("created_at") or UNSET,
+                    last_modified=row.time("updated_at", "closed_at") or UNSET,
+                )
+                messages = _read_messages(reader, _BUS_MESSAGES, rowids, row_progress, _bus_message)
+                yield from conversation_parts(draft, messages)
+
+            groups = reader.grouped_rowids(_BUS_MESSAGES, "thread_id", "seq")
+            yield from _read_groups(reader, _THREADS, groups, "thread", read)
+
+
+def _bus_message(row: TableRow, limits: ImportLimits) -> MessageDraft | SkippedItem:
+    if row["deleted_at"]:
+        return SkippedItem("deleted message")
+    metadata = object_or_empty(json_or_none(row["metadata"], limits))
+    return MessageDraft(
+        uuid=_text_id(row),
+        role=row.line("role"),
+        sender=row.line("author_name", "author"),
+        content=row.text("content"),
+        parent_id=row.line("reply_to_msg_id") or None,
+        metadata=_with_bus_fields(metadata, priority=row["priority"], author_id=row["author_id"]),
+        created_at=row.time("created_at") or UNSET,
+    )
+
+
+def _with_bus_fields(metadata: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """Adds the fields of the bus that differ from their defaults."""
+    values = {name: clean_line(value) for name, value in fields.items()}
+    bus_fields = {name: value for name, value in values.items() if value and value not in _DEFAULTS}
+    # The key is ours: metadata of the file must not set what only the bus may.
+    own = {name: value for name, value in metadata.items() if name != _BUS_KEY}
+    return {**own, _BUS_KEY: bus_fields} if bus_fields else own
+
+
+# -- conversation-memory -----------------------------------------------------------------------------------------------
+# The database of the conversation-memory plugin: observations, session summaries, and indexed exchanges, which become
+# chats. Vectors and events waiting for a model are not read.
+
+_OBSERVATIONS = TableSpec(
+    "observations",
+    (
+        *("id", "session_id", "project", "timestamp", "type", "title", "subtitle", "narrative", "facts", "concepts"),
+        *("files_read", "files_modified"),
+    ),
+    ("tool_name", "prompt_number"),
+)
+# The third version, which was continued as memmem: one text for each observation, and numbers as ids.
+_OBSERVATIONS_V3 = TableSpec(
+    "observations", ("id", "title", "content", "project", "session_id", "timestamp", "created_at")
+)
+_EXCHANGES = TableSpec(
+    "exchanges",
+    ("id", "project", "timestamp", "user_message", "assistant_message", "archive_path", "line_start", "line_end"),
+    ("session_id", "git_branch", "is_sidechain", "compressed_tool_summary"),
+)
+_SUMMARY_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_SUMMARIES = TableSpec("session_summaries", ("id", "session_id", "project", "created_at", *_SUMMARY_PARTS))
+_TOOL_CALLS = TableSpec(
+    "tool_calls", ("id", "exchange_id", "tool_name", "tool_input", "tool_result", "is_error", "timestamp")
+)
+_MEMORY_TABLES = (_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
+# The tables by which a database is recognized.
+_MARKS = (_OBSERVATIONS, _OBSERVATIONS_V3, _EXCHANGES)
+_TITLE_CHARS = 120
+
+
+class ConversationMemoryImporter(Importer):
+    name = "conversation_memory"
+    title = "conversation-memory database"
+    suffixes = (".db", ".sqlite", ".sqlite3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 0.9 if any(has_tables(probe, (table,)) for table in _MARKS) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_database(path, limits) as connection:
+            reader = TableReader(connection, limits)
+            if not any(map(reader.has, _MARKS)):
+                raise InvalidParams("not a conversation-memory database")
+            row_progress = RowProgress(path, reader, progress, _MEMORY_TABLES)
+            archives = _session_archives(reader)
+
+            def read(table: TableSpec, rowid: int) -> Events:
+                observation = _OBSERVATION_READERS[table](reader.row(table, rowid), limits)
+                archive = archives.get(str(observation.session_id))
+                if not observation.title:
+                    yield SkippedItem("summary without text" if table is _SUMMARIES else "observation without a title")
+                    return
+                if archive is not None:
+                    # The lines of the whole session: the database has no more precise ones.
+                    path, start, end = archive
+                    conversation = archived_conversation_id(path)
+                    observation = replace(observation, conversation_id=conversation, line_start=start, line_end=end)
+                yield ImportedObservation(observation)
+
+            # A database has one of the two tables of observations.
+            yield from read_rows(reader, (_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES), row_progress, read)
+            if reader.has(_EXCHANGES):
+                yield from _read_conversations(reader, row_progress)
+
+
+def _session_archives(reader: TableReader) -> Mapping[str, tuple[str, int, int]]:
+    """Finds the archive of each session, and its lines there, by its exchanges. Subtasks of a session may have files of
+    their own, so the longest one is used."""
+    if not reader.has(_EXCHANGES) or "session_id" not in reader.columns(_EXCHANGES.name):
+        return {}
+    archives: dict[str, tuple[str, int, int]] = {}
+    for row in reader.ranges(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
+        session, start, end = row.line("session_id"), row["line_start"], row["line_end"]
+        if session and isinstance(start, int) and isinstance(end, int) and 0 < start <= end:
+            known = archives.get(session)
+            if known is None or end - start > known[2] - known[1]:
+                archives[session] = (str(row["archive_path"]), start, end)
+    return archives
+
+
+def _observation(
+    row: TableRow, uuid: str, title: str, narrative: str, limits: ImportLimits, **fields: Any
+) -> ObservationDraft:
+    require_storable(narrative, limits)
+    return ObservationDraft(
+        uuid=uuid,
+        title=title,
+        narrative=narrative,
+        project=row.line("project"),
+        session_id=row.line("session_id"),
+        origin="imported",
+        created_at=row.time("timestamp", "created_at") or UNSET,
+        **{"type": "general", "metadata": {"imported_from": "conversation_memory"}, **fields},
+    )
+
+
+def _read_observation(row: TableRow, limits: ImportLimits) -> ObservationDraft:
+    def listed(name: str) -> tuple[str, ...]:
+        return tuple(text for text in texts(json_or_none(row[name], limits)) if "\0" not in text)
+
+    tool = row.line("tool_name")
+    return _observation(
+        row,
+        imported_observation_id(str(row["id"])),
+        row.line("title"),
+        row.text("narrative"),
+        limits,
+        type=row.line("type") or "general",
+        subtitle=row.line("subtitle"),
+        facts=listed("facts"),
+        concepts=clean_tags(listed("concepts")),
+        files_read=listed("files_read"),
+        files_modified=listed("files_modified"),
+        metadata={"imported_from": "conversation_memory", **({"tool": tool} if tool else {})},
+    )
+
+
+def _read_summary(row: TableRow, limits: ImportLimits) -> ObservationDraft:
+    """Joins the parts of a session summary, each after its name."""
+    parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
+    narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
+    title = clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
+    uuid = observation_id("imported", "summary", str(row["id"]))
+    return _observation(row, uuid, title, narrative, limits, type="summary")
+
+
+def _read_observation_v3(row: TableRow, limits: ImportLimits) -> ObservationDraft:
+    """The number of an observation is unique in its database only, so its time is part of the id."""
+    uuid = observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
+    return _observation(row, uuid, row.line("title"), row.text("content"), limits)
+
+
+_OBSERVATION_READERS: Mapping[TableSpec, Callable[[TableRow, ImportLimits], ObservationDraft]] = {
+    _OBSERVATIONS: _read_observation,
+    _OBSERVATIONS_V3: _read_observation_v3,
+    _SUMMARIES: _read_summary,
+}
+
+
+# -- exchanges ---------------------------------------------------------------------------------------------------------
+
+
+def _read_conversations(reader: TableReader, progress: RowProgress) -> Events:
+    """The exchanges of one archived file form one conversation."""
+    for group, rowids in reader.grouped_rowids(_EXCHANGES, "archive_path", "line_start"):
+        failures: list[FailedItem] = []
+        rows = _read_exchanges(reader, rowids, failures, progress)
+        first, path = next(rows, None), str(group)
+        if first is not None:
+            # Without its folders, which reveal where files are on the user's disk.
+            file_name = clean_line(PureWindowsPath(path).stem)
+            metadata = {
+                "imported_from": "conversation_memory",
+                "project": first.line("project"),
+                "session": first.line("session_id") or file_name,
+                "git_branch": first.line("git_branch"),
+            }
+            # Without a session id, because the conversation imported from the session's own file has it.
+            draft = ConversationDraft(
+                uuid=archived_conversation_id(path),
+                title=clean_line(first_sentence(first.text("user_message"), _TITLE_CHARS)),
+                metadata={name: value for name, value in metadata.items() if value},
+                created_at=first.time("timestamp") or UNSET,
+            )
+            messages = (message for row in chain((first,), rows) for message in _messages(reader, row, failures))
+            yield from conversation_parts(draft, messages)
+        yield from failures
+
+
+def _read_exchanges(
+    reader: TableReader, rowids: Iterable[int], failures: list[FailedItem], progress: RowProgress
+) -> Iterator[TableRow]:
+    for rowid in rowids:
+        try:
+            yield reader.row(_EXCHANGES, rowid)
+        except InvalidParams as error:
+            failures.append(FailedItem(f"{_EXCHANGES.name}, row {rowid}", error.message))
+        progress.step()
+
+
+def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) -> Iterator[MessageDraft | SkippedItem]:
+    is_empty = True
+    lines = {name: row[name] for name in ("line_start", "line_end") if isinstance(row[name], int) and row[name] > 0}
+    try:
+        for turn in _turns(reader, row):
+            content = turn_content(turn)
+            require_storable(content, reader.limits)
+            if content:
+                is_empty = False
+                yield MessageDraft(
+                    uuid=stable_uuid(
+                        "conversation_memory", "messages", f"{row['archive_path']}/{row['id']}/{turn.key}"
+                    ),
+                    role=turn.role,
+                    sender=turn.role,
+                    content=content,
+                    tool=turn.calls[0].name if turn.calls else UNSET,
+                    metadata=lines,
+                    # The work of subtasks is searchable, but not part of the conversation.
+                    is_canonical=not row["is_sidechain"],
+                    created_at=turn.time or row.time("timestamp") or UNSET,
+                )
+        if is_empty:
+            yield SkippedItem("exchange without text")
+    except InvalidParams as error:
+        failures.append(FailedItem(f"exchange {clean_line(str(row['id']))[:60]}", error.message))
+
+
+def _turns(reader: TableReader, row: TableRow) -> Iterator[AgentTurn]:
+    """Yields the user's message, the tool calls or else their summary, and the answer."""
+    yield AgentTurn(role="user", key="user", text=row.text("user_message"))
+    calls = reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"])
+    yield from (_tool_turn(reader, call) for call in calls)
+    if not calls:
+        yield AgentTurn(role="tool", key="tools", text=row.text("compressed_tool_summary"))
+    yield AgentTurn(role="assistant", key="assistant", text=row.text("assistant_message"))
+
+
+def _tool_turn(reader: TableReader, row: TableRow) -> AgentTurn:
+    key, name = row.line("id"), row.line("tool_name") or "tool"
+    arguments = json_or_none(row["tool_input"], reader.limits)
+    if isinstance(arguments, dict):
+        call = AgentToolCall(key, name, arguments)
+    else:
+        call = AgentToolCall(key, name, text=row.text("tool_input"))
+    result = row.text("tool_result")
+    results = (AgentToolResult(key, result, bool(row["is_error"]), name),) if result else ()
+    time = row.time("timestamp")
+    return AgentTurn(role="tool", key=f"tool {key}", time=time, calls=(call,), results=results)

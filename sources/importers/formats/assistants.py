@@ -1,0 +1,524 @@
+"""The exports of assistants that people chat with on the web: Gemini, Grok, DeepSeek and Perplexity."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from config.errors import InvalidParams
+from sources.importers.engine.archives import is_zip, open_archive
+from sources.importers.engine.batches import require_messages
+from sources.importers.engine.chat_messages import (
+    ChatMessage,
+    content_text,
+    conversation_draft,
+    conversation_in_order,
+    conversation_with_branches,
+    link_citations,
+    role_of,
+    title_of,
+)
+from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.export_files import (
+    base_name,
+    count_reads,
+    first_bytes,
+    is_in_unpacked_export,
+    is_json,
+    is_zip_file,
+    read_export,
+    read_objects,
+)
+from sources.importers.engine.file_probe import HEAD_BYTES
+from sources.importers.engine.files import (
+    FailedItem,
+    SkippedItem,
+    file_key,
+    is_text,
+    modified_at,
+    printable_name,
+    read_json,
+    read_text,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.json_stream import decode_fields, decode_object, read_member_list
+from sources.importers.engine.values import (
+    Fields,
+    clean_line,
+    json_or_none,
+    object_or_empty,
+    objects,
+    require_object,
+    stored_time,
+    texts,
+    valid_uuid,
+)
+from sources.importers.parsers.web_page import html_text
+
+# -- Gemini ------------------------------------------------------------------------------------------------------------
+# Gemini's history from Google Takeout: `MyActivity.json`, alone, in its zip or unpacked.
+#
+# Takeout lists single exchanges, newest first, without saying which of them belong together. Every exchange becomes a
+# conversation, except where its address names one.
+
+_KEY_CHARS = 100
+_PRODUCTS = frozenset(("gemini apps", "gemini", "bard"))
+# The activities of all products have these fields. The name of the product is the same in every language.
+_FIELDS = (re.compile(rb'"(?:header|products)"\s*:\s*(?:\[\s*)?"(?:Gemini Apps|Bard)"'), re.compile(rb'"time"\s*:'))
+_CONVERSATION = re.compile(r"https://(?:gemini|bard)\.google\.com/(?:app|chat)/([0-9a-f]{6,64})")
+# What precedes the prompt, in the languages whose Takeout we know; in others it stays part of the prompt.
+_PROMPTED = re.compile(
+    r"(?:Prompted|Said|Asked|Eingegeben:|Prompt(?:é|e)?(?: :)?|Requête :|Has (?:dicho|preguntado)|Hai chiesto)\s+"
+)
+
+
+class GeminiImporter(Importer):
+    name = "gemini"
+    title = "Gemini (Google Takeout, MyActivity.json)"
+    suffixes = (".json", ".zip")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        head = first_bytes(probe, _is_gemini_export_file)
+        # Takeout writes MyActivity.json for other products, too.
+        return 0.9 if is_json(head) and all(field.search(head) for field in _FIELDS) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        # The exchanges of each conversation that the export names. They are held until the end, because the oldest
+        # ones come last.
+        named: dict[str, list[_GeminiExchange]] = {}
+
+        def read(data: bytes, _: str) -> Events:
+            exchange = _read_activity(decode_fields(data), limits)
+            if isinstance(exchange, SkippedItem):
+                yield exchange
+            elif exchange.url:
+                named.setdefault(exchange.url, []).append(exchange)
+            else:
+                yield from _conversation(f"{exchange.time}\0{exchange.prompt}", [exchange], limits)
+
+        yield from read_export(path, limits, progress, _is_gemini_export_file, "activity", read)
+        for url, exchanges in named.items():
+            yield from _conversation(url, sorted(exchanges, key=lambda exchange: exchange.time), limits)
+
+    def reads_from_folder(self, name: str) -> bool:
+        return is_in_unpacked_export(name, _is_gemini_export_file)
+
+
+class _GeminiExchange(Struct, frozen=True):
+    time: str
+    prompt: str
+    answer: str
+    attachments: Sequence[Mapping[str, Any]]
+    url: str
+
+
+def _is_gemini_export_file(name: str) -> bool:
+    """Folders and file names are translated, except for the name of the product."""
+    folders = name.lower().split("/")[:-1]
+    is_gemini = any("gemini" in folder or "bard" in folder for folder in folders)
+    return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
+
+
+def _read_activity(activity: Fields, limits: ImportLimits) -> _GeminiExchange | SkippedItem:
+    names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
+    if not names & _PRODUCTS:
+        return SkippedItem("activity of another product")
+    time = activity.time("time")
+    pages = (item.text("html") for item in activity.objects("safeHtmlItem"))
+    answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
+    if not time or not answer.strip():
+        # Feedback, deleted chats and settings are activities, too.
+        return SkippedItem("activity without an answer")
+    address = _CONVERSATION.match(activity.text("titleUrl"))
+    files = (*activity.texts("attachedFiles"), *texts([activity.get("imageFile")]))
+    return _GeminiExchange(
+        time=time,
+        prompt=_PROMPTED.sub("", activity.text("title"), count=1),
+        answer=answer,
+        attachments=tuple({"name": clean_line(name)} for name in files),
+        url=address[0] if address else "",
+    )
+
+
+def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: ImportLimits) -> Events:
+    first = exchanges[0]
+    draft = conversation_draft(
+        "gemini",
+        stable_uuid("gemini", "conversation", key),
+        title_of(first.prompt),
+        created=first.time,
+        modified=exchanges[-1].time,
+        url=first.url,
+    )
+    messages: list[ChatMessage] = []
+    for exchange in exchanges:
+        time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
+        messages += (
+            ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments),
+            ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key),
+        )
+    yield from conversation_in_order("gemini", draft, messages, limits)
+
+
+# -- Grok --------------------------------------------------------------------------------------------------------------
+# Grok's export from accounts.x.ai: `prod-grok-backend.json`, alone or in its zip.
+
+_MARKS = tuple(
+    re.compile(mark)
+    for mark in (rb'^\s*\{\s*"conversations"\s*:\s*\[', rb'"conversation"\s*:\s*\{', rb'"responses"\s*:')
+)
+
+
+class GrokImporter(Importer):
+    name = "grok"
+    title = "Grok export"
+    suffixes = (".json", ".zip")
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if is_zip(probe.head):
+            return 0.9 if is_json(first_bytes(probe, _is_grok_export_file)) else 0.0
+        head = probe.head.removeprefix(b"\xef\xbb\xbf")
+        return 0.9 if all(mark.search(head) for mark in _MARKS) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        if not is_zip_file(path):
+            with open_file(path) as file:
+                yield from _read_file("", count_reads(file, limits, progress), limits)
+            return
+        with open_archive(path, limits, progress) as archive:
+            names = [name for name in archive.names if _is_grok_export_file(name)]
+            if not names:
+                raise InvalidParams("export: expected prod-grok-backend.json, found no such file")
+            for name in names:
+                with archive.open(name) as file:
+                    yield from _read_file(name, file, limits)
+
+
+class _GrokEntry(Struct, frozen=True):
+    conversation: Any = None
+    responses: list[Raw] = []
+
+
+def _is_grok_export_file(name: str) -> bool:
+    return base_name(name) == "prod-grok-backend.json"
+
+
+def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Events:
+    conversations = read_member_list(file, ("conversations",), limits)
+    if conversations is None:
+        raise InvalidParams("expected an object with a list of conversations")
+    objects = ((name, element) for element in conversations.elements)
+    yield from read_objects(objects, "conversation", partial(_read_grok_conversation, limits=limits))
+
+
+def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
+    entry = decode_object(data, _GrokEntry)
+    fields = object_or_empty(entry.conversation)
+    messages: list[ChatMessage] = []
+    for number, raw in enumerate(entry.responses, 1):
+        try:
+            messages.append(_grok_message(require_object(decode_fields(raw).get("response")), number))
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, response {number}", error.message)
+    # After the responses, so that their failures are reported in any case.
+    key = fields.line("id")
+    if not key:
+        raise InvalidParams("id: expected the id of the conversation, got nothing")
+    draft = conversation_draft(
+        "grok",
+        valid_uuid(key) or stable_uuid("grok", "conversation", key),
+        fields.line("title"),
+        created=_grok_time(fields.get("create_time")),
+        modified=_grok_time(fields.get("modify_time")),
+        is_starred=fields.get("starred") is True,
+        system_prompt=fields.line("system_prompt_name"),
+    )
+    if not any(message.parent for message in messages):
+        # Older exports do not name the message that is answered: it is the one before.
+        keys = [None, *(message.key for message in messages)]
+        messages = [replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
+    yield from conversation_with_branches("grok", draft, messages, limits)
+
+
+def _grok_message(response: Fields, number: int) -> ChatMessage:
+    role = role_of(response.get("sender"))
+    return ChatMessage(
+        key=response.line("_id", "id") or str(number),
+        role=role,
+        text=response.text("message"),
+        time=_grok_time(response.get("create_time")),
+        model=response.line("model") if role == "assistant" else "",
+        parent=response.line("parent_response_id") or None,
+        attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
+        citations=link_citations(response.get("web_search_results")),
+    )
+
+
+def _grok_time(value: object) -> str | None:
+    """Times are ISO 8601, or objects of MongoDB's extended JSON."""
+    while isinstance(value, Mapping):
+        value = value.get("$date", value.get("$numberLong"))
+    return stored_time(value)
+
+
+# -- DeepSeek ----------------------------------------------------------------------------------------------------------
+# DeepSeek's export: `conversations.json`, alone or in its zip. Its tree resembles ChatGPT's, but not its messages.
+
+# The kinds of fragments, and the role and content type of the message that each becomes.
+_FRAGMENTS = {
+    "REQUEST": ("user", ""),
+    "RESPONSE": ("assistant", ""),
+    "THINK": ("assistant", "thinking"),
+    "SEARCH": ("tool", "search"),
+}
+
+
+class DeepSeekImporter(Importer):
+    name = "deepseek"
+    title = "DeepSeek export"
+    suffixes = (".json", ".zip")
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        head = b""
+        if probe.is_folder:
+            # An unpacked export has the same file names as ChatGPT's.
+            name = next(filter(_is_deepseek_export_file, probe.names), "")
+            with suppress(OSError), open_file(probe.path / name) as file:
+                head = file.read(HEAD_BYTES)
+        else:
+            head = first_bytes(probe, _is_deepseek_export_file)
+        # More certain than ChatGPT's importer, which also knows `mapping` and `user.json`.
+        return 0.97 if is_json(head) and b'"mapping"' in head and b'"inserted_at"' in head else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        read = partial(_read_deepseek_conversation, limits=limits)
+        yield from read_export(path, limits, progress, _is_deepseek_export_file, "chat", read)
+
+    def reads_from_folder(self, name: str) -> bool:
+        return is_in_unpacked_export(name, _is_deepseek_export_file)
+
+
+class _DeepSeekConversation(Struct, frozen=True):
+    mapping: dict[str, Raw]
+    id: Any = None
+    title: Any = None
+    inserted_at: Any = None
+    updated_at: Any = None
+
+
+def _is_deepseek_export_file(name: str) -> bool:
+    return base_name(name) == "conversations.json"
+
+
+def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
+    conversation = decode_object(data, _DeepSeekConversation)
+    messages: list[ChatMessage] = []
+    # The last fragment of each node, which the next node answers.
+    last: dict[str, str] = {}
+    turns = 0
+    for key, raw in conversation.mapping.items():
+        try:
+            node = decode_fields(raw)
+            answer = None if node.get("message") is None else require_object(node["message"])
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, node {key[:40]}", error.message)
+            continue
+        parent = node.line("parent")
+        if answer is not None:
+            for message in _fragments(key, answer, last.get(parent, parent) or None, turns):
+                messages.append(message)
+                last[key] = message.key
+            turns += 1
+        # A node without messages passes on those that follow it to its own parent.
+        last.setdefault(key, last.get(parent, parent))
+    key = clean_line(conversation.id) or clean_line(conversation.inserted_at)
+    draft = conversation_draft(
+        "deepseek",
+        valid_uuid(key) or stable_uuid("deepseek", "conversation", key),
+        clean_line(conversation.title),
+        created=stored_time(conversation.inserted_at),
+        modified=stored_time(conversation.updated_at),
+    )
+    yield from conversation_with_branches("deepseek", draft, messages, limits)
+
+
+def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iterator[ChatMessage]:
+    """Yields the fragments of a node as messages that follow each other. Older exports have one text and a separate
+    one with the reasoning, and questions and answers take turns."""
+    fragments, reasoning = list(message.objects("fragments")), message.get("reasoning_content")
+    if not fragments:
+        role = message.line("role").lower()
+        is_answer = role == "assistant" or (not role and (bool(reasoning) or turn % 2 == 1))
+        fragments = [Fields(type="THINK", content=reasoning)] if reasoning else []
+        fragments.append(Fields(type="RESPONSE" if is_answer else "REQUEST", content=message.get("content")))
+    files = (clean_line(file.get("file_name") or file.get("name")) for file in message.objects("files"))
+    attachments = tuple({"name": name} for name in files if name)
+    for index, fragment in enumerate(fragments):
+        role, kind = _FRAGMENTS.get(fragment.line("type").upper(), ("assistant", ""))
+        results = link_citations(fragment.get("results"))
+        found = "\n".join(f"{citation['title']} {citation['url']}".strip() for citation in results)
+        text = fragment.text("content") or found
+        fragment_key = key if index == len(fragments) - 1 else f"{key}\0{index}"
+        yield ChatMessage(
+            key=fragment_key,
+            role=role,
+            text=text,
+            time=message.time("inserted_at"),
+            model=message.line("model") if role == "assistant" else "",
+            tool="search" if role == "tool" else "",
+            parent=parent,
+            attachments=attachments if role == "user" else (),
+            citations=link_citations(message.get("search_results")) if role == "assistant" and not kind else (),
+            metadata={"content_type": kind} if kind else {},
+        )
+        if text.strip():
+            parent = fragment_key
+
+
+# -- Perplexity --------------------------------------------------------------------------------------------------------
+# Perplexity threads: the Markdown that Perplexity exports for a thread, and the JSON of threads with entries, as data
+# exports and exporters that save the site's own answers write it.
+
+_MARKDOWN_SUFFIXES = (".md", ".markdown")
+_LOGO = re.compile(r"<img src=\"https://[\w.]{1,80}perplexity\.ai/[^\"]{1,200}\"[^>\n]{0,200}/?>")
+_LOGO_IN_HEAD = re.compile(rb"^\s*<img src=\"https://[\w.]{1,80}perplexity\.ai/")
+_QUESTION = re.compile(r"^# (.+)$", re.MULTILINE)
+_END_OF_ANSWER = re.compile(r"<div (?:style=\"text-align: center\"|align=\"center\")>⁂</div>")
+_SOURCE = re.compile(r"^\[\^[\w-]{1,20}\]: (\S{1,2000})$", re.MULTILINE)
+_ENTRY_FIELDS = re.compile(rb'"(?:query_str|context_uuid|backend_uuid)"\s*:')
+_TIME_FIELDS = (
+    *("entry_created_datetime", "created_datetime", "created_at", "timestamp"),
+    *("entry_updated_datetime", "updated_datetime"),
+)
+_LIST_FIELDS = ("threads", "conversations", "entries", "messages")
+
+
+class PerplexityImporter(Importer):
+    name = "perplexity"
+    title = "Perplexity threads (Markdown, JSON)"
+    suffixes = (".json", *_MARKDOWN_SUFFIXES)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_text(probe.head):
+            return 0.0
+        if is_json(probe.head):
+            return 0.9 if len(set(_ENTRY_FIELDS.findall(probe.head))) > 1 else 0.0
+        is_markdown = probe.path.suffix.lower() in _MARKDOWN_SUFFIXES
+        return 0.9 if is_markdown and _LOGO_IN_HEAD.match(probe.head.removeprefix(b"\xef\xbb\xbf")) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        if path.suffix.lower() in _MARKDOWN_SUFFIXES:
+            yield from _read_markdown(path, limits)
+        else:
+            yield from _read_threads(read_json(path, limits), limits)
+
+
+def _read_markdown(path: Path, limits: ImportLimits) -> Events:
+    """The file has neither ids nor times: the thread is identified by its location."""
+    text = _LOGO.sub("", read_text(path, limits), count=1)
+    # Before the text is split into exchanges.
+    require_messages(text.count("\n---\n"), limits)
+    exchanges = [part for part in re.split(r"^---$", text, flags=re.MULTILINE) if part.strip()]
+    messages: list[ChatMessage] = []
+    for number, part in enumerate(exchanges, 1):
+        # A question is a heading; its answer ends with the list of sources.
+        exchange, key = part.strip(), f"{number} question"
+        question = _QUESTION.match(exchange)
+        if question is None:
+            messages.append(ChatMessage(key=f"{number} answer", role="assistant", text=exchange))
+            continue
+        answer = _END_OF_ANSWER.split(exchange[question.end() :], maxsplit=1)[0].strip()
+        citations = [{"title": "", "url": url} for url in dict.fromkeys(_SOURCE.findall(exchange))]
+        messages += (
+            ChatMessage(key=key, role="user", text=question[1].strip()),
+            ChatMessage(key=f"{number} answer", role="assistant", text=answer, parent=key, citations=citations),
+        )
+    if not messages:
+        raise InvalidParams("expected questions as headings, found none")
+    modified = modified_at(path, limits)
+    draft = conversation_draft(
+        "perplexity",
+        stable_uuid("perplexity", "conversation", file_key(path, limits)),
+        title_of(messages[0].text) or printable_name(path.stem),
+        created=modified if isinstance(modified, str) else None,
+    )
+    yield from conversation_in_order("perplexity", draft, messages, limits)
+
+
+def _read_threads(value: object, limits: ImportLimits) -> Events:
+    entries = list(_entries(value))
+    if not entries:
+        raise InvalidParams("expected a thread with entries, found none")
+    threads: dict[str, list[Fields]] = {}
+    for entry in entries:
+        # A list of entries may mix those of several threads.
+        threads.setdefault(entry.line("context_uuid", "thread_id", "backend_uuid"), []).append(entry)
+    for number, (key, thread) in enumerate(threads.items(), 1):
+        if not key:
+            yield FailedItem(f"thread {number}", "context_uuid: expected the id of the thread, got nothing")
+            continue
+        first = thread[0]
+        draft = conversation_draft(
+            "perplexity",
+            valid_uuid(key) or stable_uuid("perplexity", "conversation", key),
+            first.line("thread_title") or title_of(first.text("query_str")),
+            created=first.time(*_TIME_FIELDS),
+            modified=thread[-1].time(*_TIME_FIELDS),
+            slug=first.line("thread_url_slug"),
+        )
+        messages: list[ChatMessage] = []
+        for position, entry in enumerate(thread, 1):
+            own = entry.line("backend_uuid", "uuid") or str(position)
+            question = ChatMessage(
+                key=f"{own} question", role="user", text=entry.text("query_str"), time=entry.time(*_TIME_FIELDS)
+            )
+            text, citations = _answer(entry, limits)
+            model = entry.line("display_model", "model")
+            answer = replace(question, key=f"{own} answer", role="assistant", text=text, model=model)
+            messages += (question, replace(answer, parent=question.key, citations=citations))
+        yield from conversation_in_order("perplexity", draft, messages, limits)
+
+
+def _entries(value: object) -> Iterator[Fields]:
+    """Yields questions with their answers from an object with `entries`, a list of them, or a list of such threads."""
+    if isinstance(value, dict) and "query_str" in value:
+        yield Fields(value)
+        return
+    values = [value[field] for field in _LIST_FIELDS if field in value] if isinstance(value, dict) else [value]
+    for found in values:
+        for item in objects(found):
+            yield from _entries(item)
+
+
+def _answer(entry: Fields, limits: ImportLimits) -> tuple[str, Sequence[Mapping[str, Any]]]:
+    """The answer is in the blocks of an entry, or in `text`, a text or the JSON of the steps that led to it."""
+    for block in entry.objects("blocks"):
+        if isinstance(block.get("markdown_block"), dict):
+            markdown = block.nested("markdown_block")
+            return markdown.text("answer") or "".join(markdown.texts("chunks")), _sources(entry)
+    answer = entry.get("answer") or entry.get("text")
+    steps = json_or_none(answer, limits) if isinstance(answer, str) and answer.startswith(("[", "{")) else None
+    final = [step for step in objects(steps) if step.line("step_type").upper() == "FINAL"]
+    if final and isinstance(final[-1].get("content"), dict):
+        answer = final[-1]["content"].get("answer")
+        if isinstance(inner := json_or_none(answer, limits), dict):
+            return Fields(inner).text("answer"), link_citations(inner.get("web_results"))
+    return content_text(answer), _sources(entry)
+
+
+def _sources(entry: Fields) -> Sequence[Mapping[str, Any]]:
+    blocks = (block.nested("web_result_block") for block in entry.objects("blocks"))
+    results = (result for block in blocks for result in block.objects("web_results"))
+    return link_citations([{**result, "title": result.get("name") or result.get("title")} for result in results])

@@ -1,0 +1,407 @@
+"""Notes that link to each other, as files or outlines: Notion, Logseq, Roam Research and Bear."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+from uuid import UUID
+
+from config.errors import InvalidParams, TooLarge
+from sources.importers.engine.archives import decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.export_files import first_bytes, is_json, is_zip_file, read_export
+from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree, open_tree
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportEvent,
+    SkippedItem,
+    decode_text,
+    file_key,
+    imported_note,
+    item_text,
+    printable_name,
+    stable_uuid,
+    text_max_bytes,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.markdown_text import (
+    first_heading,
+    inline_tags,
+    link_targets,
+    normalize_keys,
+    read_org_header,
+    remove_code,
+)
+from sources.importers.engine.values import (
+    Fields,
+    json_or_none,
+    object_or_empty,
+    parse_json,
+    short_title,
+    stored_date,
+    stored_time,
+    valid_uuid,
+    written_date,
+)
+from sources.importers.parsers.parsed_document import TextBuilder
+from sources.importers.parsers.web_page import decode_page, read_page
+
+# -- Notion ------------------------------------------------------------------------------------------------------------
+# Notion's export as Markdown or HTML: its zip, the zips inside that zip, or the unpacked folder.
+#
+# Every page becomes a note with the id it has in Notion. Notion writes that id at the end of the file's name.
+
+_PAGE_SUFFIXES = (".md", ".html")
+_TABLE_SUFFIX = ".csv"
+_ID = re.compile(r" ?([0-9a-f]{32})(?:_all)?\Z")
+_NAME_WITH_ID = re.compile(r"[^/] [0-9a-f]{32}(?:_all)?\.(?:md|html|csv)$")
+_PART = re.compile(r"(?:^|/)Export(?:Block)?-[0-9a-f-]{36}(?:-Part-\d{1,4})?\.zip$")
+# The lines below the title of a page that is a row of a database.
+_NOTION_PROPERTY = re.compile(r"([^\n:]{1,100}): ([^\n]{0,10000})")
+_NOTION_PROPERTIES_MAX = 200
+_TAG_PROPERTIES = ("tags", "tag", "labels", "keywords")
+_DATE_PROPERTIES = ("created", "created_time", "date_created", "created_at", "date")
+# Such as `January 5, 2024 3:04 PM`.
+_DATE_FORMATS = ("%B %d, %Y %I:%M %p", "%B %d, %Y %H:%M", "%B %d, %Y", "%Y/%m/%d %H:%M", "%Y/%m/%d")
+
+
+class NotionImporter(Importer):
+    name = "notion"
+    title = "Notion export (Markdown or HTML)"
+    suffixes = (".zip",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if not probe.is_folder and not is_zip(probe.head):
+            return 0.0
+        names = [name for name in probe.names if is_visible(name)]
+        if any(map(_PART.search, names)):
+            return 0.9
+        # A folder of downloads may contain a page, so all pages and tables at its top must be Notion's.
+        pages = [name for name in names if name.lower().endswith((*_PAGE_SUFFIXES, _TABLE_SUFFIX))]
+        with_id = sum(1 for name in pages if _NAME_WITH_ID.search(name))
+        is_export = with_id == len(pages) if probe.is_folder else 2 * with_id >= len(pages)
+        return 0.9 if with_id and is_export else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        if path.is_dir():
+            yield from _read_notion_tree(FolderTree(path, limits, progress), "", limits)
+            return
+        key = file_key(path, limits)
+        with open_archive(path, limits, progress) as archive:
+            yield from _read_notion_tree(ArchiveTree(archive), key, limits)
+            for name in archive.names:
+                if is_visible(name) and name.lower().endswith(".zip"):
+                    # One of the zips that Notion packs into the zip it offers for download.
+                    try:
+                        with archive.open_inner(name) as part:
+                            yield from _read_notion_tree(ArchiveTree(part), key, limits)
+                    except InvalidParams as error:
+                        yield FailedItem(decode_name(name), error.message)
+                    except TooLarge as error:
+                        advice = "unpack the zip and import this part by itself"
+                        yield FailedItem(decode_name(name), f"{error.message}; {advice}")
+
+
+def _read_notion_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
+    # The folders with the rows of databases: next to each is a table with the same name.
+    tables = (name.removesuffix(_TABLE_SUFFIX) for name in tree.names if name.lower().endswith(_TABLE_SUFFIX))
+    # Only pages of databases have properties; in others, the lines below the title are text.
+    databases = frozenset(_without_id(table) for table in tables)
+    for name in tree.names:
+        path = PurePosixPath(name)
+        suffix = path.suffix.lower()
+        if suffix in _PAGE_SUFFIXES and path.name != "index.html":
+            try:
+                yield _notion_note(tree, name, key, databases, limits)
+            except InvalidParams as error:
+                yield FailedItem(name, error.message)
+        elif suffix == _TABLE_SUFFIX:
+            yield SkippedItem("table of a database whose rows are pages")
+        elif suffix != ".zip":
+            yield SkippedItem("file in the export not containing a page")
+
+
+def _without_id(name: str) -> str:
+    parent, slash, last = name.rpartition("/")
+    return parent + slash + _ID.sub("", last)
+
+
+def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str], limits: ImportLimits) -> ImportEvent:
+    path = PurePosixPath(name)
+    page_id = _ID.search(path.stem)
+    data = tree.read(name, text_max_bytes(limits))
+    if path.suffix.lower() == ".md":
+        text = decode_text(data, limits)
+        title = first_heading(remove_code(text))
+    else:
+        page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
+        title, text = page.title.strip(), page.text.build()
+    properties = _properties(text) if _without_id(str(path.parent)) in databases else {}
+    fields = normalize_keys(properties)
+    # Values of a property may contain spaces, so only commas separate them.
+    tags = [word.strip() for field in _TAG_PROPERTIES for word in fields.get(field, "").split(",")]
+    dates = (fields[field] for field in _DATE_PROPERTIES if fields.get(field))
+    created_at = next(
+        (date for value in dates if (date := stored_date(value) or written_date(value, _DATE_FORMATS))), None
+    )
+    readable_path = "/".join(_without_id(part) for part in path.with_suffix("").parts) + path.suffix
+    return imported_note(
+        str(UUID(page_id[1])) if page_id else stable_uuid("notion", "notes", f"{key}/{name}"),
+        title or _ID.sub("", path.stem),
+        text.strip("\n"),
+        tags=[*tags, *inline_tags(remove_code(text))],
+        created=created_at or tree.modified_at(name),
+        path=readable_path,
+        properties=properties,
+    )
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Returns the properties of a row: the lines between the title and the first empty line after them."""
+    block = text.lstrip().partition("\n\n")[2].partition("\n\n")[0]
+    lines = block.split("\n")[:_NOTION_PROPERTIES_MAX]
+    matches = [_NOTION_PROPERTY.fullmatch(line) for line in lines]
+    return {match[1].strip(): match[2].strip() for match in matches if match} if all(matches) else {}
+
+
+# -- Logseq ------------------------------------------------------------------------------------------------------------
+# A Logseq graph: the folder with `logseq/config.edn`, or a zip of it. Every page and journal becomes a note.
+
+_SETTINGS = "logseq/config.edn"
+_NOTE_FOLDERS = ("pages", "journals")
+_SUFFIXES = (".md", ".org")
+_JOURNAL = re.compile(r"(\d{4})[_-](\d\d)[_-](\d\d)")
+_LOGSEQ_PROPERTY = re.compile(r"[ \t]*+(?:- )?([\w./-]{1,60})::([^\n]{0,2000})")
+_LOGSEQ_PROPERTIES_MAX = 100
+# A tag of several words, in Logseq and in Roam.
+_WORDS_TAG = re.compile(r"#\[\[([^\[\]\n]{1,100})\]\]")
+
+
+class LogseqImporter(Importer):
+    name = "logseq"
+    title = "Logseq graph (a folder, or a zip of it)"
+    suffixes = (".zip",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            has_notes = any(name in probe.names for name in _NOTE_FOLDERS)
+            return 0.95 if has_notes and (probe.path / "logseq" / "config.edn").is_file() else 0.0
+        return 0.9 if is_zip(probe.head) and _graph_folder(probe.names) is not None else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_tree(path, limits, progress) as tree:
+            folder = _graph_folder(tree.names)
+            if folder is None:
+                raise InvalidParams("not a Logseq graph: logseq/config.edn is missing")
+            # Journals have the same names in every graph, so the graph's own name is part of their ids. A graph that is
+            # not in a folder of the archive has the name of the archive.
+            in_archive = PurePosixPath(folder).name or printable_name(path.stem)
+            graph = printable_name(path.resolve().name) if path.is_dir() else in_archive
+            for name in tree.names:
+                yield _read_file(tree, name, folder, graph, limits)
+
+
+def _graph_folder(names: Sequence[str]) -> str | None:
+    """Returns the folder of the graph, with a trailing slash unless it is the top."""
+    folders = [name.removesuffix(_SETTINGS) for name in names if f"/{name}".endswith(f"/{_SETTINGS}")]
+    return min(folders, key=len, default=None)
+
+
+def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: ImportLimits) -> ImportEvent:
+    path = PurePosixPath(name.removeprefix(folder))
+    is_page = name.startswith(folder) and path.parts[0] in _NOTE_FOLDERS and path.suffix.lower() in _SUFFIXES
+    if not is_page:
+        return SkippedItem("file in the graph not containing a page")
+    try:
+        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name)
+    except InvalidParams as error:
+        return FailedItem(name, error.message)
+    # A page is named like its file, in which a slash is written as three underscores or in percent notation. A journal
+    # is named like its day.
+    journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
+    day = "-".join(journal.groups()) if journal else ""
+    page_name = day or short_title(unquote(path.stem.replace("___", "/")))
+    if not text.strip("\n"):
+        return SkippedItem("empty page")
+    tags: Sequence[str]
+    properties: dict[str, str] = {}
+    links: Sequence[str] = ()
+    if path.suffix.lower() == ".org":
+        header = read_org_header(text)
+        title, tags = header.title, header.tags
+    else:
+        # The properties of the page: the lines with `::` at its top.
+        for line in text.lstrip("\n").split("\n", _LOGSEQ_PROPERTIES_MAX)[:_LOGSEQ_PROPERTIES_MAX]:
+            match = _LOGSEQ_PROPERTY.fullmatch(line.rstrip())
+            if match is None:
+                break
+            properties[match[1].lower()] = match[2].strip()
+        title, listed = properties.get("title", ""), properties.get("tags", "").split(",")
+        prose = remove_code(text)
+        links = link_targets(prose)
+        tags = [tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]") for tag in listed]
+        tags = [*tags, *inline_tags(prose), *_WORDS_TAG.findall(prose)]
+    return imported_note(
+        stable_uuid("logseq", "notes", f"{graph}/{path}"),
+        title.strip() or page_name,
+        text.strip("\n"),
+        tags=tags,
+        created=(stored_date(day) if day else None) or tree.modified_at(name),
+        path=str(path),
+        links=links or None,
+        properties=properties,
+    )
+
+
+# -- Roam Research -----------------------------------------------------------------------------------------------------
+# Roam Research's JSON export: a list of pages, each an outline of blocks. Every page becomes a note.
+
+_TIME = re.compile(rb'"(?:create|edit)-time"\s{0,9}:')
+_HEADING_LEVELS = (1, 2, 3)
+
+
+class RoamImporter(Importer):
+    name = "roam"
+    title = "Roam Research export (JSON)"
+    suffixes = (".json", ".zip")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        head = first_bytes(probe, _is_json_name) if is_zip(probe.head) else probe.head
+        is_outline = b'"string"' in head and b'"title"' in head and _TIME.search(head)
+        return 0.8 if is_json(head) and head.lstrip()[:1] == b"[" and is_outline else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        def read(data: bytes, _: str) -> Events:
+            yield _roam_page(object_or_empty(parse_json(data, limits)))
+
+        yield from read_export(path, limits, progress, _is_json_name, "page", read)
+
+
+def _is_json_name(name: str) -> bool:
+    return name.lower().endswith(".json")
+
+
+def _roam_page(page: Fields) -> ImportEvent:
+    title = page.line("title")
+    if not title:
+        raise InvalidParams("the page has no title")
+    if not page.get("children"):
+        return SkippedItem("page without blocks")
+    content = "\n".join(_outline(page))
+    prose = remove_code(content)
+    created, edited = page.get("create-time"), page.time("edit-time")
+    return imported_note(
+        # The uid of a daily page is its date, and so the same in every graph.
+        stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
+        title,
+        content,
+        tags=[*inline_tags(prose), *_WORDS_TAG.findall(prose)],
+        created=stored_time(created) or edited,
+        modified=edited,
+        links=link_targets(prose),
+    )
+
+
+def _outline(page: Fields) -> Iterator[str]:
+    """Yields a line for each block, indented by its level. The lines of one block are kept together."""
+    # The remaining blocks of every level.
+    levels = [page.objects("children")]
+    while levels:
+        indent = "  " * (len(levels) - 1)
+        for block in levels[-1]:
+            heading = block.get("heading")
+            mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
+            text = block.text("string").replace("\n", f"\n{indent}  ")
+            yield f"{indent}- {mark}{text}"
+            if block.get("children"):
+                levels.append(block.objects("children"))
+                break
+        else:
+            levels.pop()
+
+
+# -- Bear --------------------------------------------------------------------------------------------------------------
+# Bear's backups (`.bear2bk`, `.bearbk`) and TextBundles: a folder or zip per note, with `text.md` and `info.json`.
+
+_TEXTS = ("text.md", "text.markdown", "text.txt")
+_INFO = "info.json"
+_BUNDLE_SUFFIX = ".textbundle"
+_PROGRAM = "net.shinyfrog.bear"
+# A tag of several words ends with # too.
+_BEAR_WORDS_TAG = re.compile(r"(?<![^\s])#([^\s#/][^#\n]{0,98}[^\s#])#")
+
+
+class BearImporter(Importer):
+    name = "bear"
+    title = "Bear backup, TextBundle, TextPack"
+    suffixes = (".bear2bk", ".bearbk", ".textpack", ".zip", ".md", ".markdown", ".txt")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            is_bundle = _INFO in probe.names and any(name.lower() in _TEXTS for name in probe.names)
+            return 0.9 if is_bundle and probe.path.suffix.lower() == _BUNDLE_SUFFIX else 0.0
+        if is_zip(probe.head):
+            return 0.9 if any(_bundles(probe.names)) else 0.0
+        # A bundle inside a folder that is imported file by file.
+        is_in_bundle = probe.path.parent.suffix.lower() == _BUNDLE_SUFFIX
+        return 0.9 if is_in_bundle and probe.path.name.lower() in _TEXTS else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        if path.is_dir() or not is_zip_file(path):
+            folder = path if path.is_dir() else path.parent
+            # A folder has no content to hash, but an uploaded one is always a zip.
+            yield from _read_bear_tree(
+                FolderTree(folder, limits, progress), str(folder.resolve()) if limits.has_stable_path else "", limits
+            )
+            return
+        with open_tree(path, limits, progress) as tree:
+            yield from _read_bear_tree(tree, file_key(path, limits), limits)
+
+
+def _bundles(names: Sequence[str]) -> Iterator[str]:
+    """Yields the texts of the bundles, which are next to their `info.json`."""
+    known = frozenset(names)
+    for name in names:
+        folder, slash, text = name.rpartition("/")
+        if text.lower() in _TEXTS and f"{folder}{slash}{_INFO}" in known:
+            yield name
+
+
+def _read_bear_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
+    texts = frozenset(_bundles(tree.names))
+    for name in tree.names:
+        if name in texts:
+            yield _read_bundle(tree, name, key, limits)
+        # The info of a bundle is read with its text.
+        elif not name.endswith(_INFO):
+            yield SkippedItem("attachment")
+
+
+def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> ImportEvent:
+    folder = name.rpartition("/")[0]
+    try:
+        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
+        info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
+    except InvalidParams as error:
+        return FailedItem(name, error.message)
+    bear = object_or_empty(json_or_none(info, limits)).nested(_PROGRAM)
+    if bear.get("trashed") in (1, True):
+        return SkippedItem("note in the trash")
+    if not text:
+        return SkippedItem("empty note")
+    prose = remove_code(text)
+    bundle_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
+    return imported_note(
+        # Older versions of Bear add digits to the UUID.
+        valid_uuid(bear.text("uniqueIdentifier")[:36]) or stable_uuid("bear", "notes", f"{key}/{folder}"),
+        first_heading(prose) or bundle_name or text.partition("\n")[0],
+        text,
+        tags=[*_BEAR_WORDS_TAG.findall(prose), *inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))],
+        created=bear.time("creationDate"),
+        modified=bear.time("modificationDate"),
+        path=folder,
+        links=link_targets(prose),
+        pinned=bear.get("pinned") in (1, True),
+        archived=bear.get("archived") in (1, True),
+    )

@@ -1,0 +1,329 @@
+"""Prompts: files with one prompt or a list of them, and Fabric's patterns."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from config.errors import InvalidParams, TooLarge
+from sources.drafts import PromptDraft
+from sources.importers.engine.archives import is_zip
+from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.export_files import is_zip_file
+from sources.importers.engine.file_trees import open_tree
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedPrompt,
+    ImportEvent,
+    SkippedItem,
+    decode,
+    encoding_doubts,
+    file_key,
+    is_text,
+    item_text,
+    printable_name,
+    read_bytes,
+    read_text,
+    stable_uuid,
+    text_max_bytes,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.markdown_text import (
+    normalize_keys,
+    parse_yaml,
+    split_front_matter,
+    split_words,
+    stripped_text,
+)
+from sources.importers.engine.table_reader import table_rows
+from sources.importers.engine.values import clean_tags, parse_json, short_title, stored_date, valid_uuid
+from sources.records import SavedPromptArgument
+
+# -- prompt files ------------------------------------------------------------------------------------------------------
+# Prompts in files: Markdown with front matter, YAML, JSON and CSV, with one prompt or a list.
+#
+# Fields are recognized by the names that such files commonly use. Other fields are kept in the prompt's metadata.
+
+_NAME_FIELDS = ("name", "title", "act", "prompt_name")
+_SYSTEM_FIELDS = ("system", "system_prompt", "system_message", "instructions")
+_USER_FIELDS = ("user", "user_prompt", "user_message", "prompt", "template", "content", "text")
+_KEYWORD_FIELDS = ("keywords", "tags", "labels")
+_AUTHOR_FIELDS = ("author", "creator", "contributor")
+_DETAILS_FIELDS = ("details", "description", "summary", "notes")
+_ARGUMENT_FIELDS = ("arguments", "variables", "inputs")
+_DATE_FIELDS = ("created_at", "created", "date")
+# Of each group the first field with a text is used; others stay in the metadata.
+_TEXT_FIELDS = (_NAME_FIELDS, _SYSTEM_FIELDS, _USER_FIELDS, _AUTHOR_FIELDS, _DETAILS_FIELDS)
+# Fields that only prompts have; notes have a title and a text, too.
+_PROMPT_FIELDS = ("system", "system_prompt", "system_message", "user_prompt", "user_message", "prompt", "template")
+_LIST_FIELDS = ("prompts", "items", "data")
+# Fields of character cards, chats and transcripts, whose JSON resembles prompts.
+_OTHER_FORMATS = re.compile(rb'"(?:first_mes|mapping|chat_messages|spec|segments|events)"\s*:')
+_SECTION = re.compile(
+    r"^#{1,4}[ \t]+(?P<role>system|user)(?:[ \t]+(?:prompt|message))?[ \t]*+:?[ \t]*+$", re.IGNORECASE | re.MULTILINE
+)
+# The nesting allowed in front matter while a file is being recognized.
+_PROBE_DEPTH_MAX = 20
+_WHOLE_FILE = "the file"
+
+# Where an entry is in its file, and its value.
+LocatedEntry = tuple[str, Any]
+
+
+class PromptFilesImporter(Importer):
+    name = "prompt_files"
+    title = "Prompt files (markdown, YAML, JSON, CSV)"
+    suffixes = (".md", ".markdown", ".yaml", ".yml", ".json", ".csv", ".tsv")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        confidence = _CONFIDENCES.get(probe.path.suffix.lower())
+        # Below the formats of programs, whose JSON and tables have similar fields.
+        if confidence is None or probe.is_folder or not is_text(probe.head):
+            return 0.0
+        return confidence(probe.head)
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        data, suffix = read_bytes(path, limits.line_max_bytes), path.suffix.lower()
+        keys = _PromptKeys(file_key(path, limits) if limits.has_stable_path else None)
+        decoded = decode(data, limits) if suffix != ".json" else DecodedText("")
+        yield from encoding_doubts("", decoded.encoding, is_doubtful=decoded.is_doubtful)
+        entries: Iterator[LocatedEntry]
+        match suffix:
+            case ".json":
+                entries = _list_entries(parse_json(data, limits))
+            case ".yaml" | ".yml":
+                entries = _list_entries(parse_yaml(decoded.text, limits.depth_max))
+            case ".csv" | ".tsv":
+                entries = table_rows(decoded.text)
+            case _:
+                entries = iter([(_WHOLE_FILE, _markdown_entry(decoded.text, limits.depth_max))])
+        for location, entry in entries:
+            yield _read_prompt(location, entry, printable_name(path.stem), keys)
+
+
+def _markdown_confidence(head: bytes) -> float:
+    front_matter, body = split_front_matter(_decode_head(head), _PROBE_DEPTH_MAX)
+    fields = normalize_keys(front_matter)
+    roles = {section["role"].lower() for section in _SECTION.finditer(body)}
+    has_prompt_field = fields.get("type") == "prompt" or any(name in fields for name in _PROMPT_FIELDS)
+    return 0.7 if has_prompt_field or (fields and roles) or roles == {"system", "user"} else 0.0
+
+
+def _yaml_confidence(head: bytes) -> float:
+    names = re.findall(r"^[ \t-]{0,20}+(\w[\w -]{0,40})[ \t]{0,10}:", _decode_head(head), re.MULTILINE)
+    return 0.6 if _are_prompt_fields(names) else 0.0
+
+
+def _json_confidence(head: bytes) -> float:
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) or _OTHER_FORMATS.search(head):
+        return 0.0
+    return 0.5 if _are_prompt_fields(re.findall(r'"([\w -]{1,40})"\s*:', _decode_head(head))) else 0.0
+
+
+def _csv_confidence(head: bytes) -> float:
+    first_line = _decode_head(head).partition("\n")[0]
+    return 0.6 if _are_prompt_fields(re.split(r'[",;\t]+', first_line)) else 0.0
+
+
+def _are_prompt_fields(names: list[str]) -> bool:
+    fields = normalize_keys(dict.fromkeys(names))
+    return any(name in fields for name in _NAME_FIELDS) and any(name in fields for name in _PROMPT_FIELDS)
+
+
+def _decode_head(head: bytes) -> str:
+    return head.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+
+
+_CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
+    ".md": _markdown_confidence,
+    ".markdown": _markdown_confidence,
+    ".yaml": _yaml_confidence,
+    ".yml": _yaml_confidence,
+    ".json": _json_confidence,
+    ".csv": _csv_confidence,
+    ".tsv": _csv_confidence,
+}
+
+
+def _list_entries(value: Any) -> Iterator[LocatedEntry]:
+    """Accepts one prompt, a list of prompts, an object that contains such a list, or prompts by name."""
+    if isinstance(value, Mapping):
+        fields = normalize_keys(value)
+        entries = next((fields[name] for name in _LIST_FIELDS if isinstance(fields.get(name), list)), None)
+        if entries is not None:
+            return _list_entries(entries)
+        if value and all(isinstance(entry, Mapping) for entry in value.values()):
+            return ((f"prompt {str(name)[:60]!r}", {"name": name, **entry}) for name, entry in value.items())
+        return iter([(_WHOLE_FILE, value)])
+    if isinstance(value, list):
+        return ((f"prompt {number}", entry) for number, entry in enumerate(value, 1))
+    raise InvalidParams("expected a prompt or a list of prompts")
+
+
+def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
+    """Returns the front matter and the text, which is the user prompt unless it has sections for system and user."""
+    front_matter, body = split_front_matter(text, depth_max)
+    sections = list(_SECTION.finditer(body))
+    if not sections:
+        return {"user": body, **front_matter}
+    # The heading before the first section is the title, and the remaining text there the details.
+    details = body[: sections[0].start()].strip()
+    fields: dict[str, str] = {}
+    if heading := re.search(r"^#[ \t]+([^\n]+)$", details, re.MULTILINE):
+        fields["title"] = heading[1].strip()
+        details = (details[: heading.start()] + details[heading.end() :]).strip()
+    fields["details"] = details
+    ends = [*(section.start() for section in sections[1:]), len(body)]
+    for section, end in zip(sections, ends, strict=True):
+        role, content = section["role"].lower(), body[section.end() : end].strip()
+        fields[role] = f"{fields[role]}\n\n{content}" if role in fields else content
+    return {**fields, **front_matter}
+
+
+def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys") -> ImportEvent:
+    if not isinstance(entry, Mapping):
+        return FailedItem(location, f"expected a prompt with a name and a text, got {repr(entry)[:80]}")
+    fields = normalize_keys(entry)
+    system, user = _first_text(fields, _SYSTEM_FIELDS), _first_text(fields, _USER_FIELDS)
+    if not system and not user:
+        return SkippedItem("prompt without text")
+    is_whole_file = location == _WHOLE_FILE
+    name = short_title(_first_text(fields, _NAME_FIELDS) or (file_stem if is_whole_file else ""))
+    if not name:
+        return FailedItem(location, "the prompt has no name")
+    # The only prompt of a file is identified by the file, so that it can be renamed.
+    key = keys.key("" if is_whole_file else name, (name, system, user))
+    argument_field = next((field for field in _ARGUMENT_FIELDS if fields.get(field)), "")
+    date_field = next((field for field in _DATE_FIELDS if stored_date(fields.get(field))), "")
+    text_fields = (_first_field(fields, names) for names in _TEXT_FIELDS)
+    tags: list[str] = []
+    for field in _KEYWORD_FIELDS:
+        # Commas, semicolons or bars separate keywords of several words.
+        value = fields.get(field)
+        is_list = isinstance(value, str) and re.search("[,;|]", value)
+        tags += re.split("[,;|]", str(value)) if is_list else split_words(value)
+    used = {*_KEYWORD_FIELDS, "uuid", argument_field, date_field, *text_fields}
+    prompt_draft = PromptDraft(
+        name=name,
+        author=short_title(_first_text(fields, _AUTHOR_FIELDS)),
+        details=_first_text(fields, _DETAILS_FIELDS),
+        system_prompt=system,
+        user_prompt=user,
+        arguments=_arguments(fields.get(argument_field)),
+        tags=clean_tags(tags),
+        metadata={field: value for field, value in fields.items() if field not in used and value not in ("", None)},
+        uuid=valid_uuid(fields.get("uuid")) or stable_uuid("prompt_files", "prompts", key),
+        created_at=stored_date(fields.get(date_field)) or UNSET,
+    )
+    return ImportedPrompt(prompt_draft)
+
+
+def _first_text(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return stripped_text(fields.get(_first_field(fields, names)))
+
+
+def _first_field(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """Returns the first of these names whose field has a text."""
+    return next((name for name in names if stripped_text(fields.get(name))), "")
+
+
+def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
+    """Accepts names, objects with a name, or an object of names and descriptions."""
+    if isinstance(value, Mapping):
+        value = [{"name": name, "description": description} for name, description in value.items()]
+    arguments = []
+    for part in value if isinstance(value, list) else split_words(value):
+        fields = {"name": part} if isinstance(part, str) else normalize_keys(part) if isinstance(part, Mapping) else {}
+        if name := stripped_text(fields.get("name")):
+            description = stripped_text(fields.get("description"))
+            is_required = str(fields.get("required")).lower() == "true"
+            arguments.append(SavedPromptArgument(name=name, description=description, required=is_required))
+    return tuple(arguments)
+
+
+class _PromptKeys:
+    """Creates the keys that identify prompts: from the file's key and the prompt's name, with a number if the name
+    repeats. Without a file key, prompts are identified by their content."""
+
+    def __init__(self, file_key: str | None) -> None:
+        self._file_key = file_key
+        self._counts: dict[str, int] = {}
+
+    def key(self, name: str, content: tuple[str, ...]) -> str:
+        key = f"{self._file_key}#{name}" if self._file_key is not None else "\0".join(content)
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        return key if count == 1 else f"{key}#{count}"
+
+
+# -- Fabric ------------------------------------------------------------------------------------------------------------
+# Fabric's patterns: a folder for each prompt, named like it, with `system.md` and sometimes `user.md`.
+
+_SYSTEM, _USER = "system.md", "user.md"
+_IN_ARCHIVE = re.compile(r"(?:^|/)patterns/[^/]{1,200}/(?:system|user)\.md$")
+# The headings of Fabric's patterns.
+_HEADING = re.compile(rb"^#{1,2} (?:IDENTITY|GOAL|STEPS|OUTPUT|INPUT)\b", re.MULTILINE)
+
+
+class FabricImporter(Importer):
+    name = "fabric"
+    title = "Fabric patterns"
+    suffixes = (_SYSTEM, _USER, ".zip")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if is_zip(probe.head):
+            return 0.7 if any(map(_IN_ARCHIVE.search, probe.names)) else 0.0
+        if probe.path.name not in (_SYSTEM, _USER):
+            return 0.0
+        has_both = all((probe.path.parent / name).is_file() for name in (_SYSTEM, _USER))
+        return 0.8 if has_both or _HEADING.search(probe.head) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        if is_zip_file(path):
+            key = file_key(path, limits) if limits.has_stable_path else None
+            with open_tree(path, limits, progress) as tree:
+                folders = dict.fromkeys(name.rpartition("/")[0] for name in tree.names if _IN_ARCHIVE.search(name))
+                for folder in folders:
+                    try:
+                        system, user = (
+                            item_text(tree.read(name, text_max_bytes(limits)), limits, name) if name in tree else ""
+                            for name in (f"{folder}/{_SYSTEM}", f"{folder}/{_USER}")
+                        )
+                    except (InvalidParams, TooLarge) as error:
+                        yield FailedItem(folder, error.message)
+                        continue
+                    # An uploaded zip has no location, so its patterns are identified by their texts.
+                    own_key = sha256(f"{system}\0{user}".encode()).hexdigest() if key is None else f"{key}/{folder}"
+                    yield _prompt(folder.rpartition("/")[2], own_key, system, user)
+                others = len(tree.names) - sum(1 for name in tree.names if _IN_ARCHIVE.search(name))
+                yield from (SkippedItem("file in the archive not containing a pattern") for _ in range(others))
+        else:
+            yield _read_pattern(path, limits)
+
+
+def _read_pattern(path: Path, limits: ImportLimits) -> ImportEvent:
+    """Reads the files of a pattern when the first of them is imported; the other one is skipped."""
+    system, user = path.with_name(_SYSTEM), path.with_name(_USER)
+    if path.name == _USER and system.is_file() and limits.has_stable_path:
+        return SkippedItem("user part of a pattern")
+    system_text, user_text = (read_text(part, limits) if part.is_file() else "" for part in (system, user))
+    # The folder of an upload has a random name.
+    name = path.resolve().parent.name if limits.has_stable_path else path.stem
+    return _prompt(printable_name(name), file_key(path, limits), system_text, user_text)
+
+
+def _prompt(name: str, key: str, system: str, user: str) -> ImportEvent:
+    if not system.strip() and not user.strip():
+        return SkippedItem("prompt without text")
+    draft = PromptDraft(
+        name=short_title(name),
+        system_prompt=system.strip(),
+        user_prompt=user.strip(),
+        tags=("fabric",),
+        uuid=stable_uuid("fabric", "prompts", key),
+    )
+    return ImportedPrompt(draft)

@@ -1,0 +1,388 @@
+"""Links that people saved, as media items: bookmarks of browsers, Pocket, Karakeep and Omnivore. The pages behind the
+addresses are not fetched.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from config.errors import InvalidParams, TooLarge
+from config.numbers import replace_unstorable
+from sources.drafts import MediaDraft
+from sources.importers.engine.archives import is_zip
+from sources.importers.engine.export_files import is_json
+from sources.importers.engine.file_trees import FileTree, open_tree
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedMedia,
+    SkippedItem,
+    decode_text,
+    imported_note,
+    is_text,
+    item_text,
+    read_bytes,
+    read_json,
+    stable_uuid,
+    text_max_bytes,
+)
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.table_reader import first_columns, table_rows
+from sources.importers.engine.values import (
+    Fields,
+    clean_line,
+    clean_tags,
+    compact_metadata,
+    object_or_empty,
+    objects,
+    parse_json,
+    require_object,
+    short_title,
+    stored_time,
+    text_or_empty,
+    url_or_empty,
+    valid_uuid,
+)
+from sources.importers.parsers.parsed_document import TextBuilder
+from sources.importers.parsers.web_page import PageReader, decode_page, html_text, read_page
+
+_URL_SCHEMES = ("https://", "http://", "ftp://", "gemini://")
+_FOLDERS_MAX = 50
+
+
+class SavedLink(Struct, frozen=True):
+    url: str
+    title: str = ""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    folder: str = ""
+    created: str | None = None
+    state: str = ""
+
+
+def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
+    """Yields an item for each address. Addresses that are scripts or settings of a browser are skipped, and so are
+    repetitions."""
+    seen: set[str] = set()
+    for link in links:
+        url = url_or_empty(link.url.strip())
+        if not url.startswith(_URL_SCHEMES):
+            yield SkippedItem("bookmark without a web address")
+        # The address is the key of the item: a second one would overwrite the first.
+        elif url in seen:
+            yield SkippedItem("bookmark of an address that is listed twice")
+        else:
+            seen.add(url)
+            yield ImportedMedia(_media_draft(importer, url, link))
+
+
+def _media_draft(importer: str, url: str, link: SavedLink) -> MediaDraft:
+    """The address is part of the text, so that its words are found."""
+    title = clean_line(link.title) or url
+    text = "\n".join(line for line in (title, url, "", link.description.strip()) if line or link.description.strip())
+    return MediaDraft(
+        title=short_title(title),
+        media_type="bookmark",
+        url=url,
+        content=replace_unstorable(text).strip(),
+        tags=clean_tags([clean_line(tag) for tag in link.tags]),
+        metadata=compact_metadata(folder=link.folder, state=link.state),
+        uuid=stable_uuid(importer, "media", url),
+        created_at=link.created or UNSET,
+    )
+
+
+def _links_in_page(data: bytes, limits: ImportLimits) -> list[SavedLink]:
+    reader = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars), _LinkReader)
+    assert isinstance(reader, _LinkReader)
+    return reader.finish()
+
+
+class _LinkReader(PageReader):
+    """Collects the links of nested lists; `h1` and `h3` name the list that follows."""
+
+    def __init__(self, text: TextBuilder, depth_max: int) -> None:
+        super().__init__(text, depth_max)
+        self._links: list[SavedLink] = []
+        self._folders: list[str] = []
+        self._name = ""
+        self._element = ""
+        self._parts: list[str] = []
+        self._attributes = Fields()
+
+    def finish(self) -> list[SavedLink]:
+        self._end_description()
+        return self._links
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        super().start(tag, attributes)
+        if tag in ("a", "h1", "h3", "dd", "dt", "dl", "ul"):
+            self._end_description()
+        if tag in ("a", "h1", "h3", "dd"):
+            self._element, self._parts = tag, []
+            self._attributes = Fields({name.lower(): value for name, value in attributes.items()})
+        elif tag in ("dl", "ul"):
+            # Deeper folders are left out of the path, whose length would grow with each of them.
+            self._folders.append(self._name if len(self._folders) < _FOLDERS_MAX else "")
+            self._name = ""
+
+    def end(self, tag: str) -> None:
+        super().end(tag)
+        if tag == self._element and tag != "dd":
+            text = " ".join("".join(self._parts).split())
+            if self._element == "a":
+                link = SavedLink(
+                    url=self._attributes.text("href"),
+                    title=text,
+                    tags=tuple(self._attributes.text("tags").split(",")),
+                    folder="/".join(name for name in self._folders if name),
+                    created=stored_time(self._attributes.text("add_date", "time_added")),
+                )
+                self._links.append(link)
+            else:
+                self._name = clean_line(text)
+            self._element = ""
+        elif tag in ("dl", "ul"):
+            self._end_description()
+            if self._folders:
+                self._folders.pop()
+
+    def data(self, text: str) -> None:
+        if self._element:
+            self._parts.append(text)
+
+    def _end_description(self) -> None:
+        """A description has no end tag and belongs to the link before it."""
+        if self._element == "dd" and self._links:
+            self._links[-1] = replace(self._links[-1], description="".join(self._parts).strip())
+        self._element = "" if self._element == "dd" else self._element
+
+
+# -- bookmarks ---------------------------------------------------------------------------------------------------------
+# Bookmarks of browsers: the HTML file that all of them export, the file of Chrome, and the backup of Firefox.
+
+_MARK = b"<!doctype netscape-bookmark-file-1>"
+_CHROME_FIELDS = (b'"roots"', b'"bookmark_bar"')
+_FIREFOX_FIELDS = (b'"text/x-moz-place-container"', b'"children"')
+# Chrome counts microseconds from 1601.
+_SECONDS_FROM_1601_TO_1970 = 11_644_473_600
+_MICROSECONDS = 1_000_000
+
+
+class BookmarksImporter(Importer):
+    name = "bookmarks"
+    title = "Browser bookmarks (HTML, Chrome, Firefox)"
+    suffixes = (".html", ".htm", ".json", "bookmarks")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if is_json(probe.head):
+            is_backup = any(
+                all(field in probe.head for field in fields) for fields in (_CHROME_FIELDS, _FIREFOX_FIELDS)
+            )
+            return 0.95 if is_backup else 0.0
+        return 1.0 if _MARK in probe.head[:1024].lower() else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        data = read_bytes(path, limits.line_max_bytes)
+        links = _json_links(parse_json(data, limits)) if is_json(data[:1024]) else _links_in_page(data, limits)
+        yield from read_links("bookmarks", links)
+
+
+def _json_links(value: object) -> Iterator[SavedLink]:
+    bookmarks = require_object(value, "not a file of bookmarks")
+    is_chrome = isinstance(bookmarks.get("roots"), dict)
+    roots = objects(list(bookmarks["roots"].values())) if is_chrome else iter((bookmarks,))
+    # The path of every open folder, and its remaining entries.
+    # Without recursion: a file may nest folders as deeply as JSON may be nested.
+    open_folders = [("", roots)]
+    while open_folders:
+        path, entries = open_folders[-1]
+        for entry in entries:
+            if url := text_or_empty(entry.get("url") or entry.get("uri")):
+                tags = tuple(entry.text("tags").split(","))
+                yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=_added_at(entry))
+            if entry.get("children"):
+                open_folders.append((f"{path}/{_name(entry)}".strip("/"), entry.objects("children")))
+                break
+        else:
+            open_folders.pop()
+
+
+def _name(entry: Fields) -> str:
+    return clean_line(entry.get("name") or entry.get("title"))
+
+
+def _added_at(entry: Fields) -> str | None:
+    """Chrome writes a text and Firefox a number, both in microseconds."""
+    chrome, firefox = entry.get("date_added"), entry.get("dateAdded")
+    if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
+        return stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
+    return stored_time(firefox / _MICROSECONDS) if isinstance(firefox, int) and firefox < 1e18 else None
+
+
+# -- Pocket ------------------------------------------------------------------------------------------------------------
+# Pocket's export: a CSV file, or the older HTML file.
+
+_COLUMNS = frozenset(["title", "url", "time_added", "tags", "status"])
+_TITLE = b"<title>pocket export</title>"
+
+
+class PocketImporter(Importer):
+    name = "pocket"
+    title = "Pocket export (CSV, HTML)"
+    suffixes = (".csv", ".html")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_text(probe.head):
+            return 0.0
+        is_pocket = _TITLE in probe.head[:2048].lower() or first_columns(probe.head) >= _COLUMNS
+        return 0.95 if is_pocket else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        data = read_bytes(path, limits.line_max_bytes)
+        links: list[SavedLink] = []
+        failed: list[FailedItem] = []
+        if data.lstrip().startswith(b"<"):
+            for link in _links_in_page(data, limits):
+                state = "archive" if link.folder == "Read Archive" else "unread"
+                links.append(replace(link, description="", folder="", state=state))
+        else:
+            for location, row in table_rows(decode_text(data, limits)):
+                if isinstance(row, str):
+                    failed.append(FailedItem(location, row))
+                    continue
+                tags, created = tuple(row.text("tags").split("|")), row.time("time_added")
+                title, state = row.text("title"), row.text("status")
+                links.append(SavedLink(url=row.text("url"), title=title, tags=tags, created=created, state=state))
+        yield from read_links("pocket", links)
+        yield from failed
+
+
+# -- Karakeep ----------------------------------------------------------------------------------------------------------
+# Karakeep's export (formerly Hoarder): links become media, texts become notes.
+
+_FIELDS = (b'"bookmarks"', b'"createdAt"', b'"content"', b'"tags"')
+
+
+class KarakeepImporter(Importer):
+    name = "karakeep"
+    title = "Karakeep export (JSON)"
+    suffixes = (".json",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        is_object = not probe.is_folder and is_json(probe.head) and probe.head.lstrip()[:1] == b"{"
+        return 0.9 if is_object and all(field in probe.head for field in _FIELDS) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        bookmarks = object_or_empty(read_json(path, limits)).get("bookmarks")
+        if not isinstance(bookmarks, list):
+            raise InvalidParams("bookmarks: expected a list")
+        saved = [(bookmark, bookmark.nested("content")) for bookmark in objects(bookmarks)]
+        links = (
+            SavedLink(
+                url=content.text("url"),
+                title=entry.text("title"),
+                description=entry.text("note"),
+                tags=tuple(entry.texts("tags")),
+                created=entry.time("createdAt"),
+                state="archived" if entry.get("archived") is True else "",
+            )
+            for entry, content in saved
+            if "url" in content
+        )
+        yield from read_links("karakeep", links)
+        for entry, content in saved:
+            if "text" in content:
+                title, text = entry.line("title"), content.text("text")
+                yield imported_note(
+                    stable_uuid("karakeep", "notes", f"{entry.get('createdAt')}/{title}"),
+                    title or text or "Untitled",
+                    "\n\n".join(filter(None, (text.strip(), entry.text("note").strip()))),
+                    tags=[clean_line(tag) for tag in entry.texts("tags")],
+                    created=entry.time("createdAt"),
+                    archived=entry.get("archived") is True,
+                )
+            elif "url" not in content:
+                yield SkippedItem("bookmark of a file")
+
+
+# -- Omnivore ----------------------------------------------------------------------------------------------------------
+# Omnivore's export: a zip with lists of saved pages, their content as HTML, and their highlights as Markdown.
+
+_LIST = re.compile(r"(?P<folder>(?:.{1,200}/)?)metadata_\d{1,9}_to_\d{1,9}\.json")
+
+
+class OmnivoreImporter(Importer):
+    name = "omnivore"
+    title = "Omnivore export (zip)"
+    suffixes = (".zip",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        is_archive = probe.is_folder or is_zip(probe.head)
+        return 0.9 if is_archive and any(map(_LIST.fullmatch, probe.names)) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_tree(path, limits, progress) as tree:
+            lists = [(name, match["folder"]) for name in tree.names if (match := _LIST.fullmatch(name))]
+            if not lists:
+                raise InvalidParams("not an Omnivore export: metadata_….json is missing")
+            for name, folder in lists:
+                yield from _read_list(tree, name, folder, limits)
+
+    def reads_from_folder(self, name: str) -> bool:
+        # Other files of a folder are reported as not used.
+        return bool(_LIST.fullmatch(name)) or name.startswith(("content/", "highlights/"))
+
+
+def _read_list(tree: FileTree, name: str, folder: str, limits: ImportLimits) -> Events:
+    try:
+        pages = parse_json(tree.read(name, limits.line_max_bytes), limits)
+        if not isinstance(pages, list):
+            raise InvalidParams("expected a list of pages")
+    except InvalidParams as error:
+        yield FailedItem(name, error.message)
+        return
+    for number, page in enumerate(objects(pages), 1):
+        try:
+            yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
+        except InvalidParams as error:
+            yield FailedItem(f"{name}, page {number}", error.message)
+
+
+def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: ImportLimits) -> MediaDraft:
+    slug, url = page.line("slug"), url_or_empty(page.get("url"))
+    title = page.line("title") or url or slug
+    content = _content(tree, f"{folder}content/{slug}.html", limits) or page.line("description")
+    name = f"{folder}highlights/{slug}.md"
+    highlights = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""
+    parts = (content, f"## Highlights\n\n{highlights}" if highlights else "")
+    return MediaDraft(
+        title=short_title(title),
+        media_type="article",
+        author=short_title(page.line("author")),
+        url=url or UNSET,
+        content="\n\n".join(part for part in parts if part) or title,
+        tags=clean_tags([clean_line(label) for label in page.texts("labels")]),
+        metadata=compact_metadata(
+            state=page.line("state"),
+            description=page.line("description"),
+            published=page.time("publishedAt"),
+            reading_progress=page.get("readingProgress"),
+        ),
+        uuid=valid_uuid(page.get("id")) or stable_uuid("omnivore", "media", url or slug),
+        created_at=page.time("savedAt") or UNSET,
+    )
+
+
+def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
+    if name not in tree:
+        return ""
+    try:
+        return html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
+    except TooLarge as error:
+        # Of one page: the other pages are still read.
+        raise InvalidParams(error.message) from error

@@ -1,0 +1,269 @@
+"""References from Zotero and other programs: CSL JSON, and Zotero's RDF with notes and collections."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import UNSET, Struct
+
+from config.errors import InvalidParams, TooLarge
+from config.numbers import replace_unstorable
+from sources.drafts import MediaDraft
+from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.export_files import count_reads, is_json
+from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, file_size, stable_uuid
+from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    compact_metadata,
+    objects,
+    short_title,
+    stored_date,
+    url_or_empty,
+)
+from sources.importers.parsers.web_page import html_text
+from sources.importers.parsers.xml_events import XmlHandler, attribute, read_xml
+
+# -- references --------------------------------------------------------------------------------------------------------
+# Bibliographic references, as media items.
+
+
+class BibliographicReference(Struct, frozen=True):
+    """`date` is the date of publication as ISO 8601, or as written; `fields` are the remaining ones."""
+
+    key: str
+    type: str
+    title: str
+    authors: tuple[str, ...] = ()
+    date: str = ""
+    publication: str = ""
+    abstract: str = ""
+    notes: tuple[str, ...] = ()
+    url: str = ""
+    doi: str = ""
+    tags: tuple[str, ...] = ()
+    fields: dict[str, Any] = {}
+
+
+def reference_draft(importer: str, reference: BibliographicReference) -> MediaDraft:
+    doi = reference.doi.removeprefix("https://doi.org/")
+    url = url_or_empty(reference.url) or (f"https://doi.org/{doi}" if doi else "")
+    return MediaDraft(
+        title=short_title(reference.title),
+        media_type="reference",
+        author=short_title("; ".join(reference.authors)),
+        url=url or UNSET,
+        content=replace_unstorable("\n\n".join(_parts(reference))),
+        tags=clean_tags([clean_line(tag) for tag in reference.tags]),
+        metadata=compact_metadata(
+            type=reference.type, date=reference.date, publication=reference.publication, doi=doi, **reference.fields
+        ),
+        uuid=stable_uuid(importer, "media", reference.key),
+        created_at=stored_date(reference.date) or UNSET,
+    )
+
+
+def _parts(reference: BibliographicReference) -> list[str]:
+    """Returns the citation, the abstract and the notes."""
+    year = f" ({reference.date[:4]})" if reference.date else ""
+    authors = f"{'; '.join(reference.authors)}{year}. " if reference.authors else ""
+    publication = f" {reference.publication}." if reference.publication else ""
+    citation = f"{authors}{reference.title.rstrip('.')}.{publication}"
+    return [part for part in (citation, reference.abstract.strip(), *reference.notes) if part]
+
+
+# -- zotero rdf --------------------------------------------------------------------------------------------------------
+# Zotero's RDF: items, the notes and collections that refer to them, and journals that they refer to.
+
+_DEPTH_MAX = 20
+_NOT_ITEMS = frozenset(["Attachment", "Memo", "Collection", "Journal", "Series"])
+_PEOPLE = ("authors", "editors", "contributors", "directors", "interviewers")
+_METADATA = {"volume": "volume", "number": "issue", "pages": "page", "language": "language"}
+
+
+class _RdfResource(Struct, frozen=True):
+    """A child of the root: its texts by the path of their element, such as `subject/AutomaticTag/value`. References
+    have `@` at the end of the path."""
+
+    name: str
+    about: str
+    texts: dict[str, list[str]]
+
+    def first(self, path: str) -> str:
+        return next(iter(self.texts.get(path, ())), "")
+
+
+def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator[BibliographicReference]:
+    """Reads the whole file first, because items refer to what comes after them."""
+    if size_bytes > limits.line_max_bytes:
+        raise TooLarge("the RDF file", limits.line_max_bytes)
+    handler = _RdfHandler()
+    read_xml(file, handler)
+    by_about = {resource.about: resource for resource in handler.resources if resource.about}
+    # The names of the collections of each item.
+    collections: dict[str, list[str]] = {}
+    for collections_resource in handler.resources:
+        if collections_resource.name == "Collection":
+            for part in collections_resource.texts.get("hasPart@", ()):
+                collections.setdefault(part, []).append(clean_line(collections_resource.first("title")))
+    for resource in handler.resources:
+        title = clean_line(resource.first("title"))
+        if resource.name not in _NOT_ITEMS and title:
+            yield _reference(resource, title, by_about, collections, limits)
+
+
+class _RdfHandler(XmlHandler):
+    def __init__(self) -> None:
+        self.resources: list[_RdfResource] = []
+        self._path: list[str] = []
+        self._parts: list[str] = []
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._path.append(name)
+        self._parts = []
+        if len(self._path) == 2:
+            self.resources.append(_RdfResource(name, attribute(attributes, "about"), {}))
+        elif 2 < len(self._path) <= _DEPTH_MAX and (target := attribute(attributes, "resource")):
+            self._add(f"{'/'.join(self._path[2:])}@", target)
+
+    def end(self, name: str) -> None:
+        text = "".join(self._parts).strip()
+        if text and 2 < len(self._path) <= _DEPTH_MAX:
+            self._add("/".join(self._path[2:]), text)
+        self._parts = []
+        self._path.pop()
+
+    def data(self, text: str) -> None:
+        self._parts.append(text)
+
+    def _add(self, path: str, text: str) -> None:
+        self.resources[-1].texts.setdefault(path, []).append(text)
+
+
+def _reference(
+    resource: _RdfResource,
+    title: str,
+    by_about: Mapping[str, _RdfResource],
+    collections: Mapping[str, list[str]],
+    limits: ImportLimits,
+) -> BibliographicReference:
+    memos = [by_about[target] for target in resource.texts.get("isReferencedBy@", ()) if target in by_about]
+    identifiers = resource.texts.get("identifier", [])
+    date = clean_line(resource.first("date"))
+    journal = by_about.get(resource.first("isPartOf@"))
+    parts = (
+        texts[0] for path, texts in resource.texts.items() if path.startswith("isPartOf/") and path.endswith("/title")
+    )
+    return BibliographicReference(
+        # An id that starts with # is a number within the file.
+        key=resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
+        type=clean_line(resource.first("itemType")) or resource.name,
+        title=title,
+        authors=tuple(_people(resource)),
+        date=date,
+        publication=clean_line(journal.first("title") if journal is not None else next(parts, "")),
+        abstract=resource.first("abstract"),
+        notes=tuple(html_text(memo.first("value"), limits.item_max_chars) for memo in memos if memo.name == "Memo"),
+        url=clean_line(resource.first("identifier/URI/value")),
+        doi=next((clean_line(value[3:].strip()) for value in identifiers if value.startswith("DOI")), ""),
+        tags=(*resource.texts.get("subject", ()), *resource.texts.get("subject/AutomaticTag/value", ())),
+        fields={
+            **{field: clean_line(resource.first(name)) for name, field in _METADATA.items()},
+            "publisher": clean_line(resource.first("publisher/Organization/name")),
+            "collections": collections.get(resource.about, []),
+        },
+    )
+
+
+def _people(resource: _RdfResource) -> Iterator[str]:
+    for role in _PEOPLE:
+        person = f"{role}/Seq/li/Person"
+        surnames, given_names = (resource.texts.get(f"{person}/{name}", []) for name in ("surname", "givenName"))
+        if len(surnames) == len(given_names):
+            yield from (clean_line(f"{given} {surname}") for given, surname in zip(given_names, surnames, strict=True))
+        else:
+            # Somebody has one name only, so the lists do not tell which first name belongs to whom.
+            yield from map(clean_line, surnames)
+
+
+_CSL_TYPE = re.compile(
+    rb'"type"\s{0,9}:\s{0,9}"(?:article(?:-journal|-magazine|-newspaper)?|book|chapter|paper-conference|thesis|report|'
+    rb"webpage|post(?:-weblog)?|manuscript|document|entry(?:-encyclopedia|-dictionary)?|patent|dataset|software|speech|"
+    rb'motion_picture|interview|bill|legal_case|legislation|map|graphic|song|broadcast|review|standard)"'
+)
+_CSL_FIELD = re.compile(rb'"(?:issued|container-title|citation-key|DOI|accessed|publisher-place|event-place)"\s{0,9}:')
+_RDF_MARKS = (b"<rdf:RDF", b"http://www.zotero.org/namespaces/export#")
+_CSL_METADATA = ("publisher", "volume", "issue", "page", "ISBN", "ISSN", "language", "citation-key")
+_HEAD_BYTES = 4096
+
+
+class ZoteroImporter(Importer):
+    name = "zotero"
+    title = "References (CSL JSON, Zotero RDF)"
+    suffixes = (".json", ".rdf", ".csljson")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if is_json(probe.head):
+            return 0.9 if _CSL_TYPE.search(probe.head) and _CSL_FIELD.search(probe.head) else 0.0
+        return 1.0 if all(mark in probe.head[:_HEAD_BYTES] for mark in _RDF_MARKS) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_file(path) as file:
+            is_csl = is_json(file.read(_HEAD_BYTES))
+            file.seek(0)
+            counted = count_reads(file, limits, progress)
+            if is_csl:
+                for element in iter_objects(counted, limits):
+                    yield _read_csl(element, limits)
+            else:
+                for reference in read_rdf(counted, file_size(path), limits):
+                    yield ImportedMedia(reference_draft("zotero", reference))
+
+
+def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
+    try:
+        item = element_object(element, limits)
+        title = item.line("title")
+        if not title:
+            raise InvalidParams("the reference has no title")
+    except InvalidParams as error:
+        return FailedItem(f"reference {element.number}", error.message)
+    authors = []
+    for person in objects(item.get("author") or item.get("editor")):
+        names = (person.line(name) for name in ("given", "non-dropping-particle", "family"))
+        authors.append(" ".join(filter(None, names)) or person.line("literal"))
+    identifier = clean_line(str(item.get("id", "")))
+    note = item.text("note").strip()
+    csl_reference = BibliographicReference(
+        # A short id such as smith2020 may mean another work in another file.
+        key=identifier if "/" in identifier else f"{identifier}\0{title}",
+        type=item.line("type"),
+        title=title,
+        authors=tuple(filter(None, authors)),
+        date=_csl_date(item.get("issued")),
+        publication=item.line("container-title"),
+        abstract=item.text("abstract"),
+        notes=(note,) if note else (),
+        url=item.line("URL"),
+        doi=item.line("DOI"),
+        tags=tuple(re.split("[,;]", item.text("keyword"))),
+        fields={name.lower().replace("-", "_"): item.line(name) for name in _CSL_METADATA},
+    )
+    return ImportedMedia(reference_draft("zotero", csl_reference))
+
+
+def _csl_date(issued: Any) -> str:
+    """Dates are lists of year, month and day, or a text."""
+    if not isinstance(issued, Mapping):
+        return ""
+    lists = issued.get("date-parts")
+    first = lists[0] if isinstance(lists, list) and lists and isinstance(lists[0], list) else []
+    numbers = [str(part) for part in first[:3] if isinstance(part, int | str) and str(part).isdigit()]
+    if not numbers:
+        return clean_line(issued.get("literal") or issued.get("raw"))
+    return "-".join([numbers[0].zfill(4), *(number.zfill(2) for number in numbers[1:])])

@@ -1,7 +1,7 @@
 """Inputs, results and errors of the bus: of its REST operations, then of its MCP tools."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 

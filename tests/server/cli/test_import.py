@@ -14,7 +14,8 @@ from zipfile import ZipFile
 import pytest
 
 from server.cli.import_ import exit_code, interruption_message, report_lines
-from server.cli.output import format_size, progress_line
+from server.cli.output import format_size
+from server.cli.progress import progress_line
 from sources.importers.engine.limits import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from tests.cases import each_case

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.audit import AUDIT_SCHEMA
-from auth.control_schema import CONTROL_SCHEMA
+from auth.control_database import CONTROL_SCHEMA
 from auth.library_files import record_file
 from config.errors import DATABASE_ERRORS, Conflict, DiskFull, NotFound, StorageError
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, copy_database, set_aside, sync_directory

@@ -123,7 +123,7 @@ def _open(location: ControlLocation) -> Iterator[tuple[Tables, Tables]]:
         database.begin(transaction)
         try:
             database.execute(_LOCK_WRITES)
-            tables = PostgresTables(database)
+            tables = PostgresTables(database, CONTROL_SCHEMA_NAME)
             yield tables, tables
         except BaseException:
             database.rollback()

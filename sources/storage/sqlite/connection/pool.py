@@ -139,22 +139,31 @@ class SqliteLibraries:
 
     async def remove(self, user_id: UserId) -> None:
         """Deletes all files of a user. Calls that arrive meanwhile wait, and find an empty library."""
-        await self.run_while_closed(user_id, partial(self._remove_files, user_id))
+        await self.run_while_closed([user_id], partial(self._remove_files, user_id))
 
-    async def run_while_closed(self, user_id: UserId, work: Callable[[], T]) -> T:
-        """Runs `work`, which needs the files of a user for itself, on a thread. Calls that arrive meanwhile wait."""
+    async def move(self, source: UserId, target: UserId) -> None:
+        """Gives the files of a user to another, whose own are deleted."""
+        await self.run_while_closed([source, target], lambda: self._data_root.move_user(source, target))
+
+    async def run_while_closed(self, user_ids: Sequence[UserId], work: Callable[[], T]) -> T:
+        """Runs `work`, which needs the files of these users for itself, on a thread. Calls that arrive meanwhile
+        wait."""
         due = time.monotonic() + _REMOVE_WAIT_S
-        while (databases := self._open.get(user_id)) is not None and databases.lease_count:
-            if time.monotonic() >= due:
+        while any(user_id in self._open or user_id in self._closing for user_id in user_ids):
+            for user_id in user_ids:
+                if user_id in self._open and not self._open[user_id].lease_count:
+                    self._start_closing(user_id)
+            closing = [self._closing[user_id] for user_id in user_ids if user_id in self._closing]
+            if closing:
+                await asyncio.wait(closing)
+            elif time.monotonic() >= due:
                 raise Unavailable("the library is in use; try again in a moment")
-            await asyncio.sleep(_REMOVE_POLL_S)
-        if user_id in self._open:
-            self._start_closing(user_id)
-        while user_id in self._closing:
-            await asyncio.wait([self._closing[user_id]])
+            else:
+                await asyncio.sleep(_REMOVE_POLL_S)
         working = asyncio.create_task(asyncio.to_thread(work))
-        self._closing[user_id] = closed = asyncio.create_task(_wait_for(working))
-        closed.add_done_callback(lambda _: self._closing.pop(user_id))
+        for user_id in user_ids:
+            self._closing[user_id] = closed = asyncio.create_task(_wait_for(working))
+            closed.add_done_callback(lambda _, user_id=user_id: self._closing.pop(user_id))  # type: ignore[misc]  # bound now
         return await asyncio.shield(working)
 
     def _remove_files(self, user_id: UserId) -> None:

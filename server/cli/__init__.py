@@ -94,7 +94,7 @@ def florilegium(context: click.Context, config_file: Path | None, server: str | 
         return
     if context.invoked_subcommand not in _REMOTE_COMMANDS:
         raise click.UsageError(f"--server can be used with {', '.join(_REMOTE_COMMANDS)} only")
-    from server.cli.remote import connect_to_server
+    from server.cli.remote import connect_to_server  # noqa: PLC0415 - only needed with --server
 
     connect_to_server(server, token_file)
 

@@ -18,7 +18,6 @@ from server.cli.lazy_group import NamedValue, SettingsOverrides
 from server.cli.local_library import (
     LocalLibrary,
     data_root,
-    load_for_change,
     local_user,
     open_local,
     record_change,
@@ -27,7 +26,7 @@ from server.cli.local_library import (
     run_with_library,
     run_with_registry,
 )
-from server.cli.options import library_options
+from server.cli.options import library_options, load_for_change
 from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
 from server.cli.remote import LocalApi, library_server
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment

@@ -82,8 +82,8 @@ def add(
     KIND is notes, media, chats, characters or prompts. CONTENT is its text, for chats the first message; - reads it
     from stdin.
     """
-    from server.operations.items import ItemsCreate, create_item
-    from server.protocol.schema import read_arguments
+    from server.operations.items import ItemsCreate, create_item  # noqa: PLC0415 - not for `--help`
+    from server.protocol.schema import read_arguments  # noqa: PLC0415 - not for `--help`
 
     values = {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}
     with library_caller(overrides.load().settings, user, creates=True, writes=True) as call:
@@ -101,7 +101,7 @@ def list_(overrides: SettingsOverrides, kind: str, limit: int, offset: int, user
 
     KIND is notes, media, chats, characters or prompts.
     """
-    from server.operations.library import LibraryItemsRequest, list_items
+    from server.operations.library import LibraryItemsRequest, list_items  # noqa: PLC0415 - not for `--help`
 
     items: list[LibraryItem] = []
     with library_caller(overrides.load().settings, user) as call:
@@ -148,8 +148,8 @@ def edit(
     changes: dict[str, Any] = {"uri": uri, "title": title, "content": _read(stdin) if stdin else content}
     if fields:
         changes["fields"] = dict(fields)
-    from server.operations import items
-    from server.protocol.schema import read_arguments
+    from server.operations import items  # noqa: PLC0415 - not for `--help`
+    from server.protocol.schema import read_arguments  # noqa: PLC0415 - not for `--help`
 
     settings = overrides.load().settings
     if all(value is None for name, value in changes.items() if name != "uri"):
@@ -181,7 +181,7 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
     """
     if not yes:
         confirm(f"Delete {pluralize(len(uris), 'items')}?")
-    from server.operations.items import ItemsDelete, delete_item_by_uri
+    from server.operations.items import ItemsDelete, delete_item_by_uri  # noqa: PLC0415 - not for `--help`
 
     with library_caller(overrides.load().settings, user, writes=True) as call:
         results: list[DeleteResult] = [call(delete_item_by_uri, ItemsDelete(uri=uri)) for uri in uris]
@@ -212,7 +212,7 @@ def tag(
     for text in tags:
         if len(text) < 2 or text[0] not in "+-":
             raise click.UsageError(f"expected +TAG or -TAG, got {text[:40]!r}")
-    from server.operations.items import ItemsTag, tag_item_by_uri
+    from server.operations.items import ItemsTag, tag_item_by_uri  # noqa: PLC0415 - not for `--help`
 
     request = ItemsTag(
         uri=uri,

@@ -24,7 +24,6 @@ from auth.registry import Registry, UserRecord
 from config.errors import Conflict, NotFound, StorageError
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.lazy_group import SettingsOverrides
 from server.directory_lock import locked_directory
 from server.protocol.catalog import ChangeFeed
 from server.services import Services, build_knowledge
@@ -40,17 +39,6 @@ T = TypeVar("T")
 
 def data_root(settings: Settings) -> DataRoot:
     return DataRoot(Path(settings.data_dir))
-
-
-def load_for_change(overrides: SettingsOverrides) -> Settings:
-    """Loads the settings of a command that changes users or keys, and prints on stderr which data directory it uses.
-
-    The same command may use another data directory in another working directory or account.
-    """
-    loaded = overrides.load()
-    config_file = loaded.config_file.absolute() if loaded.config_file else "none"
-    click.echo(f"data directory: {data_root(loaded.settings).root}, config file: {config_file}", err=True)
-    return loaded.settings
 
 
 def require_data_root(settings: Settings) -> DataRoot:
@@ -237,7 +225,7 @@ def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
 
 
 async def fill_demo(libraries: Libraries, context: RequestContext) -> None:
-    from sources.demo import fill_once
+    from sources.demo import fill_once  # noqa: PLC0415 - only needed with --demo
 
     async with libraries.library(context) as library:
         await fill_once(library)

@@ -172,7 +172,7 @@ class LocalApi(RemoteApi):
 
     def mcp(self, profile: str | None) -> "RemoteServer":
         """Returns the MCP endpoint, for the user of this API. To be called once, instead of a request."""
-        from server.transports.bridge import RemoteServer
+        from server.transports.bridge import RemoteServer  # noqa: PLC0415 - loads a WebSocket client
 
         path = f"/mcp/{profile}/ws" if profile else "/mcp/ws"
         url = self.owner.url.replace("http", "ws", 1) + path
@@ -201,7 +201,7 @@ def remote_server() -> RemoteApi | None:
 def admin_server(settings: Settings) -> RemoteApi | None:
     """Returns the server for a command that changes users, keys or the deployment: the one of `--server`, or the one
     that runs on the data directory."""
-    return remote_server() or _running_server(settings, None)
+    return remote_server() or running_server(settings, None)
 
 
 def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
@@ -210,7 +210,7 @@ def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
         if user is not None:
             raise click.UsageError("--user cannot be combined with --server, where the credential determines the user")
         return server
-    server = _running_server(settings, user or settings.single_user_name)
+    server = running_server(settings, user or settings.single_user_name)
     if server is not None and server.owner.needs_auth and user is None:
         raise click.UsageError("--user is required because authentication is configured")
     return server
@@ -219,7 +219,7 @@ def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
 def settings_of_running_server(settings: Settings) -> Settings:
     """Returns the settings with the address of the server that runs on the data directory, and whether it needs a
     credential; unchanged if there is none."""
-    server = _running_server(settings, None)
+    server = running_server(settings, None)
     if server is None:
         return settings
     server.close()
@@ -227,7 +227,8 @@ def settings_of_running_server(settings: Settings) -> Settings:
     return replace(settings, public_url=server.owner.base_url, require_auth=needs_auth)
 
 
-def _running_server(settings: Settings, user_name: str | None) -> LocalApi | None:
+def running_server(settings: Settings, user_name: str | None) -> LocalApi | None:
+    """Returns the server that runs on the data directory, for the library of a user or for administration."""
     root = Path(settings.data_dir).absolute()
     found = connect_to_running_server(root)
     return None if found is None else LocalApi(root, *found, user_name)

@@ -243,7 +243,7 @@ async def _follows(context: RequestContext, runtime: Runtime) -> Sequence[Follow
 async def _run_on_files(context: RequestContext, runtime: Runtime, work: Callable[[], T]) -> T:
     libraries = runtime.libraries
     assert isinstance(libraries, SqliteLibraries), "the command has no meaning for PostgreSQL"
-    return await libraries.run_while_closed(context.user_id, work)
+    return await libraries.run_while_closed([context.user_id], work)
 
 
 def _respond(work: Coroutine[Any, Any, Any], progress: Callable[[], Any] = lambda: None) -> StreamedFile:

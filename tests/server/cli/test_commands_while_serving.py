@@ -72,8 +72,8 @@ COMMANDS = {
     "client list": (),
     "client remove": ("{client}",),
     "rm": ("{note}", "--yes"),
-    "restore": ("saved", "--user", "local"),
     "repair": ("--user", "local"),
+    "restore": ("saved", "--user", "local"),
 }
 # They need passwords or a model; their own tests cover what they do.
 NEEDS_MORE = {"similar", "model install", "model remove", "user invite", "user reset-password", "user adopt-local"}

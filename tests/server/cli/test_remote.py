@@ -58,7 +58,9 @@ async def test_people_manage_their_own_keys(program: Program, server: LiveServer
 
 async def test_administrators_manage_users_and_read_the_log(program: Program, server: LiveServer) -> None:
     token = await key_of(server, "ada", *SCOPES)
-    assert (await run(program, server, token, "user", "add", "ben", "--role", "reader")).stdout == "Added ben.\n"
+    assert (await run(program, server, token, "user", "add", "ben", "--role", "reader")).stdout.startswith(
+        "Added ben (u_"
+    )
     assert (await run(program, server, token, "user", "role", "ben", "writer")).code == 0
     assert (await run(program, server, token, "user", "disable", "ben")).code == 0
     users = (await run(program, server, token, "user", "list", "--json")).json

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from server.cli import florilegium
-from tests.server.cli.program import Outcome, Program
+from tests.server.cli.program import Outcome, Program, without_progress
 
 # A data directory without SQLite files needs no lock.
 pytestmark = [pytest.mark.sqlite, pytest.mark.slow("runs every command twice, beside a server and without one")]
@@ -118,7 +118,7 @@ _VOLATILE = re.compile(
 
 
 def result(program: Program, outcome: Outcome) -> tuple[int, str, str]:
-    texts = (text.replace(str(program.home), "~") for text in (outcome.stdout, outcome.stderr))
+    texts = (text.replace(str(program.home), "~") for text in (outcome.stdout, without_progress(outcome.stderr)))
     stdout, stderr = (re.sub(r" {2,}", "  ", _VOLATILE.sub("*", text)) for text in texts)
     return outcome.code, stdout, stderr
 

@@ -15,8 +15,8 @@ from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.storage.postgres import PostgresLibraries
-from sources.storage.postgres.schema import LIBRARY_STATEMENTS
-from sources.storage.postgres.schema import kind_table as postgres_statements
+from sources.storage.postgres.tables import LIBRARY_STATEMENTS
+from sources.storage.postgres.tables import kind_table as postgres_statements
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, schema_statuses
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file

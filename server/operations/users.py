@@ -110,6 +110,7 @@ async def list_users(_context: RequestContext, services: Services, _request: NoA
         CommandBinding(
             name="user add",
             arguments=("name",),
+            help="Add the user NAME.",
             text="Added {name} ({id}). Create an API key with `florilegium key create {name}`.",
             creates=True,
         ),

@@ -28,12 +28,11 @@ from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_b
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
-from sources.storage.sqlite.collections import SqliteSearchSettings
+from sources.storage.sqlite.collections import SqliteLibrary, SqliteSearchSettings, UserDatabases
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.vectors.file_vectors import FileVectors
-from sources.storage.sqlite.vectors.vector_memory import VectorMemory
+from sources.storage.sqlite.vectors.vector_tables import VectorMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
@@ -57,8 +56,8 @@ _DESCRIPTORS_WANTED = 65_536
 _OPEN_USERS_MAX = 128
 # One library may be closing for this many that may be open.
 _OPEN_PER_CLOSING = 8
-# A search of all sources has this many jobs. Most calls have fewer, which makes little difference in a long queue.
-_JOBS_PER_CALL = 5
+# A search of all sources has one job per file. Most calls have fewer, which makes little difference in a long queue.
+_JOBS_PER_CALL = 3
 # How long deleting a library waits for the calls that use it.
 _REMOVE_WAIT_S = 10.0
 _REMOVE_POLL_S = 0.05

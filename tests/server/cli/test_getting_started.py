@@ -16,8 +16,10 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 import pytest
 
 from tests.live import free_port
-from tests.server.cli.program import EXECUTABLE, ROOT, TIMEOUT_S, Program, RunningServer, without_progress
+from tests.server.cli.program import EXECUTABLE, ROOT, Program, RunningServer, without_progress
 
+# Several processes for each command, on a machine that may be busy.
+TIMEOUT_S = 120
 pytestmark = [pytest.mark.sqlite, pytest.mark.slow("follows the whole manual")]
 
 PAGE = (ROOT / "docs" / "getting-started.md").read_text()

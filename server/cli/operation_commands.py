@@ -100,15 +100,21 @@ def _parameters(operation: Operation, binding: CommandBinding) -> list[click.Par
 def print_output(output: Any) -> None:
     """Prints each field in a line, and lists of objects as tables."""
     for name, value in output.items():
-        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
             rows = [[_cell(one) for one in row.values()] for row in value]
             print_table([title.upper().replace("_", " ") for title in value[0]], rows)
-        elif value not in (None, "", []):
+        elif value not in (None, "", [], ()):
             echo(f"{name.replace('_', ' ')}: {_cell(value)}")
 
 
 def _cell(value: Any) -> str:
     if value in (None, ""):
         return "-"
-    text = " ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
+    text = (
+        " ".join(map(str, value))
+        if isinstance(value, list | tuple)
+        else f"{value:,}"
+        if type(value) is int
+        else str(value)
+    )
     return strip_control_characters(text)

@@ -16,13 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.browser_sessions import BrowserSessions
-from auth.context import ROLE_SCOPES, SCOPES, ClientId, Principal
+from auth.context import ADMIN, ROLE_SCOPES, SCOPES, ClientId, Principal
 from auth.oauth.grants import ACCESS_TOKEN, is_credential
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.rate_limits import RateLimit
 from auth.registry import Registry, UserRecord, has_key_prefix, is_well_formed
 from auth.tokens import Claims, TokenVerifier
-from config.errors import StorageError, Unauthenticated
+from config.errors import Conflict, NotFound, StorageError, Unauthenticated
 from config.paths import UserId
 from config.settings import Settings
 
@@ -38,6 +38,8 @@ class Authenticator(Protocol):
     """What the transports need from authentication."""
 
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal: ...
+
+    async def authenticate_operator(self, user_name: str | None) -> Principal: ...
 
     async def recheck(self, principal: Principal) -> None: ...
 
@@ -145,11 +147,34 @@ class RegistryAuthenticator:
             self._oauth_used_at[grant.principal.credential_id] = now
         return grant.principal
 
+    async def authenticate_operator(self, user_name: str | None) -> Principal:
+        """Returns the principal of a command on this machine: for the library of a user, with all scopes, or for
+        administration, with no library at all. As for commands on the files, only the single user is created."""
+        if user_name is None:
+            return Principal(
+                user_id=NOBODY,
+                user_name=OPERATOR,
+                client_id=ClientId(OPERATOR),
+                scopes=frozenset((ADMIN,)),
+                kind="operator",
+                credential_id=OPERATOR,
+            )
+        user = await self._registry.user_by_name(user_name)
+        if user is None and user_name == self._settings.single_user_name and not self._settings.is_auth_configured:
+            user = await self._registry.ensure_user("", user_name, role="admin", named_by="operator")
+        if user is None:
+            raise NotFound("user", user_name[:60])
+        if not user.is_disabled:
+            return replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator")
+        raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
+
     async def recheck(self, principal: Principal) -> None:
         """Raises Unauthenticated if the credential has expired or was revoked, or if the user lost access or the role
         that allows the principal's scopes."""
         if principal.is_expired(self._clock()):
             raise Unauthenticated("credential expired", presented=True)
+        if principal.user_id == NOBODY:
+            return
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
         if self._recheck_revisions.get(identity) != revision:

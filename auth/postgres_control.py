@@ -9,7 +9,7 @@ that this process withdraws ends at once. A command waits until no server can ac
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self, TypeVar
 
@@ -53,7 +53,7 @@ _OWN_STATEMENTS = (
     # People sign in with their name in any case.
     "CREATE INDEX users_by_name ON users (lower(name))",
     *EVENT_STATEMENTS,
-    # The schema of each user's library. A row is kept until the schema is dropped, also after its user is deleted.
+    # The schema of each user's library in versions before 0.2.0.
     """CREATE TABLE libraries (
         user_id TEXT PRIMARY KEY,
         schema_name TEXT NOT NULL UNIQUE,
@@ -74,14 +74,30 @@ _OWN_STATEMENTS = (
         until REAL NOT NULL
     )""",
 )
-POSTGRES_CONTROL_SCHEMA = ControlSchema(
-    first_version=8,
-    statements=tuple(
+_TENANTS = (
+    # Whose library a tenant of the shared tables is, and what is known about these tables.
+    """CREATE TABLE tenants (
+        user_id TEXT PRIMARY KEY,
+        tenant_id TEXT NOT NULL UNIQUE,
+        created_at REAL NOT NULL
+    )""",
+    "CREATE TABLE library_schema (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+)
+
+
+def _in_postgres(statements: Iterable[str]) -> tuple[str, ...]:
+    return tuple(
         re.sub(r"\b(TEXT|REAL|INTEGER|BLOB)\b", lambda match: _TYPES[match[1]], statement).removesuffix(
             " WITHOUT ROWID"
         )
-        for statement in (*CONTROL_SCHEMA.statements, *_OWN_STATEMENTS)
-    ),
+        for statement in statements
+    )
+
+
+POSTGRES_CONTROL_SCHEMA = ControlSchema(
+    first_version=8,
+    statements=_in_postgres((*CONTROL_SCHEMA.statements, *_OWN_STATEMENTS)),
+    migrations=(_in_postgres(_TENANTS),),
 )
 
 

@@ -229,6 +229,9 @@ class NoAuthentication:
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
         return self._principal
 
+    async def authenticate_operator(self, user_name: str | None) -> Principal:
+        return self._principal
+
     async def recheck(self, principal: Principal) -> None:
         return None
 

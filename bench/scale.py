@@ -37,13 +37,14 @@ from bench.request_templates import FIRST_ID, ToolCall, modern_request
 from bench.scale_libraries import LibrarySizes, LibraryUser, build_users
 from bench.search_clients import SearchClient
 from bench.sources import KINDS, LIMIT, ORDINARY_KINDS, percentile
-from config.postgres.sql import qualify
 from config.settings import Settings, check
 from sources.query import parse
 from sources.storage.postgres.connection import to_postgres
 from sources.storage.postgres.search import entry_sql
 from sources.storage.postgres.search.entry_sql import EntrySql
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
+from sources.storage.postgres.statements import tenant_statement
+from sources.storage.postgres.tables import TENANT_SETTING
 from sources.storage.search.engine import SearchTarget
 from sources.storage.search.text_search import MatchTier
 from sources.storage.tables.sql import SqlFilter, json_array
@@ -85,7 +86,7 @@ class Effort(Struct, frozen=True):
     redis_calls: int
 
 
-FULL = Effort(users=1_000, searches=200, warmup=40, clients=16, load_s=10.0, redis_calls=400)
+FULL = Effort(users=5_000, searches=200, warmup=40, clients=16, load_s=10.0, redis_calls=400)
 QUICK = Effort(users=4, searches=6, warmup=2, clients=2, load_s=1.0, redis_calls=10)
 
 
@@ -98,7 +99,7 @@ class ScaleResult(Struct, frozen=True):
     ours_ms: tuple[float, ...]
     rates: dict[int, float]
     backend_bytes: int
-    schemas_touched: int
+    libraries_touched: int
     redis: redis_cost.RedisCost
     answers: int
     wrong_tenant: int
@@ -110,7 +111,9 @@ class ScaleResult(Struct, frozen=True):
     def as_line(self) -> str:
         rates = " ".join(f"rps_{workers}={rate:.1f}" for workers, rate in self.rates.items())
         return (
-            f"RESULT pg_ratio={self.ratio:.2f} {rates} redis_added_p50_ms={self.redis.added_ms:.2f} "
+            f"RESULT pg_ratio={self.ratio:.2f} pg_ms={statistics.median(self.ours_ms):.1f} {rates} "
+            f"create_user_ms={self.sizes.create_ms:.1f} bytes_per_empty_user={self.sizes.empty_bytes:.0f} "
+            f"relations={self.sizes.relations[1]} redis_added_p50_ms={self.redis.added_ms:.2f} "
             f"wrong_tenant={self.wrong_tenant}"
         )
 
@@ -124,17 +127,21 @@ class PlainSearch:
     def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
         self._connection = connection
 
-    async def run(self, schema: str, query: str) -> int:
+    async def use(self, tenant: str) -> None:
+        """Lexemes in queries get the tenant of the session."""
+        await self._connection.execute(f"SET {TENANT_SETTING} = '{tenant}'")
+
+    async def run(self, tenant: str, query: str) -> int:
         """Returns the number of rows."""
         found = 0
         for target in _TARGETS:
-            numbers = [number for number, _, _ in await self._fetch(schema, *_entries_sql(target, query))]
+            numbers = [number for number, _, _ in await self._fetch(tenant, *_entries_sql(target, query))]
             if numbers:
-                found += len(await self._fetch(schema, target.candidate_sql, (json_array(numbers),)))
+                found += len(await self._fetch(tenant, target.candidate_sql, (json_array(numbers),)))
         return found
 
-    async def _fetch(self, schema: str, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        return await self._connection.fetch(qualify(to_postgres(sql), schema).text, *parameters)
+    async def _fetch(self, tenant: str, sql: str, parameters: Sequence[Any]) -> list[Any]:
+        return await self._connection.fetch(tenant_statement(to_postgres(sql)).text, tenant, *parameters)
 
 
 def _entries_sql(target: SearchTarget, query: str) -> tuple[str, Sequence[Any]]:
@@ -277,8 +284,9 @@ async def compare(
         # In turn the first: the second of the two finds the pages in memory.
         for is_plain in (True, False) if number % 2 else (False, True):
             if is_plain:
+                await plain.use(user.tenant)
                 started_at = time.perf_counter()
-                await plain.run(user.schema, query)
+                await plain.run(user.tenant, query)
                 plain_ms.append((time.perf_counter() - started_at) * 1000)
             else:
                 ours_ms.append(await client.search(user, query))
@@ -314,10 +322,13 @@ async def measure_backend(settings: Settings, users: Sequence[LibraryUser]) -> i
         PlainSearch(connection),
         Prose(SEED).words(1),
     )
-    await plain.run(users[0].schema, query)
+    for user in users[:1]:
+        await plain.use(user.tenant)
+        await plain.run(user.tenant, query)
     before = private_bytes(pid)
     for user in users:
-        await plain.run(user.schema, query)
+        await plain.use(user.tenant)
+        await plain.run(user.tenant, query)
     grown = private_bytes(pid) - before
     await connection.close()
     return grown
@@ -347,14 +358,13 @@ def measure(effort: Effort, directory: Path) -> ScaleResult:
 
 def report(result: ScaleResult) -> Iterator[str]:
     sizes = result.sizes
-    yield f"{result.schemas_touched:,} libraries built in {result.build_s:.0f} s, {sizes.copy_s:.2f} s for a copy"
+    yield f"{result.libraries_touched:,} libraries built in {result.build_s:.0f} s, {sizes.copy_s:.2f} s for a copy"
     yield (
-        f"an empty library: {sizes.empty_bytes / 1e6:.2f} MB, {sizes.relations:.0f} relations; one of 1,000 items: "
-        f"{sizes.full_bytes / 1e6:.2f} MB, {(sizes.full_bytes - sizes.empty_bytes) / 1e6:.2f} KB for an item"
+        f"a user with an empty library: {sizes.empty_bytes:.0f} bytes; the rows of 200 items: "
+        f"{sizes.full_bytes / 1e6:.2f} MB; relations: {sizes.relations[0]} before, {sizes.relations[1]} after"
     )
     yield (
-        f"a backend that has searched {result.schemas_touched:,} libraries: {result.backend_bytes / 1e6:.0f} MB more, "
-        f"{result.backend_bytes / result.schemas_touched / 1000:.0f} KB for each"
+        f"a backend that has searched {result.libraries_touched:,} libraries: {result.backend_bytes / 1e6:.1f} MB more"
     )
     for name, times in (("plain SQL", result.plain_ms), ("knowledge_search", result.ours_ms)):
         yield f"{name}: p50 {percentile(times, 50):.1f} ms, p95 {percentile(times, 95):.1f} ms"

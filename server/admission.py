@@ -7,6 +7,7 @@ request options. The credential alone decides whose data a request can reach.
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimit
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from server.local_socket import USER_HEADER
 from server.protocol.catalog import Profiles
 from server.transports.client_connections import ClientConnection, OpenStreams, connection_of
 from server.transports.headers import Headers, OriginGuard, query_values, request_config
@@ -44,13 +46,15 @@ class CallLimits:
         self._libraries.require_capacity(user_id)
 
     async def charge(self, principal: Principal, requests: int = 1) -> None:
-        """Counts requests against the user's rate limit."""
-        await self._limits.user.take(principal.user_id, requests)
+        """Counts requests against the user's rate limit. Commands of the operator have none, as on the files."""
+        if principal.kind != "operator":
+            await self._limits.user.take(principal.user_id, requests)
 
-    async def take(self, key: tuple[UserId, str]) -> None:
+    async def take(self, principal: Principal, tool: str) -> None:
         """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
-        self.require_capacity(key[0])
-        await self._limits.tool.take(key)
+        self.require_capacity(principal.user_id)
+        if principal.kind != "operator":
+            await self._limits.tool.take((principal.user_id, tool))
 
 
 # The config in a header or URL of a request: all options together have a few hundred bytes.
@@ -58,6 +62,8 @@ _CONFIG_MAX_BYTES = 2 * 1024
 
 # An attack from many addresses must not fill the audit log.
 _AUDIT_REJECTIONS_PER_HOUR = 100
+
+_USER_HEADER = USER_HEADER.lower().encode()
 
 # The subprotocol by which clients of tldw announce that the next one is their token.
 BEARER_SUBPROTOCOL = "bearer"
@@ -85,6 +91,11 @@ class IncomingRequest(Struct, frozen=True):
     @property
     def authorization(self) -> str | None:
         return self.headers.authorization()
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the request came through the socket of the data directory. Nothing that a client sends decides it."""
+        return self.connection is not None and self.connection.is_operator
 
     @property
     def connection_authorization(self) -> str | None:
@@ -162,12 +173,21 @@ class Admission:
     def check_origin(self, headers: Headers) -> None:
         self._origins.check(headers)
 
+    def _check_origin(self, request: IncomingRequest) -> None:
+        # No browser can be made to connect to the socket of the data directory.
+        if not request.is_operator:
+            self._origins.check(request.headers)
+
     def check_probe(self, headers: Headers) -> None:
         self._origins.check_probe(headers)
 
     async def authenticate(self, request: IncomingRequest, authorization: str | None) -> Principal:
         try:
-            principal = await self._authenticator.authenticate(authorization, address=request.address)
+            if request.is_operator and authorization is None:
+                name = request.headers.get(_USER_HEADER)
+                principal = await self._authenticator.authenticate_operator(None if name is None else unquote(name))
+            else:
+                principal = await self._authenticator.authenticate(authorization, address=request.address)
         except (Unauthenticated, RateLimited) as error:
             self._record_rejection(request, error)
             raise
@@ -179,7 +199,7 @@ class Admission:
 
         The profile is checked before the credential: for a mistyped address that error is more useful.
         """
-        self.check_origin(request.headers)
+        self._check_origin(request)
         if profile is not None:
             self._profiles.get(profile)
         principal = await self.authenticate(request, request.authorization)
@@ -191,7 +211,7 @@ class Admission:
         self, request: IncomingRequest, authorization: str | None, operation: "Operation"
     ) -> AdmittedRequest:
         """Admits a request for a REST operation or a page."""
-        self.check_origin(request.headers)
+        self._check_origin(request)
         return await self._admit_principal(request, await self.authenticate(request, authorization), operation)
 
     async def admit_browser(
@@ -222,7 +242,7 @@ class Admission:
         Clients that cannot set headers send a ticket in the query string, or the token as a subprotocol or as a Basic
         password.
         """
-        self.check_origin(request.headers)
+        self._check_origin(request)
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
@@ -269,7 +289,8 @@ class Admission:
             session_id,
             admitted.config,
             is_agent=is_agent,
-            read_log=self._audit,
+            # The operator reads the files of all users without a trace, too. Agents that work for one are recorded.
+            read_log=self._audit if is_agent or admitted.principal.kind != "operator" else None,
         )
 
     def record_rejections(self, *, is_last: bool = False) -> None:

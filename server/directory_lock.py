@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.errors import StorageError
 
@@ -25,6 +26,7 @@ WAL_RESET_FIXED = (3, 51, 3)
 # A command that writes a single item is waited for; a server is not.
 _WAIT_S = 5.0
 _PAUSE_S = 0.05
+_READS = 5
 _FILE_MODE = 0o600
 _OWNER_MAX_BYTES = 4096
 
@@ -38,17 +40,32 @@ class DirectoryInUse(StorageError):
 
 
 class LockOwner(Struct, frozen=True):
-    """The process that holds the lock. `url` is empty unless it is a server that accepts connections."""
+    """The process that holds the lock. What has a default is set by a server that accepts connections: its address on
+    this machine, the one that clients use, its local socket (relative to the directory, or absolute), and whether its
+    callers need a credential."""
 
     command: str
     pid: int
     host: str
     since: str
     url: str = ""
+    base_url: str = ""
+    socket: str = ""
+    needs_auth: bool = False
 
     @property
     def is_long_running(self) -> bool:
         return self.command in ("serve", "stdio")
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a server on this machine does not accept connections yet."""
+        if self.command != "serve" or self.url or self.host != socket.gethostname():
+            return False
+        with suppress(OSError):
+            os.kill(self.pid, 0)
+            return True
+        return False
 
     def __str__(self) -> str:
         return f"`florilegium {self.command}` (pid {self.pid} on {self.host}, since {self.since})"
@@ -62,19 +79,21 @@ class DirectoryLock:
         self._owner = owner
         self._write(msgspec.json.encode(owner))
 
-    def publish_url(self, url: str) -> None:
-        """Adds the address of the server, for commands that are refused because of it."""
-        self._write(msgspec.json.encode(msgspec.structs.replace(self._owner, url=url)))
+    def publish(self, url: str, base_url: str, socket: str, needs_auth: bool) -> None:
+        """Adds where the server is, for commands that hand their work to it or are refused because of it."""
+        self._owner = replace(self._owner, url=url, base_url=base_url, socket=socket, needs_auth=needs_auth)
+        self._write(msgspec.json.encode(self._owner))
 
     def release(self) -> None:
         self._write(b"")
         os.close(self._descriptor)
 
     def _write(self, content: bytes) -> None:
-        """The lock holds even if the disk is too full to say who has it."""
+        """The lock holds even if the disk is too full to say who has it. A reader sees the old record, the new one, or
+        neither, which it reads again: one write, and the end of a longer record is cut off after it."""
         with suppress(OSError):
-            os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, content, 0)
+            os.ftruncate(self._descriptor, len(content))
 
 
 @contextmanager
@@ -122,6 +141,26 @@ def _read_owner(descriptor: int) -> LockOwner | None:
         return msgspec.json.decode(os.pread(descriptor, _OWNER_MAX_BYTES, 0), type=LockOwner)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def read_owner(root: Path) -> LockOwner | None:
+    """Returns the last process that described itself in the lock file, which may have been killed since. Returns None
+    if there is none, or if another account wrote the file."""
+    try:
+        descriptor = os.open(root / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_uid not in (0, os.geteuid(), root.stat().st_uid):
+            return None
+        for _ in range(_READS):
+            owner = _read_owner(descriptor)
+            if owner is not None or not os.fstat(descriptor).st_size:
+                return owner
+            time.sleep(_PAUSE_S)  # it is being written
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _refusal(root: Path, owner: LockOwner | None, use: Use) -> str:

@@ -1,10 +1,12 @@
 """Reports what blocks the event loop. While one call holds it, every other call of every user waits.
 
 A callback on the loop notes the time again and again. A thread notices when it is late and takes the stack of the
-loop's thread, which shows the call that is running.
+loop's thread, which shows the call that is running. Time in which the thread could run and got no processor is not
+counted: then the machine is busy, and no call of ours is to blame.
 """
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -50,8 +52,8 @@ class _LoopWatchdog:
         self._loop = loop
         self._limit_s = limit_s
         self._loop_thread = threading.get_ident()
-        self._beat_at = time.monotonic()
-        self._beat_cpu_s = time.thread_time()
+        self._times = ThreadTimes()
+        self._beat_at, self._beat_times = time.monotonic(), self._times.read()
         self._stack = ""
         self._is_reported = False
         self._stopping = threading.Event()
@@ -67,32 +69,66 @@ class _LoopWatchdog:
         if self._timer is not None:
             self._timer.cancel()
         self._thread.join()
+        self._times.close()
 
     def _beat(self) -> None:
-        now, cpu_s = time.monotonic(), time.thread_time()
-        late_s = max(0.0, now - self._beat_at - self._limit_s / _BEATS)
+        blocked_s, cpu_s = self._since_beat()
+        late_s = max(0.0, blocked_s - self._limit_s / _BEATS)
         LOOP_DELAYS.seconds += late_s
         if late_s > self._limit_s:
             LOOP_DELAYS.blocks += 1
             logger.warning(
                 "The event loop was blocked for {:.0f} ms ({:.0f} ms of CPU time): {}",
-                (now - self._beat_at) * 1000,
-                (cpu_s - self._beat_cpu_s) * 1000,
+                blocked_s * 1000,
+                cpu_s * 1000,
                 self._stack or "the call ended before its stack was taken",
             )
-        self._beat_at, self._beat_cpu_s, self._stack, self._is_reported = now, cpu_s, "", False
+        self._beat_at, self._beat_times = time.monotonic(), self._times.read()
+        self._stack, self._is_reported = "", False
         self._timer = self._loop.call_later(self._limit_s / _BEATS, self._beat)
+
+    def _since_beat(self) -> tuple[float, float]:
+        """Returns for how long the loop has been blocked, and how much CPU time it took."""
+        (cpu_s, waited_s), (beat_cpu_s, beat_waited_s) = self._times.read(), self._beat_times
+        return time.monotonic() - self._beat_at - (waited_s - beat_waited_s), cpu_s - beat_cpu_s
 
     def _watch(self) -> None:
         while not self._stopping.wait(self._limit_s / _BEATS):
-            late_s = time.monotonic() - self._beat_at
+            late_s, cpu_s = self._since_beat()
             if late_s > self._limit_s and not self._stack:
                 # In no variable: the frames of all threads hold their results, such as large texts, and those of this
                 # function would hold themselves.
                 self._stack = describe_stack(sys._current_frames().get(self._loop_thread))  # noqa: SLF001 - documented
             if late_s > _ENDLESS * self._limit_s and not self._is_reported:
                 self._is_reported = True
-                logger.warning("The event loop has been blocked for {:.0f} ms: {}", late_s * 1000, self._stack)
+                logger.warning(
+                    "The event loop has been blocked for {:.0f} ms ({:.0f} ms of CPU time): {}",
+                    late_s * 1000,
+                    cpu_s * 1000,
+                    self._stack,
+                )
+
+
+class ThreadTimes:
+    """For how many seconds the thread that creates this ran, and for how many it waited for a processor. The second is
+    0 on systems without Linux's schedstat."""
+
+    def __init__(self) -> None:
+        try:
+            self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._descriptor = -1
+
+    def read(self) -> tuple[float, float]:
+        if self._descriptor < 0:
+            return time.thread_time(), 0.0
+        # Nanoseconds on a processor, nanoseconds in its queue, and the number of turns.
+        ran_ns, waited_ns, _ = os.pread(self._descriptor, 64, 0).split()
+        return int(ran_ns) / 1e9, int(waited_ns) / 1e9
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
 def describe_stack(frame: FrameType | None) -> str:

@@ -8,7 +8,7 @@ from auth.authenticator import Authenticator
 from auth.browser_sessions import BrowserSessions
 from auth.rate_limits import RateLimits
 from auth.tickets import Tickets
-from config.paths import UserId
+from config.paths import DataRoot, UserId
 from server.admission import Admission, CallLimits
 from server.compat.agentchatbus.service import MessageBus
 from server.following.service import FollowService
@@ -52,4 +52,5 @@ def remove_leftovers(root: Path) -> None:
     for path in (*root.glob("control.db*.unfinished"), *root.glob("users/*/*/*.unfinished")):
         with suppress(OSError):
             path.unlink()
+    DataRoot(root).undo_moves()
     shutil.rmtree(root / UPLOADS_FOLDER, ignore_errors=True)

@@ -60,10 +60,12 @@ class Server(uvicorn.Server):
         protocol: type[BoundedHttp],
         announce: Callable[[str], None],
         on_stop: Callable[[], None],
-        share: ConnectionShare | None,
+        share: ConnectionShare | None = None,
+        local_socket: socket.socket | None = None,
     ) -> None:
         super().__init__(config)
         self._share = share
+        self._local_socket = local_socket
         grace_s = settings.shutdown_grace_s
         self._open_streams = open_streams
         self._protocol = protocol
@@ -93,8 +95,15 @@ class Server(uvicorn.Server):
             self._share.set_open(0)
             self.servers = [BalancedListener(listener, self._share, make_protocol) for listener in sockets or ()]  # type: ignore[misc]  # uvicorn only closes them
         if self.started:
+            if self._local_socket is not None:
+                loop = asyncio.get_running_loop()
+                self.servers.append(await loop.create_unix_server(self._create_protocol, sock=self._local_socket))
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    def _create_protocol(self) -> asyncio.Protocol:
+        """As uvicorn does it for TCP."""
+        return self._protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._open_streams.is_stopping
@@ -132,8 +141,10 @@ async def serve(
     on_stop: Callable[[], None] = lambda: None,
     sockets: Sequence[socket.socket] = (),
     share: ConnectionShare | None = None,
+    local_socket: socket.socket | None = None,
 ) -> None:
-    """Serves until a signal stops it, on the address of the settings or on sockets that are listening already.
+    """Serves until a signal stops it, on the address of the settings or on sockets that are listening already, and on
+    the socket of the data directory.
 
     `announce` receives the URL once connections are accepted. `on_stop` is called by the signal, even if the event loop
     is blocked. A worker that shares the sockets with others publishes its connections in `share`.
@@ -168,7 +179,8 @@ async def serve(
     # hold up all calls for 50 to 100 ms.
     gc.freeze()
     with watch_event_loop(_LOOP_BLOCK_WARN_MS):
-        await Server(config, settings, open_streams, protocol, announce, on_stop, share).serve(list(sockets) or None)
+        server = Server(config, settings, open_streams, protocol, announce, on_stop, share, local_socket)
+        await server.serve(list(sockets) or None)
 
 
 def listen(settings: Settings) -> socket.socket:

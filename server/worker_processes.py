@@ -35,13 +35,14 @@ _REPORTS = 10
 
 
 class WorkerPlace(Struct, frozen=True):
-    """What a worker inherits: its number, the descriptors of its listening sockets and of both pipes, and a directory
-    in which the workers reach each other. `is_first` is set for the first start of the first worker, which prints what
-    the server has to say. `report_s` is the time between two of its reports."""
+    """What a worker inherits: its number, the descriptors of its listening sockets, of the socket of the data directory
+    and of both pipes, and a directory in which the workers reach each other. `is_first` is set for the first start of
+    the first worker, which prints what the server has to say. `report_s` is the time between two of its reports."""
 
     number: int
     count: int
     sockets: tuple[int, ...]
+    local: int | None
     ready: int
     lifeline: int
     directory: str
@@ -56,6 +57,9 @@ class WorkerPlace(Struct, frozen=True):
 
     def table(self) -> WorkerTable:
         return WorkerTable(self.directory, self.count)
+
+    def local_socket(self) -> socket.socket | None:
+        return socket.socket(fileno=self.local) if self.local is not None else None
 
     @contextmanager
     def stop_with_parent(self) -> Iterator[None]:
@@ -79,8 +83,9 @@ def worker_place(environ: MutableMapping[str, str]) -> WorkerPlace | None:
     if not text:
         return None
     place = msgspec.json.decode(text, type=WorkerPlace)
-    for descriptor in (*place.sockets, place.ready, place.lifeline):
-        os.set_inheritable(descriptor, False)
+    for descriptor in (*place.sockets, place.local, place.ready, place.lifeline):
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)
     # A report must not hold up the event loop if the parent does not read it.
     os.set_blocking(place.ready, False)
     return place
@@ -116,6 +121,7 @@ class WorkerProcesses:
         command: Sequence[str],
         count: int,
         sockets: Sequence[socket.socket],
+        local_socket: socket.socket | None,
         on_ready: Callable[[], None],
         hang_s: float,
     ) -> None:
@@ -125,6 +131,7 @@ class WorkerProcesses:
         self._command = command
         self._count = count
         self._sockets = tuple(listener.fileno() for listener in sockets)
+        self._local = local_socket.fileno() if local_socket is not None else None
         self._on_ready = on_ready
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._is_stopping = False
@@ -176,11 +183,12 @@ class WorkerProcesses:
     async def _run_once(self, number: int, lifeline: int, *, is_first: bool) -> tuple[bool, int]:
         """Returns whether the worker has served, and its exit code."""
         reading, ready = os.pipe()
+        report_s, sockets = self._hang_s / _REPORTS, self._sockets
         place = WorkerPlace(
-            number, self._count, self._sockets, ready, lifeline, self._directory, is_first, self._hang_s / _REPORTS
+            number, self._count, sockets, self._local, ready, lifeline, self._directory, is_first, report_s
         )
         environment = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
-        inherited = (*self._sockets, ready, lifeline)
+        inherited = (*sockets, *([self._local] if self._local is not None else []), ready, lifeline)
         try:
             process = await asyncio.create_subprocess_exec(*self._command, env=environment, pass_fds=inherited)
         except BaseException:

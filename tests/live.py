@@ -140,6 +140,7 @@ async def live(
     catalog: Catalog | None = None,
     extend: Callable[[Catalog], None] | None = None,
     authenticator: Authenticator | None = None,
+    local_socket: socket.socket | None = None,
 ) -> AsyncIterator[LiveServer]:
     """Runs a server with the product's catalog, or with `catalog`. `extend` can add to the catalog."""
     metrics = Metrics()
@@ -149,7 +150,9 @@ async def live(
             extend(runtime.dispatcher.catalog)
         app = TRANSPORT_REQUESTS.counting(build_app(runtime, metrics))
         with patch.object(uvicorn.server, "asyncio", _QuickAsyncio()):
-            serving = asyncio.create_task(serve(app, settings, runtime.open_streams, url.set_result))
+            serving = asyncio.create_task(
+                serve(app, settings, runtime.open_streams, url.set_result, local_socket=local_socket)
+            )
             try:
                 async with asyncio.timeout(10):
                     await asyncio.wait((url, serving), return_when=asyncio.FIRST_COMPLETED)

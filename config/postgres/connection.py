@@ -1,7 +1,7 @@
 """A connection to PostgreSQL that is synchronous for its caller, like one of SQLite.
 
 It belongs to a thread and has an event loop of its own, on which asyncpg runs. Work is done in transactions. Each
-begins with one message that also sets its time limits and an empty search path: with SET LOCAL, which ends with the
+begins with one message that also sets its time limits and the search path: with SET LOCAL, which ends with the
 transaction, so that a connection pooler can give the server's connection to another client afterwards.
 """
 
@@ -19,7 +19,7 @@ from config.errors import ConfigurationError, DatabaseUnavailable
 from config.event_counts import POSTGRES_EVENTS
 from config.logging import new_event_loop
 from config.postgres.errors import driver_errors, has_several_hosts, is_canceled, is_connection_lost
-from config.postgres.sql import qualify, qualify_together, quote_schema
+from config.postgres.sql import Statement, plain_statement, together
 
 if TYPE_CHECKING:
     import asyncpg
@@ -49,9 +49,10 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
-    """How a transaction is begun. One that only reads sees one state of the database. 0 means no limit."""
+    """How a transaction is begun. One that only reads sees one state of the database. 0 means no limit. Tables are
+    looked up in `schema`, a constant; without it, every name of a table needs one."""
 
-    schema: str
+    schema: str = ""
     is_read_only: bool = False
     statement_timeout_ms: int = 0
     lock_timeout_ms: int = 0
@@ -60,7 +61,8 @@ class Transaction(Struct, frozen=True, kw_only=True):
     def begin(self) -> str:
         mode = "ISOLATION LEVEL REPEATABLE READ, READ ONLY" if self.is_read_only else "READ WRITE"
         return (
-            f"BEGIN {mode}; SET LOCAL search_path = ''; SET LOCAL statement_timeout = {self.statement_timeout_ms:d}; "
+            f"BEGIN {mode}; SET LOCAL search_path = '{self.schema}'; "
+            f"SET LOCAL statement_timeout = {self.statement_timeout_ms:d}; "
             f"SET LOCAL lock_timeout = {self.lock_timeout_ms:d}; "
             f"SET LOCAL idle_in_transaction_session_timeout = {self.idle_timeout_ms:d}"
         )
@@ -114,8 +116,7 @@ class PostgresConnection:
         # The time in which the server must answer. Unlimited if the transaction is.
         self._answer_max_s: float | None = None
         self.statements = 0
-        # The schema of the current transaction, and what is known in it and cannot change before it ends.
-        self.schema = ""
+        # What is known in the current transaction and cannot change before it ends.
         self.known: dict[Hashable, Any] = {}
 
     @classmethod
@@ -164,12 +165,16 @@ class PostgresConnection:
         return result
 
     def begin(self, transaction: Transaction) -> None:
+        self._begin(transaction)
+
+    def _begin(self, transaction: Transaction) -> str:
+        """Returns the status of the last statement of the message that begins the transaction."""
         with self._guard:
             self._is_interrupted = False
-        self.schema, self.known = transaction.schema, {}
+        self.known = {}
         limit_s = transaction.statement_timeout_ms / 1000
         self._answer_max_s = limit_s + self._silence_max_s if limit_s else None
-        self.run_script(transaction.begin())
+        return self.run_script(transaction.begin())
 
     def commit(self) -> None:
         self.run_script("COMMIT")
@@ -186,9 +191,8 @@ class PostgresConnection:
             self._connection.terminate()
 
     def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
-        """Runs one statement, with the names of tables and parameters as in SQLite."""
-        statement = qualify(sql, self.schema)
-        arguments = statement.arguments(parameters)
+        """Runs one statement, with parameters as in SQLite."""
+        statement, arguments = self._statement(sql, parameters)
         if not statement.returns_rows:
             status = self.wait(self._connection.execute(statement.text, *arguments))
             # Such as `DELETE 3`. Statements that change no rows have no number.
@@ -200,23 +204,23 @@ class PostgresConnection:
     def fetch_together(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Sequence[Row]]:
         """Runs several queries as one statement. Returns the rows of each. Parameters must have no names, and columns
         must be numbers or texts."""
-        text = qualify_together([(sql, len(parameters)) for sql, parameters in queries], self.schema)
-        arguments = [value for _, parameters in queries for value in parameters]
-        [record] = self.wait(self._connection.fetch(text, *arguments))
+        sql = together(tuple((sql, len(parameters)) for sql, parameters in queries))
+        [record] = self.execute(sql, [value for _, parameters in queries for value in parameters])
         return [_decode_rows(rows) if rows is not None else [] for rows in record]
 
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
         """Runs a statement for many rows in one round trip. Their number is not known."""
-        statement = qualify(sql, self.schema)
-        rows = [statement.arguments(row) for row in parameters]
-        if rows:
-            self.wait(self._connection.executemany(statement.text, rows))
+        statements = [self._statement(sql, row) for row in parameters]
+        if statements:
+            rows = [arguments for _, arguments in statements]
+            self.wait(self._connection.executemany(statements[0][0].text, rows))
         return Rows((), -1)
 
     def iterate(self, sql: str, batch_rows: int) -> Iterator[Row]:
         """Reads the rows of a query in batches, so that a large table need not fit into memory. One query at a time."""
-        statement = qualify(sql, self.schema)
-        self.wait(self._connection.execute(f"DECLARE batches NO SCROLL CURSOR FOR {statement.text}"))
+        statement, arguments = self._statement(sql, ())
+        declaration = f"DECLARE batches NO SCROLL CURSOR FOR {statement.text}"
+        self.wait(self._connection.execute(declaration, *arguments))
         try:
             while records := self.wait(self._connection.fetch(f"FETCH {batch_rows:d} FROM batches")):
                 yield from map(tuple, records)
@@ -224,18 +228,14 @@ class PostgresConnection:
             if not self.is_closed:
                 self.run_script("CLOSE batches")
 
-    def copy_rows(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Appends many rows to a table with COPY, which is several times as fast as inserting them."""
-        quote_schema(self.schema)  # raises if the name is invalid; asyncpg quotes it itself
-        self.wait(
-            self._connection.copy_records_to_table(
-                table, schema_name=self.schema, columns=list(columns), records=list(rows)
-            )
-        )
+    def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
+        """Returns the statement and its arguments."""
+        statement = plain_statement(sql)
+        return statement, statement.arguments(parameters)
 
-    def run_script(self, sql: str) -> None:
-        """Runs statements without parameters, in one message and without adding a schema."""
-        self.wait(self._connection.execute(sql))
+    def run_script(self, sql: str) -> str:
+        """Runs statements without parameters, in one message. Returns the status of the last one."""
+        return self.wait(self._connection.execute(sql))
 
     def interrupt(self) -> None:
         """Stops the current transaction: its running statement and all others fail. Can be called from any thread."""

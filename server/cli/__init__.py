@@ -52,6 +52,9 @@ COMMANDS = {
     "version": "server.cli.configuration:version",
 }
 
+# What a new user needs, as in docs/getting-started.md.
+FIRST_COMMANDS = ("import", "search", "serve", "connect", "backup", "doctor")
+
 # These work on this machine: on its files, its settings or its processes. All others can work on a remote server.
 _LOCAL_COMMANDS = (
     *("serve", "stdio", "demo", "import", "embed", "export", "backup", "restore", "check", "repair", "reindex"),
@@ -63,6 +66,7 @@ _LOCAL_COMMANDS = (
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
+    first=FIRST_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage or settings.",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-from msgspec import Struct, to_builtins
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
 from auth.audit import BACKUP_ACTION, BACKUP_FAILED_ACTION
@@ -18,17 +18,19 @@ from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
 from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root, find_user, record_operation, run_with_library, run_with_registry
 from server.cli.options import admin_options, library_options
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
+from server.cli.progress_line import ProgressLine
+from server.cli.remote import LocalApi, admin_server, library_server
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
-from server.store_copy.migration import migrate_to_postgres, migrate_to_sqlite
+from server.store_copy.migration import migrate_to_postgres, migrate_to_sqlite, restore_from_database
 from server.stores import require_sqlite
 from sources.exporters.export import export_library
 from sources.storage.sqlite.connection.pool import sqlite_options
-from sources.storage.sqlite.maintenance.backups import BackupManifest, back_up, restore_user, verify_user
+from sources.storage.sqlite.maintenance.backups import BackupManifest, BackupUser, back_up, restore_user, verify_user
 from sources.storage.sqlite.maintenance.backups import restore as restore_backup
 from sources.storage.sqlite.maintenance.backups import verify as verify_backup
 from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgrade
@@ -54,7 +56,12 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     )
     records = run_with_registry(settings, lambda registry: registry.list_users())
     users = [(user.id, user.name) for user in records]
-    copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
+    with ProgressLine() as progress:
+
+        def show(done: int) -> None:
+            progress.show(f"{done:,} of {pluralize(len(users), 'users')} copied")
+
+        copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "", show)
     # GET /api/v1/server and the console show the newest of these events as the last backup.
     action = BACKUP_FAILED_ACTION if copy.problems else BACKUP_ACTION
     record_operation(settings, action, "", str(folder.absolute()), contents(copy))
@@ -84,11 +91,11 @@ def contents(backup: BackupManifest) -> str:
 
 
 @click.command(cls=SettingsCommand)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("source", metavar="DIR")
 @click.option("--verify", is_flag=True, help="Verify the backup without writing anything.")
-@click.option("--user", help="Replace only the files of this user, who must exist. Stop the server first.")
+@click.option("--user", help="Replace only the files of this user, who must exist.")
 @admin_options
-def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str | None, as_json: bool) -> None:
+def restore(overrides: SettingsOverrides, source: str, verify: bool, user: str | None, as_json: bool) -> None:
     """Restore the backup in DIR into the data directory.
 
     The data directory must be empty or not exist, except with --user. The checksums and row counts of all files are
@@ -96,14 +103,25 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
 
     With --user, the replaced files are kept next to the restored ones, as `chacha.db.replaced-NUMBER`.
 
+    In PostgreSQL, DIR is the address of another database, into which `pg_restore` has restored a dump, and --user is
+    required: the library of this user is replaced by the one in that database.
+
     Exit codes: 0 if everything is in the backup, 1 otherwise.
     """
     settings = overrides.load().settings
+    if settings.storage_url and user is not None and not verify and is_postgres_url(source):
+        require_postgres_url("DIR", source)
+        record = run_with_registry(settings, lambda registry: find_user(registry, user))
+        copy = asyncio.run(restore_from_database(settings, ConnectionOptions(url=source), record))
+        result = {"user": record.name, "rows": copy.rows}
+        print_result(result, f"{record.name} was restored: {pluralize(copy.rows, 'rows')}", as_json=as_json)
+        return
+    folder = Path(source)
     require_sqlite(
         settings,
         "restore",
-        "restore a dump of the database with pg_restore, or restore into a data directory and copy that with "
-        "`florilegium migrate-store`",
+        "restore a dump of the database with pg_restore; pass the address of that database and --user to restore one "
+        "user from it",
     )
     root, outcome = data_root(settings), "is intact" if verify else "was restored"
     if user is None:
@@ -113,8 +131,11 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
         return
     if verify:
         _, files = verify_user(folder, user)
+    elif isinstance(server := library_server(settings, user), LocalApi):
+        answer = asyncio.run(server.run("restore", {"folder": str(folder.absolute())}))
+        files = convert(answer, BackupUser)
     else:
-        # The id comes from this server, because a user who was deleted and added again has another one in the backup.
+        # The id comes from this server: a user who was deleted and added again has another one in the backup.
         user_id = run_with_registry(settings, lambda registry: find_user(registry, user)).id
         with locked_directory(root.root, "restore", "maintenance"):
             files = restore_user(folder, user, root, user_id)
@@ -137,9 +158,11 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json
     DIR/*.jsonl contain every field of every item; `florilegium import DIR` reads them. The Markdown pages are for
     people. Deleted items are not exported.
     """
-    manifest = run_with_library(
-        overrides.load().settings, user, lambda library, _local: export_library(library, folder)
-    )
+    with ProgressLine() as progress:
+        progress.show(f"writing {folder}")
+        manifest = run_with_library(
+            overrides.load().settings, user, lambda library, _local: export_library(library, folder)
+        )
     counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
     print_result(asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
 
@@ -167,9 +190,10 @@ Store = DataRoot | ConnectionOptions
     metavar="STORE",
     help=f"Where the data is now. Default: ${MIGRATION_SOURCE_VARIABLE}, or the store of the settings.",
 )
+@json_option
 @setting_options("data_dir")
 # A URL contains a password, and other accounts can read command lines: both stores can be named in the environment.
-def migrate_store(overrides: SettingsOverrides, target: str, source: str | None) -> None:
+def migrate_store(overrides: SettingsOverrides, target: str, source: str | None, as_json: bool) -> None:
     """Copy all users and libraries from SQLite to PostgreSQL, or back.
 
     The source is not changed. A server may use it meanwhile, until the last step: stop the server and run the command
@@ -199,11 +223,12 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None)
             "--to: expected the other engine; to copy SQLite files, use `florilegium backup`; "
             "to copy PostgreSQL, `pg_dump`"
         )
-    click.echo(f"{result.copied} of {result.users} libraries copied, {result.rows} rows.")
+    end = f"Not complete: {result.pending}." if result.pending else "The target is complete."
+    text = f"{result.copied} of {result.users} libraries copied, {result.rows} rows.\n{end}"
+    advice = "" if result.pending else " Set storage_url, or data_dir, to use it."
+    print_result(asdict(result), text + advice, as_json=as_json)
     if result.pending:
-        click.echo(f"Not complete: {result.pending}.")
         click.get_current_context().exit(1)
-    click.echo("The target is complete. Set storage_url, or data_dir, to use it.")
 
 
 def _parse_store(option: str, text: str) -> Store:
@@ -256,11 +281,16 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")
     root = data_root(settings)
     old = [] if check else [file for file in _all(root) if file.state == "needs migration"]
-    if old:
+    if old and isinstance(server := admin_server(settings), LocalApi):
+        with ProgressLine() as progress:
+            users = "{done:,} of {total:,} users upgraded"
+            asyncio.run(server.run("migrate", {}, lambda state: progress.show(users.format(**state))))
+    elif old:
         # A server upgrades libraries, too, when their users call.
-        with locked_directory(root.root, "migrate", "writer"):
+        with locked_directory(root.root, "migrate", "writer"), ProgressLine() as progress:
             run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database
-            for file in old:
+            for number, file in enumerate(old):
+                progress.show(f"{number:,} of {pluralize(len(old), 'files')} upgraded")
                 if file.user_id is not None:
                     upgrade(root, file.user_id, cast("DatabaseKind", file.file), sqlite_options(settings))
     outdated = [file for file in _all(root) if file.state != "current"]

@@ -43,9 +43,9 @@ def library_caller(
     """Yields a function that runs operations on the library of a user. On the files, `creates`, `writes` and `is_demo`
     are those of `open_local`; with `loads_model`, the model of semantic search is loaded before the first call, whose
     deadline is shorter than that can take. `config` are the options of the calls, as clients send them."""
-    from server.cli.remote import remote_server  # noqa: PLC0415 - not for `--help`
+    from server.cli.remote import library_server  # noqa: PLC0415 - not for `--help`
 
-    if (server := remote_server()) is not None:
+    if (server := library_server(settings, user)) is not None:
         yield lambda operation, request: call_server(server, operation, request, config)
         return
     from server.cli.local_library import open_local  # noqa: PLC0415 - not for `--help`
@@ -64,13 +64,29 @@ def library_caller(
 def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool = False) -> Iterator[Call]:
     """Yields a function that runs operations on users and keys. With `user`, they are about the account of that user,
     who has to be the owner of the credential on a server."""
-    from server.cli.remote import remote_server  # noqa: PLC0415 - not for `--help`
+    from server.cli.remote import remote_server, running_server  # noqa: PLC0415 - not for `--help`
 
     if (server := remote_server()) is not None:
         if user is not None:
             require_own_account(server, user)
         yield lambda operation, request: call_server(server, operation, request)
-        return
+    elif (running := running_server(settings, user)) is not None:
+
+        def call(operation: "Operation", request: Struct) -> Any:
+            if operation.path:
+                return call_server(running, operation, request)
+            # What only commands can do needs nothing that the server has open.
+            with _files_caller(settings, user, creates=creates) as call_on_files:
+                return call_on_files(operation, request)
+
+        yield call
+    else:
+        with _files_caller(settings, user, creates=creates) as call_on_files:
+            yield call_on_files
+
+
+@contextmanager
+def _files_caller(settings: "Settings", user: str | None, *, creates: bool) -> Iterator[Call]:
     from server.cli import local_library  # noqa: PLC0415 - not for `--help`
 
     @asynccontextmanager

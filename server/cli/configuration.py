@@ -48,7 +48,8 @@ def docs() -> None:
 
 @config.command()
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-def init(path: Path | None) -> None:
+@json_option
+def init(path: Path | None, as_json: bool) -> None:
     """Write a TOML file that contains every setting as a comment, with its default.
 
     PATH defaults to florilegium/florilegium.toml in your configuration folder; - prints the file. An existing file is
@@ -70,11 +71,13 @@ def init(path: Path | None) -> None:
         raise Conflict(f"{target} already exists; remove it or pass another path") from error
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {(error.strerror or 'input/output error').lower()}") from error
-    click.echo(f"Wrote {target}. Remove the # in front of the settings that you want to change.")
+    text = f"Wrote {target}. Remove the # in front of the settings that you want to change."
     # Another file may come first in the order of places, and then the new one has no effect.
     found = find_config_file(None, os.environ)
-    if found is None or found.resolve() != target.resolve():
-        click.echo(f"To use it, pass `--config {target}` or set FLORILEGIUM_CONFIG.")
+    is_used = found is not None and found.resolve() == target.resolve()
+    if not is_used:
+        text += f"\nTo use it, pass `--config {target}` or set FLORILEGIUM_CONFIG."
+    print_result({"path": str(target), "is_used": is_used}, text, as_json=as_json)
 
 
 @config.command("import-tldw")

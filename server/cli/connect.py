@@ -12,6 +12,7 @@ from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings, is_loopback
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, require_url
+from server.cli.remote import settings_of_running_server
 from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
 from server.profiles import PROFILE_NAMES
 
@@ -21,19 +22,19 @@ _CREDENTIAL = re.compile(r"\A[A-Za-z0-9._~+/-]+=*\Z")
 
 
 @click.command()
-@click.argument("client", type=click.Choice(tuple(CLIENTS)), required=False)
+@click.argument("client", metavar="[CLIENT]", type=click.Choice(tuple(CLIENTS)), required=False)
 @click.option(
     "--profile",
     type=click.Choice(PROFILE_NAMES),
     help="Profile, which selects the listed tools. Default: the one in the URL.",
 )
-@click.option("--url", help="URL of the server's MCP endpoint. Default: from the settings.")
+@click.option("--url", help="URL of the server's MCP endpoint. Default: that of the running server, or the settings.")
 @click.option(
     "--token-env", metavar="VAR", help=f"Environment variable that holds the API key. Default: {CLIENT_TOKEN_VARIABLE}."
 )
 @click.option("--key", help="API key to include in the output instead; - reads it from stdin.")
 @json_option
-@setting_options("host", "port", "public_url")
+@setting_options("data_dir", "host", "port", "public_url")
 def connect(
     overrides: SettingsOverrides,
     client: str | None,
@@ -51,7 +52,11 @@ def connect(
         raise click.UsageError(
             "--profile and --url cannot be combined; put the profile into the URL, as in /mcp/research"
         )
-    target = _target(overrides.load().settings, url, profile, token_env, key)
+    settings = overrides.load().settings
+    # The server that runs on the data directory knows its address best, unless the command line names another.
+    if not url and not any(overrides.cli[name] for name in ("host", "port", "public_url")):
+        settings = settings_of_running_server(settings)
+    target = _target(settings, url, profile, token_env, key)
     if client is not None:
         guide = CLIENTS[client](target)
         if as_json:

@@ -1,5 +1,6 @@
 """`florilegium demo` adds the demo library to a user's library. Also what `serve` prints when it is ready."""
 
+import asyncio
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides
 from server.cli.local_library import run_with_library
 from server.cli.options import library_options
 from server.cli.output import pluralize, print_json
+from server.cli.remote import LocalApi, library_server
 from server.protocol.call import CAPABILITIES_KEY, VERSION_KEY
 from server.protocol.messages import MODERN_VERSIONS
 from sources.demo import demo_uuid, fill
@@ -63,12 +65,16 @@ def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     It covers one year of a small observatory, in all five sources. Existing items are left alone.
     """
     settings = overrides.load().settings
-    result = run_with_library(settings, user, lambda library, _local: fill(library), creates=True, writes=True)
+    if isinstance(server := library_server(settings, user), LocalApi):
+        result = asyncio.run(server.run("demo", {}))
+    else:
+        filled = run_with_library(settings, user, lambda library, _local: fill(library), creates=True, writes=True)
+        result = {"items": filled.items, "new": filled.new}
     if as_json:
-        print_json({"items": result.items, "new": result.new})
+        print_json(result)
         return
-    items = ", ".join(pluralize(count, source) for source, count in result.items.items())
-    click.echo(f"{items}; {result.new} new in the library of {user or settings.single_user_name!r}")
+    items = ", ".join(pluralize(count, source) for source, count in result["items"].items())
+    click.echo(f"{items}; {result['new']} new in the library of {user or settings.single_user_name!r}")
     # The options that the next command needs to find the same library.
     given: dict[str, str | Path | None] = {
         "--user": user,
@@ -113,7 +119,9 @@ def welcome(
     else:
         user = repr(settings.single_user_name)
         callers = f"Single-user mode: no credential is needed; every caller is the user {user}."
-    parts = [f"Florilegium is serving {url}\n{callers}" + (f"\n{_DEMO}" if is_demo else "")]
+    parts = [f"Open {base_url}/ in your browser.\n\nFlorilegium is serving {url}\n{callers}"]
+    if is_demo:
+        parts[0] += f"\n{_DEMO}"
     if setup_link is not None:
         end = format_time_seconds(setup_link.expires_at)
         parts.append(

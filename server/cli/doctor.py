@@ -11,6 +11,7 @@ from server.cli.checks import check_all
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root
 from server.cli.output import print_json, require_url
+from server.cli.remote import settings_of_running_server
 from server.doctor.replay import FLOWS
 from server.doctor.tokens import Check
 
@@ -26,7 +27,7 @@ def doctor(overrides: SettingsOverrides, url: str | None, client: str | None, to
 
     Without arguments: this machine and the settings. With URL or --client: the connection of a client to a server.
 
-    URL is the address that the client is given. Default: the one of the settings.
+    URL is the address that the client is given. Default: the one of the running server, or of the settings.
 
     Exits with 1 if a check fails.
     """
@@ -36,7 +37,7 @@ def doctor(overrides: SettingsOverrides, url: str | None, client: str | None, to
     if url or client:
         from server.doctor.replay import ConnectionReplay  # noqa: PLC0415 - only needed here
 
-        address = require_url("url", url or overrides.load().settings.resource_url)
+        address = require_url("url", url or settings_of_running_server(overrides.load().settings).resource_url)
         checks = asyncio.run(ConnectionReplay(address, FLOWS[client or "any"], credential).run())
     elif token:
         from server.doctor.tokens import explain_credential  # noqa: PLC0415 - only needed here

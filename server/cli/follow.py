@@ -2,12 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 
 from auth.context import ADMIN
 from auth.follows import Deployments, FollowRecord, Follows, UserMapping, is_deployment_id
@@ -15,13 +15,13 @@ from auth.registry import Registry
 from config.errors import FlorilegiumError, InvalidParams, StorageError
 from config.settings import Settings
 from server.cli.caller import admin_caller, library_caller
-from server.cli.lazy_group import NamedValue, SettingsOverrides, setting_options
+from server.cli.lazy_group import NamedValue, SettingsOverrides
 from server.cli.local_library import LocalLibrary, data_root, open_local, run_with_registry
-from server.cli.options import library_options, load_for_change, user_option
-from server.cli.output import echo, pluralize, print_json, print_table, strip_control_characters
-from server.cli.remote import remote_server
+from server.cli.options import library_options, load_for_change
+from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
+from server.cli.remote import LocalApi, library_server, remote_server
 from server.following.deployments import DeploymentFolders, DeploymentUser, FollowedDeployment
-from server.following.runs import run_source
+from server.following.runs import REPORT_FIELDS, run_source
 from server.operations import follows
 from server.operations.account import get_account
 from server.operations.operation import NoArguments
@@ -238,9 +238,8 @@ def _change_command(name: str, help_text: str, done: str) -> None:
 
     @follow.command(name, help=help_text)
     @click.argument("follow_id", metavar="ID")
-    @user_option
-    @setting_options("data_dir", "single_user_name")
-    def change(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+    @library_options
+    def change(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
         settings, is_paused = load_for_change(overrides), name == "pause"
         if is_deployment_id(follow_id):
             with admin_caller(settings) as call:
@@ -255,7 +254,7 @@ def _change_command(name: str, help_text: str, done: str) -> None:
                     call(follows.remove_follow, follows.FollowIdRequest(id=follow_id))
                 else:
                     call(follows.update_follow, follows.UpdateFollowRequest(id=follow_id, paused=is_paused))
-        echo(done.format(id=follow_id))
+        print_result({"id": follow_id, "state": done.partition(" ")[0].lower()}, done.format(id=follow_id), as_json=as_json)
 
 
 _change_command("pause", "Stop following the source ID until it is resumed.", "Paused {id}.")
@@ -274,8 +273,14 @@ _change_command(
 def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user: str | None, as_json: bool) -> None:
     """Read the source ID, or all that are not paused, now. A running server does it, otherwise this command."""
     settings = overrides.load().settings
+    is_deployment = follow_id is not None and is_deployment_id(follow_id)
     try:
-        reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
+        # A deployment has many users; the server is asked to read them, one after the other.
+        if not is_deployment and isinstance(server := library_server(settings, user), LocalApi):
+            answer = asyncio.run(server.run("follow-run", {"id": follow_id, "accept": accept}))
+            reports = {name: _read_report(report) for name, report in answer.items()}
+        else:
+            reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
     except _ServerIsRunning:
         # The request in the control database has no place for the permission.
         if accept:
@@ -291,12 +296,11 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
         _request_runs(settings, user, follow_id or name)
         echo(f"{name}: {_BUSY}", err=as_json)
     if as_json:
-        fields = ("new", "updated", "deleted", "conflicts", "failed", "written")
         print_json(
             {
                 name: {"problem": report.message}
                 if isinstance(report, FlorilegiumError)
-                else {field: getattr(report, field) for field in fields}
+                else {field: getattr(report, field) for field in REPORT_FIELDS}
                 for name, report in reports.items()
             }
         )
@@ -316,14 +320,15 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
     required=True,
     help="library: keep the edits made in Florilegium. file: overwrite them with the file.",
 )
-@user_option
-@setting_options("data_dir", "single_user_name")
-def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: Any, user: str | None) -> None:
+@library_options
+def resolve(
+    overrides: SettingsOverrides, follow_id: str, file: str, keep: Any, user: str | None, as_json: bool
+) -> None:
     """Settle the conflicts of FILE, a name that `follow show` lists."""
     request = follows.ResolveConflictRequest(id=follow_id, file=file, keep=keep)
     with library_caller(overrides.load().settings, user, writes=True) as call:
         call(follows.resolve_follow_conflict, request)
-    echo(f"Kept the version of the {keep}.")
+    print_result({"id": follow_id, "file": file, "kept": keep}, f"Kept the version of the {keep}.", as_json=as_json)
 
 
 class _ServerIsRunning(Exception):
@@ -399,6 +404,13 @@ async def _run_here(
             raise _ServerIsRunning from error
         raise
     return reports
+
+
+def _read_report(data: Mapping[str, Any]) -> SyncReport | FlorilegiumError:
+    """Reads a report of a server."""
+    if "problem" not in data:
+        return convert(data, SyncReport)
+    return SourceBusy(data["problem"]) if data.get("is_busy") else FlorilegiumError(data["problem"])
 
 
 def _report_text(report: SyncReport | FlorilegiumError) -> str:

@@ -2,17 +2,20 @@
 only what has changed."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
-from msgspec.structs import asdict
+import msgspec
+from msgspec.structs import asdict, replace
 
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
 from server.cli.local_library import open_local, settings_of_user
 from server.cli.options import library_options
 from server.cli.output import dim, echo, pluralize, print_json, strip_control_characters
 from server.cli.progress import show_progress
+from server.cli.remote import LocalApi, library_server
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
@@ -54,8 +57,19 @@ def import_(
     """
     progress = ImportProgress()
 
+    def update_progress(values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(progress, name, value)
+
     async def work() -> ImportSummary:
-        settings = await settings_of_user(overrides.load().settings, user)
+        settings = overrides.load().settings
+        server = library_server(settings, user)
+        if isinstance(server, LocalApi):
+            body = {"paths": [str(path.absolute()) for path in paths], "format": format_name}
+            async with show_progress(progress):
+                answer = await server.run("import", {**body, "dry_run": dry_run, "again": again}, update_progress)
+            return _with_given_paths(msgspec.convert(answer, ImportSummary), paths)
+        settings = await settings_of_user(settings, user)
         # Before the library is opened: a path that does not exist creates nothing.
         results = await find_files(paths, import_limits(settings), format_name)
         if dry_run:
@@ -80,6 +94,20 @@ def import_(
         for line in report_lines(summary, is_dry_run=dry_run):
             echo(line)
     click.get_current_context().exit(exit_code(summary))
+
+
+def _with_given_paths(summary: ImportSummary, paths: Sequence[Path]) -> ImportSummary:
+    """Names files as the caller did. The server got absolute paths, because it has another working directory."""
+
+    def name(file: str) -> str:
+        for path in paths:
+            if Path(file).is_relative_to(path.absolute()):
+                return str(path / Path(file).relative_to(path.absolute()))
+        return file
+
+    for problems in (summary.problems, summary.doubts):
+        problems[:] = [replace(problem, file=name(problem.file)) for problem in problems]
+    return summary
 
 
 def interruption_message(progress: ImportProgress, *, is_dry_run: bool) -> str:

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +17,15 @@ from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable, FlorilegiumError, InvalidParams
 from config.loading import LoadedConfig, load_settings
-from config.settings import SETTINGS, Setting
+from config.postgres.errors import describe_url
+from config.settings import SETTINGS, Setting, Settings
+
+# The settings of the running command, in click's context.
+_SETTINGS = "florilegium.settings"
+# The host of a PostgreSQL URL names its port, or is one of several.
+_HAS_PORT = re.compile(r":\d+$|,|socket")
+# How click's message about a wrong choice begins.
+_REJECTED_CHOICE = re.compile(r"'([^']*)' is not one of ")
 
 
 @contextmanager
@@ -50,11 +60,24 @@ class CommandUsageError(CommandError):
 
 class LazyGroup(click.Group):
     """`lazy` maps a command name to "module:object". Operations can declare further commands. A FlorilegiumError is
-    reported without a traceback."""
+    reported without a traceback. Without arguments, only the commands in `first` are shown."""
 
-    def __init__(self, *args: Any, lazy: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, lazy: Mapping[str, str], first: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy
+        self._first = first
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and self._first and not ctx.resilient_parsing:
+            formatter = ctx.make_formatter()
+            formatter.write_usage(ctx.command_path, "COMMAND")
+            with formatter.section("Commands to start with"):
+                commands = [(name, self.get_command(ctx, name)) for name in self._first]
+                formatter.write_dl([(name, command.get_short_help_str(90)) for name, command in commands if command])
+            click.echo(formatter.getvalue(), err=True)
+            click.echo(f"`{ctx.command_path} --help` lists all {len(self.list_commands(ctx))} commands.", err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._lazy, *(name for name in _operation_commands() if " " not in name)]
@@ -82,11 +105,26 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.BadParameter as error:
+            kind, value = getattr(error.param, "type", None), _REJECTED_CHOICE.match(error.message)
+            nearest = []
+            if isinstance(kind, click.Choice) and value is not None:
+                nearest = get_close_matches(value[1], [str(choice) for choice in kind.choices])
+            if not nearest:
+                raise
+            message = f"{error.message} Did you mean {' or '.join(nearest)}?"
+            raise click.BadParameter(message, error.ctx, error.param, error.param_hint) from None
         except (ConfigurationError, InvalidParams) as error:
             raise CommandUsageError(error.message) from error
-        # Operators may see why PostgreSQL was not reached. Callers of a server may not.
+        # Operators may see which PostgreSQL server was not reached, and why. Callers of a server may not.
         except DatabaseUnavailable as error:
-            raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
+            settings: Settings | None = ctx.meta.get(_SETTINGS)
+            message = error.message
+            if settings is not None and settings.storage_url:
+                host, slash, database = describe_url(settings.storage_url).partition("/")
+                port = "" if _HAS_PORT.search(host) else ":5432"
+                message = message.replace("PostgreSQL server", f"PostgreSQL server at {host}{port}{slash}{database}")
+            raise CommandError(f"{message} ({error.reason})" if error.reason else message) from error
         except FlorilegiumError as error:
             raise CommandError(error.message) from error
 
@@ -135,6 +173,8 @@ class SettingsOverrides(Struct, frozen=True):
         from config.logging import configure  # noqa: PLC0415 - not for `--help`
 
         loaded = self.read()
+        if (context := click.get_current_context(silent=True)) is not None:
+            context.meta[_SETTINGS] = loaded.settings
         configure(loaded.settings.log_level, loaded.settings.log_format)
         return loaded
 

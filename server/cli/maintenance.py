@@ -1,32 +1,27 @@
 """Commands that check, repair and embed libraries."""
 
 import asyncio
-import sys
-import time
 from collections.abc import Sequence
 
 import click
+import msgspec
 
-from auth.library_files import forget_file
 from auth.registry import UserRecord
 from config.errors import ConfigurationError, StorageError, Unavailable
-from config.paths import DataRoot, set_aside
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root, find_user, open_local, run_with_registry
 from server.cli.options import admin_options, user_option
 from server.cli.output import pluralize, print_json, print_result, print_table
+from server.cli.progress_line import ProgressLine
+from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
+from server.library_repair import RepairReport, repair_library
 from server.stores import require_sqlite
 from sources.storage.postgres import PostgresLibraries
-from sources.storage.sqlite.connection.pool import sqlite_options
-from sources.storage.sqlite.maintenance.library_check import FileCheck, FileState, check_library
-from sources.storage.sqlite.maintenance.maintenance import reindex, salvage
+from sources.storage.sqlite.maintenance.library_check import FileState, check_library
 
-# On a terminal a line is redrawn. In a log, each line stays, so that there are few.
-_DRAW_INTERVAL_S = 0.5
-_PRINT_INTERVAL_S = 10.0
-_ERASE_LINE = "\r\x1b[2K"
+_PROGRESS_INTERVAL_S = 0.5
 
 
 @click.command(cls=SettingsCommand)
@@ -39,7 +34,15 @@ def embed(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     A server does this in the background. Run it after a large import, or if you only use the command line. It can be
     interrupted at any time and continues where it stopped.
     """
-    passages, stop = asyncio.run(_embed(overrides.load().settings, user))
+    settings = overrides.load().settings
+    if isinstance(server := library_server(settings, user), LocalApi):
+        with ProgressLine() as line:
+            result = asyncio.run(
+                server.run("embed", {}, lambda state: line.show(_embedding_line(state["coverage"], state["passages"])))
+            )
+        passages, stop = result["passages"], result["stopped"]
+    else:
+        passages, stop = asyncio.run(_embed(settings, user))
     print_result(
         {"passages": passages, **({"stopped": stop} if stop else {})},
         f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.",
@@ -55,23 +58,19 @@ async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]
         task = asyncio.create_task(local.libraries.embed(local.context.user_id))
         try:
             # Until the task is done. If the model cannot be used, the state says why, and the command ends.
-            draws = sys.stderr.isatty()
-            printed_at = time.monotonic()
-            while not (await asyncio.wait([task], timeout=_DRAW_INTERVAL_S))[0]:
-                state = local.libraries.state().embedding
-                if state.problem is not None:
-                    raise Unavailable(state.problem)
-                line = f"{state.coverage:4.0%} of the library, {pluralize(state.passages_total, 'passages')} embedded"
-                if draws:
-                    click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
-                elif time.monotonic() - printed_at > _PRINT_INTERVAL_S:
-                    printed_at = time.monotonic()
-                    click.echo(line, err=True)
-            if draws:
-                click.echo(_ERASE_LINE, err=True, nl=False, color=True)
+            with ProgressLine() as line:
+                while not (await asyncio.wait([task], timeout=_PROGRESS_INTERVAL_S))[0]:
+                    state = local.libraries.state().embedding
+                    if state.problem is not None:
+                        raise Unavailable(state.problem)
+                    line.show(_embedding_line(state.coverage, state.passages_total))
         finally:
             task.cancel()
         return local.libraries.state().embedding.passages_total, task.result()
+
+
+def _embedding_line(coverage: float, passages: int) -> str:
+    return f"{coverage:4.0%} of the library, {pluralize(passages, 'passages')} embedded"
 
 
 # -- repair ------------------------------------------------------------------------------------------------------------
@@ -81,9 +80,10 @@ async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]
 @click.command(cls=SettingsCommand)
 @click.option("--user", required=True, help="The user whose library is repaired.")
 @click.option("--accept-loss", is_flag=True, help="Let the user start with an empty file in place of a missing one.")
+@json_option
 @setting_options("data_dir")
-def repair(overrides: SettingsOverrides, user: str, accept_loss: bool) -> None:
-    """Repair a library without a backup, while no server is running.
+def repair(overrides: SettingsOverrides, user: str, accept_loss: bool, as_json: bool) -> None:
+    """Repair a library without a backup.
 
     Damaged indexes are rebuilt. From damaged files the readable rows are copied to new ones; the damaged files are
     kept. If you have a recent backup, `florilegium restore DIR --user NAME` loses less.
@@ -92,47 +92,15 @@ def repair(overrides: SettingsOverrides, user: str, accept_loss: bool) -> None:
     """
     settings = overrides.load().settings
     require_sqlite(settings, "repair", "restore a dump of the database with pg_restore")
-    root, record = data_root(settings), run_with_registry(settings, lambda registry: find_user(registry, user))
-    # Damaged files are replaced, so that no server and no other command may write to them.
-    with locked_directory(root.root, "repair", "maintenance"):
-        checks = check_library(root, record.id)
-        repairs = [_repair(settings, root, record, check, accept_loss=accept_loss) for check in checks]
-        is_intact = all(check.state == "ok" for check in check_library(root, record.id))
-    click.get_current_context().exit(0 if all(repairs) and is_intact else 1)
-
-
-def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileCheck, *, accept_loss: bool) -> bool:
-    """Repairs one file and reports it. Returns whether nothing was lost."""
-    kind = check.kind
-    match check.state:
-        case "ok":
-            click.echo(f"{kind}.db: intact")
-            return True
-        case "index damaged":
-            entries = reindex(root, user.id, kind, sqlite_options(settings))
-            click.echo(f"{kind}.db: indexes rebuilt, {pluralize(entries, 'entries')}")
-            return True
-        case "damaged":
-            report = salvage(root, user.id, kind)
-            reindex(root, user.id, kind, sqlite_options(settings))
-            rows = pluralize(sum(report.rows.values()), "rows")
-            gaps = ", ".join(f"{table} ({pluralize(count, 'places')})" for table, count in report.gaps.items())
-            lost = f"unreadable: {gaps}" if gaps else "every row was readable"
-            click.echo(f"{kind}.db: {rows} salvaged; {lost}; the damaged file is kept as {report.replaced}")
-        case "missing" if accept_loss:
-            # The control database records which files a user has, so that a missing one is not replaced silently by an
-            # empty one. Without the record, the next use creates it.
-            set_aside(getattr(root.paths_of(user.id), kind))
-            forget_file(root.control_path, user.id, kind)
-            click.echo(f"{kind}.db: missing; {user.name} starts with an empty one")
-        case "missing":
-            click.echo(
-                f"{kind}.db: missing; run `florilegium restore DIR --user {user.name}`, or pass --accept-loss to start "
-                "with an empty one"
-            )
-        case _:
-            click.echo(f"{kind}.db: written by a newer version; upgrade Florilegium")
-    return False
+    if isinstance(server := library_server(settings, user), LocalApi):
+        report = msgspec.convert(asyncio.run(server.run("repair", {"accept_loss": accept_loss})), RepairReport)
+    else:
+        root, record = data_root(settings), run_with_registry(settings, lambda registry: find_user(registry, user))
+        # Damaged files are replaced, so that no server and no other command may write to them.
+        with locked_directory(root.root, "repair", "maintenance"):
+            report = repair_library(settings, root, record, accept_loss=accept_loss)
+    print_result(report, "\n".join(report.lines), as_json=as_json)
+    click.get_current_context().exit(0 if report.is_whole else 1)
 
 
 # -- check -------------------------------------------------------------------------------------------------------------
@@ -166,21 +134,23 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
         records = run_with_registry(settings, lambda registry: registry.list_users())
     else:
         records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
-    checks = (
-        asyncio.run(_check_postgres(settings, records))
-        if settings.storage_url
-        else [
-            {
-                "user": record.name,
-                "file": file.kind,
-                "state": file.state,
-                "detail": file.detail,
-                "advice": ADVICE.get(file.state, "").format(name=record.name),
-            }
-            for record in records
-            for file in check_library(data_root(settings), record.id)
-        ]
-    )
+    checks: list[dict[str, str]] = []
+    if settings.storage_url:
+        checks = asyncio.run(_check_postgres(settings, records))
+        records = []
+    with ProgressLine() as progress:
+        for number, record in enumerate(records):
+            progress.show(f"{number:,} of {pluralize(len(records), 'users')} checked")
+            checks += (
+                {
+                    "user": record.name,
+                    "file": file.kind,
+                    "state": file.state,
+                    "detail": file.detail,
+                    "advice": ADVICE.get(file.state, "").format(name=record.name),
+                }
+                for file in check_library(data_root(settings), record.id)
+            )
     faults = [check for check in checks if check["state"] != "ok"]
     if as_json:
         print_json(checks)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from config.settings import Settings
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import create_data_root, data_root
 from server.cli.options import admin_options
-from server.cli.output import format_size, print_json, print_table
+from server.cli.output import format_size, print_json, print_result, print_table
 from sources.semantic.model_install import copy_from_folder, download, is_intact, remove
 from sources.semantic.named_models import NAMED_MODELS, NamedModel, find_files, installed_folder
 from sources.semantic.service import configured_model
@@ -108,14 +109,16 @@ def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror
 
 @model.command("remove", cls=SettingsCommand)
 @_name_argument
+@json_option
 @setting_options("data_dir")
-def remove_model(overrides: SettingsOverrides, name: str) -> None:
+def remove_model(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Remove the model NAME from the data directory. Vectors that were made with it are kept."""
     named = _find(name)
     root = data_root(overrides.load().settings).root
     # A model that is part of an installed package belongs to pip.
     if remove(named, root):
-        click.echo(f"{name} was removed from {installed_folder(named, root)}")
+        folder = str(installed_folder(named, root))
+        print_result({"name": name, "removed_from": folder}, f"{name} was removed from {folder}", as_json=as_json)
         return
     paths = find_files(named, root)
     if paths is None:
@@ -126,7 +129,9 @@ def remove_model(overrides: SettingsOverrides, name: str) -> None:
 def _find(name: str) -> NamedModel:
     # NamedValue only completes the names.
     if name not in NAMED_MODELS:
-        raise InvalidParams(f"NAME: expected {' or '.join(NAMED_MODELS)}, got {name!r}")
+        nearest = get_close_matches(name, NAMED_MODELS, 1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise InvalidParams(f"NAME: expected {' or '.join(NAMED_MODELS)}, got {name!r}{hint}")
     return NAMED_MODELS[name]
 
 

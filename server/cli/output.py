@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # -- cells -------------------------------------------------------------------------------------------------------------
 # Widths of text on a terminal, in cells: East Asian characters take two, combining marks none.
 
+# A narrower column says too little.
+_COLUMN_CELLS_MIN = 8
 # Marks that are drawn over the previous character, and invisible format characters.
 _ZERO_WIDTH = frozenset(("Mn", "Me", "Cf"))
 
@@ -60,11 +62,28 @@ def print_result(value: Any, text: str, *, as_json: bool) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints columns as wide as their widest value. The last column is not padded."""
+    """Prints columns as wide as their widest value. On a terminal that is too narrow for them, the widest values are
+    cut. The last column is not padded."""
     widths = [max(cell_width(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
+    if sys.stdout.isatty():
+        # A program that reads the output gets all of it. Titles stay whole.
+        minima = [min(width, max(cell_width(t), _COLUMN_CELLS_MIN)) for t, width in zip(titles, widths, strict=True)]
+        room = max(sum(minima), terminal_columns() - 2 * (len(widths) - 1))
+        while sum(widths) > room:
+            widest = max(
+                (column for column in range(len(widths)) if widths[column] > minima[column]), key=widths.__getitem__
+            )
+            widths[widest] -= 1
     for row in (titles, *rows):
-        cells = [cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [_fit(cell, width) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
+
+
+def _fit(cell: str, width: int) -> str:
+    """Pads or cuts a cell."""
+    if cell_width(cell) > width:
+        cell = truncate_cells(cell, width - 1) + "\N{HORIZONTAL ELLIPSIS}"
+    return cell + " " * (width - cell_width(cell))
 
 
 def pluralize(count: int, nouns: str) -> str:

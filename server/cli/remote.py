@@ -1,22 +1,35 @@
-"""Commands on a remote server: `florilegium --server URL`. They use its REST API with the caller's own credential."""
+"""Commands on a server: the one that `florilegium --server URL` names, or the one that runs on the data directory.
 
+They use its REST API: the first with the caller's own credential, the second as the operator, through the socket of the
+data directory. `admin_server` and `library_server` return the API; None means that the command works on the files.
+"""
+
+import asyncio
 import http.client
 import os
+import socket
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.errors import FlorilegiumError, InvalidParams, Unavailable
 from config.loading import CLIENT_TOKEN_VARIABLE
-from config.settings import is_loopback
+from config.settings import Settings, is_loopback
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import local_url, print_json, require_url
+from server.directory_lock import LockOwner, read_owner
+from server.local_socket import USER_HEADER, connect_to_running_server
+
+if TYPE_CHECKING:
+    from server.transports.bridge import RemoteServer
 
 _META_KEY = "florilegium.server"
 _TIMEOUT_S = 60.0
@@ -24,7 +37,10 @@ _RESPONSE_MAX_BYTES = 64 * 1024 * 1024
 
 
 class RemoteApi:
-    """The REST API of a server."""
+    """The REST API of the server that `--server` names."""
+
+    # Whether the server runs on the data directory of this machine, so that paths mean the same to it.
+    is_local = False
 
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
@@ -45,29 +61,125 @@ class RemoteApi:
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
     ) -> bytes:
-        present = {name: value for name, value in (query or {}).items() if value is not None}
-        url = f"{self._base_url}{path}" + (f"?{urlencode(present)}" if present else "")
         headers = {"Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
         data = None
         if body is not None:
             headers["Content-Type"] = "application/json"
             data = msgspec.json.encode(body)
+        present = {name: value for name, value in (query or {}).items() if value is not None}
+        status, content = self._send(method, path + (f"?{urlencode(present)}" if present else ""), headers, data)
+        if status >= 300:
+            raise _error(self._base_url, status, content)
+        return content
+
+    def _send(self, method: str, path: str, headers: dict[str, str], data: bytes | None) -> tuple[int, bytes]:
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         # Without a handler for redirects: the token must not reach another server.
         opener = urllib.request.OpenerDirector()
         for handler in (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
             opener.add_handler(handler())
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - http and https only
+        request = urllib.request.Request(self._base_url + path, data, headers, method=method)  # noqa: S310 - http(s)
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as response:
-                status, content = response.status, response.read(_RESPONSE_MAX_BYTES)
+                return response.status, response.read(_RESPONSE_MAX_BYTES)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise Unavailable(f"{self._base_url} does not respond: {str(reason).lower()}") from error
-        if status >= 300:
-            raise _error(self._base_url, status, content)
-        return bytes(content)
+
+
+class LocalApi(RemoteApi):
+    """The REST API of the server that runs on a data directory of this machine, for its operator.
+
+    `owner` is what the server says about itself. With `user_name`, requests are about the library of that user;
+    without, they can only administrate.
+    """
+
+    is_local = True
+
+    def __init__(self, root: Path, connection: socket.socket, owner: LockOwner, user_name: str | None) -> None:
+        super().__init__(owner.url, "")
+        self.owner = owner
+        self._root = root
+        self._connection: socket.socket | None = connection
+        self._running: socket.socket | None = None
+        self._user_headers = {} if user_name is None else {USER_HEADER: quote(user_name)}
+
+    async def run(
+        self, command: str, body: Mapping[str, Any], show_progress: Callable[[Any], None] = lambda _: None
+    ) -> Any:
+        """Runs a long command in the server and returns its result. Cancelling it ends the command there."""
+        try:
+            return await asyncio.to_thread(self._run, command, body, show_progress)
+        except asyncio.CancelledError:
+            # Ends the thread, which reads from it.
+            if self._running is not None:
+                with suppress(OSError):
+                    self._running.shutdown(socket.SHUT_RDWR)
+            raise
+
+    def _run(self, command: str, body: Mapping[str, Any], show_progress: Callable[[Any], None]) -> Any:
+        headers = {"Content-Type": "application/json"}
+        with self._open("POST", f"/api/v1/local/{command}", headers, msgspec.json.encode(body)) as response:
+            if response.status >= 300:
+                raise _error(self._base_url, response.status, response.read(_RESPONSE_MAX_BYTES))
+            try:
+                while line := response.readline():
+                    match msgspec.json.decode(line):
+                        case {"progress": progress}:
+                            show_progress(progress)
+                        case {"error": {"message": message, "is_usage_error": is_usage_error}}:
+                            raise InvalidParams(message) if is_usage_error else FlorilegiumError(message)
+                        case {"result": result}:
+                            return result
+            except (OSError, http.client.HTTPException, msgspec.MsgspecError) as error:
+                raise self._lost() from error
+        raise self._lost()
+
+    def _send(self, method: str, path: str, headers: dict[str, str], data: bytes | None) -> tuple[int, bytes]:
+        with self._open(method, path, headers, data) as response:
+            try:
+                return response.status, response.read(_RESPONSE_MAX_BYTES)
+            except (OSError, http.client.HTTPException) as error:
+                raise self._lost() from error
+
+    @contextmanager
+    def _open(
+        self, method: str, path: str, headers: dict[str, str], data: bytes | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """A connection for each request: a command sends few of them, some of them minutes apart."""
+        opened, self._connection = self._connection, None
+        if opened is None:
+            found = connect_to_running_server(self._root)
+            if found is None:
+                raise self._lost()
+            opened = found[0]
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = self._running = opened
+        opened.settimeout(_TIMEOUT_S)
+        with closing(connection):
+            try:
+                connection.request(method, path, data, {**headers, **self._user_headers})
+                response = connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                raise self._lost() from error
+            yield response
+
+    def close(self) -> None:
+        """Closes a connection that is not used."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def mcp(self, profile: str | None) -> "RemoteServer":
+        """Returns the MCP endpoint, for the user of this API. To be called once, instead of a request."""
+        from server.transports.bridge import RemoteServer  # noqa: PLC0415 - loads a WebSocket client
+
+        path = f"/mcp/{profile}/ws" if profile else "/mcp/ws"
+        url = self.owner.url.replace("http", "ws", 1) + path
+        return RemoteServer(url, "", self._connection, self._user_headers)
+
+    def _lost(self) -> Unavailable:
+        return Unavailable(f"the server at {self._base_url}, which has the data directory, does not respond")
 
 
 def connect_to_server(url: str, token_file: Path | None) -> None:
@@ -84,6 +196,42 @@ def remote_server() -> RemoteApi | None:
     """Returns the server that `--server` names, if any."""
     server: RemoteApi | None = click.get_current_context().meta.get(_META_KEY)
     return server
+
+
+def admin_server(settings: Settings) -> RemoteApi | None:
+    """Returns the server for a command that changes users, keys or the deployment: the one of `--server`, or the one
+    that runs on the data directory."""
+    return remote_server() or running_server(settings, None)
+
+
+def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
+    """Returns the server for a command on the library of a user, the single user if none is named."""
+    if (server := remote_server()) is not None:
+        if user is not None:
+            raise click.UsageError("--user cannot be combined with --server, where the credential determines the user")
+        return server
+    server = running_server(settings, user or settings.single_user_name)
+    if server is not None and server.owner.needs_auth and user is None:
+        raise click.UsageError("--user is required because authentication is configured")
+    return server
+
+
+def settings_of_running_server(settings: Settings) -> Settings:
+    """Returns the settings with the address of the server that runs on the data directory, and whether it needs a
+    credential; unchanged if there is none."""
+    server = running_server(settings, None)
+    if server is None:
+        return settings
+    server.close()
+    needs_auth = server.owner.needs_auth or settings.require_auth
+    return replace(settings, public_url=server.owner.base_url, require_auth=needs_auth)
+
+
+def running_server(settings: Settings, user_name: str | None) -> LocalApi | None:
+    """Returns the server that runs on the data directory, for the library of a user or for administration."""
+    root = Path(settings.data_dir).absolute()
+    found = connect_to_running_server(root)
+    return None if found is None else LocalApi(root, *found, user_name)
 
 
 def path_segment(name: str) -> str:
@@ -141,12 +289,17 @@ def fetch_health(base_url: str, timeout_s: float = TIMEOUT_S) -> Health:
 
 
 @click.command()
-@click.option("--url", help="Base URL of the server. Default: the configured host and port.")
+@click.option("--url", help="Base URL of the server. Default: that of the running server, or the settings.")
 @json_option
-@setting_options("host", "port")
+@setting_options("data_dir", "host", "port")
 def healthcheck(overrides: SettingsOverrides, url: str | None, as_json: bool) -> None:
     """Exit with 0 if the server is alive and with 1 otherwise."""
-    target = require_url("url", url) if url else local_url(overrides.load().settings)
+    if url:
+        target = require_url("url", url)
+    else:
+        settings = overrides.load().settings
+        owner = None if overrides.cli["host"] or overrides.cli["port"] else read_owner(Path(settings.data_dir))
+        target = owner.url if owner is not None and owner.url else local_url(settings)
     if as_json:
         try:
             health = fetch_health(target)

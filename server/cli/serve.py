@@ -25,6 +25,7 @@ from server.cli.local_library import create_data_root, local_context, single_use
 from server.cli.options import demo_option, demo_settings
 from server.cli.output import local_url
 from server.directory_lock import DirectoryLock, locked_directory
+from server.local_socket import bind_local_socket
 from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
@@ -86,14 +87,18 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
     from server.serving import listen  # noqa: PLC0415 - importing the web stack takes 0.5 s
 
     manager = ServiceManager(os.environ)
-    with locked_directory(create_data_root(settings).root, "serve", "server") as lock:
+    root = create_data_root(settings).root
+    with locked_directory(root, "serve", "server") as lock, bind_local_socket(root) as local_socket:
         sockets = sockets or [listen(settings)]
-        url = local_url(replace(settings, port=sockets[0].getsockname()[1]))
-        if lock is not None:
-            lock.publish_url(url)
+        bound = replace(settings, port=sockets[0].getsockname()[1])
+        url = local_url(bound)
+        # Each of the workers answers commands, as they share the other sockets.
+        _publish(lock, root, bound, local_socket)
         # A worker is a new process with the same arguments. It inherits the sockets, so that all serve one address.
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
-        workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url), _WORKER_HANG_S)
+        workers = WorkerProcesses(
+            command, settings.workers, sockets, local_socket, lambda: manager.ready(url), _WORKER_HANG_S
+        )
         async with manager.watchdog():
             await workers.run()
         manager.stopping()
@@ -126,9 +131,9 @@ async def _serve(
 
     def announce(address: str) -> None:
         # With port 0 the system chooses the port; the address contains the chosen one.
-        url = local_url(replace(settings, port=urlsplit(address).port or settings.port))
-        if lock is not None:
-            lock.publish_url(url)
+        bound = replace(settings, port=urlsplit(address).port or settings.port)
+        url = local_url(bound)
+        _publish(lock, root, bound, local_socket)
         if is_first:
             click.echo(welcome(loaded, url, config_file, is_demo=is_demo, setup_link=setup_link))
         if place is not None:
@@ -146,9 +151,11 @@ async def _serve(
         root = create_data_root(settings).root
         if place is None:
             lock = stack.enter_context(locked_directory(root, "serve", "server"))
+            local_socket = stack.enter_context(bind_local_socket(root))
         else:
             stack.enter_context(place.stop_with_parent())
             share = ConnectionShare(place.table(), place.number)
+            local_socket = place.local_socket()
         if is_first:
             remove_leftovers(Path(settings.data_dir))
         async with (
@@ -168,7 +175,15 @@ async def _serve(
             app = build_app(runtime, metrics)
             reload = SettingsReload(settings, load_again, reload_targets(runtime, metrics)).reload
             with _signal_handlers(manager, reload, local_url(settings)):
-                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets, share)
+                await serve_app(app, settings, runtime.open_streams, announce, stop, sockets, share, local_socket)
+
+
+def _publish(lock: DirectoryLock | None, root: Path, settings: Settings, local_socket: socket.socket | None) -> None:
+    """Tells commands on this machine where the server is. `settings` have the port that it listens on."""
+    if lock is not None:
+        path = local_socket.getsockname() if local_socket is not None else ""
+        name = path.removeprefix(f"{root.absolute()}/")
+        lock.publish(local_url(settings), settings.base_url, name, settings.is_auth_configured)
 
 
 async def _create_setup_link(runtime: Runtime) -> NewLink | None:

@@ -14,6 +14,7 @@ from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.local_library import create_data_root, fill_demo, local_context, local_user
 from server.cli.options import demo_option, demo_settings
+from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES
@@ -61,7 +62,16 @@ def stdio(
         logger.warning("{}", warning)
     if remote is None:
         settings = demo_settings(loaded) if demo else loaded.settings
-        asyncio.run(_serve(settings, user, profile, is_demo=demo))
+        if (server := library_server(settings, user)) is None:
+            asyncio.run(_serve(settings, user, profile, is_demo=demo))
+            return
+        assert isinstance(server, LocalApi), "--server is not for this command"
+        # Only one process may write the files, so that the server serves this client, too.
+        from server.transports.bridge import bridge  # noqa: PLC0415 - loads a WebSocket client
+
+        logger.info("Forwarding to the server at {}", server.owner.url)
+        if not asyncio.run(bridge(server.mcp(profile), settings)):
+            click.get_current_context().exit(1)
         return
     # A server may need no credential, but a variable that is named explicitly must be set.
     token = os.environ.get(token_env or CLIENT_TOKEN_VARIABLE, "").strip()

@@ -1,5 +1,7 @@
 """`florilegium user`: manages users. `server/operations/users.py` declares further commands."""
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -8,19 +10,20 @@ from msgspec.structs import replace
 
 from auth.context import Role
 from config.errors import ConfigurationError
-from config.paths import is_user_id
+from config.paths import DataRoot, is_user_id
 from config.settings import Settings
 from server.cli.caller import admin_caller
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.operation_commands import add_commands
 from server.cli.options import admin_options, load_for_change
-from server.cli.output import confirm, local_url, print_json, print_result, print_table
-from server.cli.remote import remote_server
+from server.cli.output import confirm, local_url, pluralize, print_json, print_result, print_table
+from server.cli.remote import admin_server, remote_server, settings_of_running_server
+from server.directory_lock import locked_directory
 from server.operations import users
 from server.operations.operation import NoArguments
 
 if TYPE_CHECKING:
-    from server.operations.users import AccountLinkResponse, User, UserList, UserQuotas
+    from server.operations.users import AccountLinkResponse, AdoptedLibrary, User, UserList, UserQuotas
 
 ROLE = click.Choice(get_args(Role))
 
@@ -121,6 +124,8 @@ def reset_password(overrides: SettingsOverrides, name: str, remove_passkeys: boo
 
 def _load_for_link(overrides: SettingsOverrides) -> Settings:
     settings = load_for_change(overrides)
+    if remote_server() is None:
+        settings = settings_of_running_server(settings)
     # The link would lead to a page that does not exist.
     if remote_server() is None and not (settings.is_auth_configured and settings.password_sign_in):
         raise ConfigurationError(
@@ -136,6 +141,29 @@ def _print_link(link: "AccountLinkResponse", sentence: str, as_json: bool) -> No
         return
     click.echo(f"{sentence}. It can be used once, until {link.expires_at}:", err=True)
     click.echo(link.url)
+
+
+@user.command("adopt-local")
+@click.argument("name")
+@admin_options
+def adopt_local(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
+    """Give NAME the library of the single user, whose name is the setting single_user_name.
+
+    For a server that had one user and has accounts now. NAME must have an empty library.
+    """
+    settings = load_for_change(overrides)
+    root = Path(settings.data_dir)
+    # A running server closes both libraries. Otherwise nothing else may open them meanwhile.
+    is_alone = admin_server(settings) is None and root.is_dir() and not settings.storage_url
+    with (
+        locked_directory(root, "user adopt-local", "maintenance") if is_alone else nullcontext(),
+        admin_caller(settings) as call,
+    ):
+        if is_alone:
+            DataRoot(root).undo_moves()
+        adopted: AdoptedLibrary = call(users.adopt_local, users.UserRequest(name=name))
+    items = pluralize(adopted.items, "items")
+    print_result(adopted, f"{name} has the library of {adopted.former_user} now: {items}.", as_json=as_json)
 
 
 # -- list and delete ---------------------------------------------------------------------------------------------------

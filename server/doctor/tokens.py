@@ -140,6 +140,8 @@ def response_problem(response: HopResponse, url: str, origin: str) -> str:
         return f"the server does not serve the host name {host}: add it to allowed_hosts, or set public_url"
     if status == 403 and "origin" in message:
         return f"the server refuses the Origin of this client: add {origin or 'its origin'} to allowed_origins"
+    if status in (200, 404, 405, 501) and urlsplit(url).path in ("", "/"):
+        return f"no MCP endpoint at this address; add /mcp: {url.rstrip('/')}/mcp"
     if status == 404:
         return "no MCP endpoint at this path; the address usually ends with /mcp, or with /mcp/research and the like"
     if status in (405, 501):

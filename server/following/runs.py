@@ -30,6 +30,10 @@ _CONFLICTS_MAX = 100_000
 _RESOLVE_WAIT_S = 5.0
 
 
+# The counts of a report that callers see.
+REPORT_FIELDS = ("new", "updated", "deleted", "conflicts", "failed", "written")
+
+
 async def run_source(
     library: Library,
     record: FollowRecord,

@@ -3,6 +3,7 @@
 An administrator cannot lower, disable or delete their own account, so that one always remains.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -11,7 +12,10 @@ from msgspec.structs import asdict, replace
 
 from auth.accounts.passkeys import remove_all_passkeys
 from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
-from auth.context import RequestContext, Role
+from auth.authenticator import local_principal
+from auth.context import RequestContext, Role, build_context
+from auth.control_database import ControlConnection
+from auth.library_files import recorded_files
 from auth.quotas import QuotaOverrides, describe_limits
 from auth.registry import UserRecord, delete_from_copies
 from config.errors import Conflict, NotFound
@@ -19,6 +23,7 @@ from config.paths import UserId
 from config.times import format_time_seconds
 from server.operations.operation import CommandBinding, NoArguments, admin_operation
 from server.services import Services
+from sources.storage.sqlite.connection.pool import SqliteLibraries
 
 _USER = "/api/v1/users/{name}"
 # JSON clients read larger numbers inexactly (RFC 8259 section 6).
@@ -232,6 +237,65 @@ async def set_quotas(context: RequestContext, services: Services, request: Quota
     limits = await services.quotas.limits(record.id)
     _record_change(context, services, "quota.set", record, describe_limits(limits))
     return UserQuotas(**asdict(limits), own=overrides)
+
+
+class AdoptedLibrary(Struct, frozen=True, kw_only=True):
+    """The library that a user has taken over."""
+
+    name: str
+    former_user: str
+    items: int
+
+
+@admin_operation("POST " + _USER + "/adopt-local", status=200)
+async def adopt_local(context: RequestContext, services: Services, request: UserRequest) -> AdoptedLibrary:
+    """Take over the library of the single user
+
+    Gives a user the library, and the followed sources, of the user who had this server alone before it had accounts.
+    The library of the user must be empty.
+    """
+    record = await find_user(services, request.name)
+    former = await find_adoptable(services)
+    if former is None or former.id == record.id:
+        raise Conflict(f"there is no library of {services.settings.single_user_name!r} to take over")
+    libraries = services.libraries
+    if not isinstance(libraries, SqliteLibraries):
+        raise Conflict(
+            "libraries in PostgreSQL cannot be taken over; export that of the single user with `florilegium export`, "
+            "and import the folder for the other"
+        )
+    if not services.data_root.is_moved(former.id, record.id):
+        if await count_items(services, record):
+            raise Conflict(f"{record.name} already has items; only an empty library can be replaced")
+        await libraries.move(former.id, record.id)
+
+    # An interrupted adoption has moved the files, and continues here. What is recorded of a file keeps a lost one from
+    # being replaced by an empty one. Followed sources belong to the library that has what was read of them.
+    def move_records(db: ControlConnection) -> None:
+        files = db.execute("SELECT files FROM users WHERE id = ?", (former.id,)).fetchone()[0]
+        db.execute("UPDATE users SET files = ? WHERE id = ?", (files, record.id))
+        db.execute("UPDATE users SET files = '' WHERE id = ?", (former.id,))
+        db.execute("UPDATE follows SET user_id = ? WHERE user_id = ?", (record.id, former.id))
+
+    await services.registry.database.write(move_records)
+    items = await count_items(services, record)
+    _record_change(context, services, "user.adopt_local", record, former.name)
+    return AdoptedLibrary(name=record.name, former_user=former.name, items=items)
+
+
+async def find_adoptable(services: Services) -> UserRecord | None:
+    """Returns the user who had this server alone before it had accounts, if there is a library of that user."""
+    user = await services.registry.user_by_name(services.settings.single_user_name)
+    if user is None or services.settings.storage_url:
+        return user
+    files = await asyncio.to_thread(recorded_files, services.data_root.control_path, user.id)
+    return user if files else None
+
+
+async def count_items(services: Services, user: UserRecord) -> int:
+    context = build_context(local_principal(user), services.data_root, "adopt-local", is_agent=False)
+    async with services.libraries.library(context) as library:
+        return (await library.usage()).items
 
 
 async def remove_user(services: Services, user: UserRecord, *, purge: bool) -> None:

@@ -98,7 +98,7 @@ async def run_operation(runtime: Runtime, operation: Operation, context: Request
     """Runs the handler, if it is for this caller, within the limits of its user and tool, and its deadline."""
     operation.require_caller(context.principal)
     # REST and MCP share the limits: an operation counts as a call of the tool that does the same.
-    await runtime.call_limits.take((context.user_id, operation.tools[0]))
+    await runtime.call_limits.take(context.principal, operation.tools[0])
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:
         with Deadline(deadline_ms / 1000):

@@ -31,6 +31,7 @@ from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.index.entries import TABLE_ENTRIES
 from sources.storage.postgres.index.index_update import index_changes
 from sources.storage.postgres.schema import LibrarySchemas
+from sources.storage.postgres.tables import LIBRARY_SCHEMA
 from sources.storage.postgres.vectors.vector_tables import clear_vectors
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import SqliteOptions
@@ -46,7 +47,7 @@ _INSERT_KEY = f"INSERT INTO idempotency ({_KEY_COLUMNS}) VALUES (?, ?, ?, ?) ON 
 # What is stored under these names describes the content; all others describe the indexes of an engine.
 _CONTENT_STATE = "name LIKE 'bookmark:%' OR name = 'last_message_number'"
 _SELECT_STATE = f"SELECT name, value FROM state WHERE {_CONTENT_STATE}"  # noqa: S608 - as above
-_DELETE_STATE = f"DELETE FROM state WHERE {_CONTENT_STATE} OR name LIKE 'last!_id:%' ESCAPE '!'"  # noqa: S608 - as above
+_DELETE_STATE = f"DELETE FROM state WHERE {_CONTENT_STATE} OR name = 'trigrams' OR name LIKE 'last!_id:%' ESCAPE '!'"  # noqa: S608 - as above
 _SAVE_STATE = "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _SELECT_WRITES = "SELECT value FROM state WHERE name = ?"
 _COUNT_WRITE = "UPDATE state SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name = ?"
@@ -125,12 +126,11 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         files = stack.enter_context(open_snapshots(data_root, user_id))
         target = stack.enter_context(closing(LibraryConnection.connect(options)))
         stack.enter_context(_transaction(target, _WRITING))
-        # Creates the library, or migrates it to the schema of this version, one migration in each round.
         schemas = LibrarySchemas()
-        while not schemas.is_current(schema := schemas.migrate(user_id, target)):
-            pass
-        target.schema = schema.name
-        digests = copy_tables(LibraryFiles(files), PostgresTables(target), LIBRARY_TABLES)
+        schemas.prepare(target)
+        tenant = schemas.open(user_id, target)
+        target.enter_library(tenant, has_role=schemas.has_role)
+        digests = copy_tables(LibraryFiles(files), PostgresTables(target, LIBRARY_SCHEMA), LIBRARY_TABLES)
         target.execute("DELETE FROM idempotency")
         target.execute(_DELETE_STATE)
         keys = [row for connection in files.values() for row in connection.execute(_SELECT_KEYS)]
@@ -145,7 +145,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         target.executemany(_SAVE_STATE, state)
         # Vectors and the full-text index are not copied: the target computes them again.
         clear_vectors(target)
-        for index_table in ("index_entries", "index_words"):
+        for index_table in ("index_entries", "index_words", "message_trigrams"):
             target.execute(f"DELETE FROM {index_table}")  # noqa: S608 - constants only
         rowids = {
             index_table: [rowid for (rowid,) in target.execute(f"SELECT id FROM {index_table}")]  # noqa: S608 - constants only
@@ -155,7 +155,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         # The copy counts as a write to the target, so that an earlier mark of it no longer matches.
         target.execute(_COUNT_WRITE, (WRITES,))
         copy = LibraryCopy(mark, digests)
-        target.schema = CONTROL_SCHEMA_NAME
+        target.leave_library()
         target.execute(_SAVE_COPY, (user_id, mark, copy.rows, time.time()))
     return copy
 
@@ -176,8 +176,8 @@ def _segment_version(connection: sqlite3.Connection) -> int:
 
 def mark_of_schema(user_id: UserId, options: ConnectionOptions) -> str:
     """Returns the number of writes to the library, or an empty text if there is none."""
-    with postgres_errors(), closing(LibraryConnection.connect(options)) as source, _transaction(source, _READING):
-        return _mark(source, user_id)
+    with _open_source(user_id, options) as (_, mark):
+        return mark
 
 
 def other_connections(options: ConnectionOptions) -> int:
@@ -205,16 +205,13 @@ def copy_to_sqlite(
     data_root.remove_user(user_id)
     with ExitStack() as stack:
         stack.enter_context(_file_errors())
-        stack.enter_context(postgres_errors())
-        source = stack.enter_context(closing(LibraryConnection.connect(options)))
-        stack.enter_context(_transaction(source, _READING))
-        mark = _mark(source, user_id)
+        source, mark = stack.enter_context(_open_source(user_id, options))
         if not mark:
             return LibraryCopy("", {})
         files: dict[DatabaseKind, sqlite3.Connection] = {
             kind: stack.enter_context(_new_file(data_root, user_id, kind)) for kind in DATABASE_KINDS
         }
-        digests = copy_tables(PostgresTables(source), LibraryFiles(files), LIBRARY_TABLES)
+        digests = copy_tables(PostgresTables(source, LIBRARY_SCHEMA), LibraryFiles(files), LIBRARY_TABLES)
         for row in source.execute(_SELECT_KEYS):
             for kind in _kinds_of_key(files, msgspec.json.decode(row[_MADE], type=list[str])):
                 files[kind].execute(_INSERT_KEY, row)
@@ -231,14 +228,23 @@ def copy_to_sqlite(
     return LibraryCopy(mark, digests)
 
 
-def _mark(source: LibraryConnection, user_id: UserId) -> str:
-    """Returns the mark, and makes the connection use the schema of the user."""
-    schema = LibrarySchemas().find(user_id, source)
-    if schema is None:
-        return ""
-    source.schema = schema.name
-    row = source.execute(_SELECT_WRITES, (WRITES,)).fetchone()
-    return f"{schema.name} {row[0] if row else 0}"
+@contextmanager
+def _open_source(user_id: UserId, options: ConnectionOptions) -> Iterator[tuple[LibraryConnection, str]]:
+    """Yields a connection that uses the library of the user, in one snapshot, and the mark, which is empty if there is
+    no library. One of an earlier layout is moved to the shared tables first."""
+    schemas, tenant = LibrarySchemas(), None
+    with postgres_errors(), closing(LibraryConnection.connect(options)) as source:
+        with _transaction(source, _WRITING):
+            schemas.prepare(source)
+            if schemas.find(user_id, source) is not None:
+                tenant = schemas.open(user_id, source)
+        with _transaction(source, _READING):
+            if tenant is None:
+                yield source, ""
+                return
+            source.enter_library(tenant, has_role=schemas.has_role)
+            row = source.execute(_SELECT_WRITES, (WRITES,)).fetchone()
+            yield source, f"{tenant} {row[0] if row else 0}"
 
 
 @contextmanager

@@ -56,23 +56,25 @@ class SqliteTables:
 
 
 class PostgresTables:
-    """The tables of one schema."""
+    """The control tables, or those of the library that the connection uses."""
 
-    def __init__(self, connection: PostgresConnection) -> None:
+    def __init__(self, connection: PostgresConnection, schema: str) -> None:
         self._connection = connection
+        self._schema = schema
 
     def columns(self, table: str) -> tuple[str, ...]:
-        sql = """SELECT column_name::text FROM information_schema.columns
-            WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position"""
-        return tuple(name for (name,) in self._connection.execute(sql, (self._connection.schema, table)))
+        sql = """SELECT CAST(attname AS TEXT) FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(CAST(? AS TEXT))
+            AND attnum > 0 AND NOT attisdropped AND attname <> 'tenant_id' ORDER BY attnum"""
+        return tuple(name for (name,) in self._connection.execute(sql, (f"{self._schema}.{table}",)))
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         return self._connection.iterate(f"SELECT {_list(columns)} FROM {table}", _BATCH_ROWS)
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        remaining = iter(rows)
+        remaining, values = iter(rows), ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {table} ({_list(columns)}) VALUES ({values})"
         while batch := list(islice(remaining, _BATCH_ROWS)):
-            self._connection.copy_rows(table, columns, batch)
+            self._connection.executemany(sql, batch)
 
     def clear(self, table: str) -> None:
         self._connection.execute(f"DELETE FROM {table}")

@@ -108,7 +108,9 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
         self.flow = self._input_flow = _InputFlow(transport, self._parse_soon, self.pipeline)
-        client = self._client_connection = self.client_connections.open(self.client[0] if self.client else "")
+        client = self._client_connection = self.client_connections.open(
+            self.client[0] if self.client else "", transport
+        )
         if client is None:
             transport.write(_TOO_MANY_CONNECTIONS)
             transport.close()

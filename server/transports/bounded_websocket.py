@@ -55,7 +55,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         # There is room: the connection was registered until its upgrade.
-        self._client = self.client_connections.open(self.client[0] if self.client else "")
+        self._client = self.client_connections.open(self.client[0] if self.client else "", transport)
         assert self._client is not None
         self._unread = UnreadOutput(self.transport, self._client, self.settings)
 

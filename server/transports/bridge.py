@@ -2,7 +2,8 @@
 
 Messages of both eras are passed on unchanged. If the connection is lost, the bridge answers pending requests with an
 error, reconnects and repeats the legacy handshake, so that the client's session continues. The token is sent to the
-server only.
+server only. The server that runs on the data directory is reached through its local socket instead, without a token,
+and the bridge ends with it.
 """
 
 import asyncio
@@ -198,10 +199,13 @@ _REASON_MAX_CHARS = 120
 
 
 class RemoteServer(Struct, frozen=True):
-    """The WebSocket address of a server, and the token for it."""
+    """The WebSocket address of a server, and the token for it; or an open connection to the socket of the data
+    directory, and the headers for it."""
 
     url: str
     token: str
+    local_socket: socket.socket | None = None
+    local_headers: Mapping[str, str] = {}
 
     @classmethod
     def at(cls, mcp_url: str, token: str = "", *, allow_insecure: bool = False) -> "RemoteServer":
@@ -322,6 +326,8 @@ class Bridge:
             self._connection, self._last_error = None, error
             logger.warning("{}", error.message)
             self._fail_pending(error)
+            if self._remote.local_socket is not None:
+                return  # what starts next on the data directory may be another server, or the client itself
             if self._has_response:
                 delays = self._delays()
             delay_s = next(delays)
@@ -343,11 +349,14 @@ class Bridge:
         self._has_response = False
         token, interval_s = self._remote.token, self._settings.sse_keepalive_s
         is_local = is_loopback(urlsplit(self._remote.url).hostname or "")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        local_socket = self._remote.local_socket
+        transport: dict[str, Any] = {} if local_socket is None else {"unix": True, "sock": local_socket}
         try:
             async with connect(
                 self._remote.url,
                 subprotocols=[SUBPROTOCOL],
-                additional_headers={"Authorization": f"Bearer {token}"} if token else None,
+                additional_headers={**headers, **self._remote.local_headers},
                 user_agent_header=f"florilegium/{VERSION}",
                 # With True, the proxy that the environment names, but not for a server on this machine.
                 proxy=None if is_local else True,
@@ -356,6 +365,7 @@ class Bridge:
                 ping_interval=interval_s,
                 ping_timeout=interval_s,
                 max_size=self._settings.body_max_bytes,
+                **transport,
             ) as connection:
                 await self._resume(connection)
                 if not self._has_response:  # to the repeated handshake

@@ -5,12 +5,15 @@ Admission assigns it to a user, because only the credential tells who that is.
 """
 
 import asyncio
+import os
 import resource
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 from auth.authenticator import Authenticator
@@ -18,6 +21,7 @@ from auth.context import Principal
 from config.errors import TooLarge, Unauthenticated, Unavailable
 from config.paths import UserId
 from config.settings import Settings
+from server.local_socket import is_trusted_peer
 from server.protocol.connection import TEXT_BYTES, decode_and_hold
 from server.protocol.messages import decode
 
@@ -88,14 +92,22 @@ class ClientConnections:
         self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}
 
-    def open(self, address: str) -> "ClientConnection | None":
-        """Registers a connection. Returns None if there are too many, of this address or altogether."""
+    def open(self, address: str, transport: asyncio.BaseTransport) -> "ClientConnection | None":
+        """Registers a connection. Returns None if there are too many, of this address or altogether, or if another
+        account connects to the socket of the data directory."""
+        peer = transport.get_extra_info("socket")
+        is_operator = peer is not None and peer.family == socket.AF_UNIX
+        if is_operator:
+            # uvloop's object is not a whole socket.
+            with socket.socket(fileno=os.dup(peer.fileno())) as connection:
+                if not is_trusted_peer(connection, Path(self._settings.data_dir)):
+                    return None
         if self._total >= self._max or (self._addresses[address] >= self._address_max and not self._is_proxy(address)):
             return None
         self._total += 1
         self._on_change(self._total - self._closing)
         self._addresses[address] += 1
-        return ClientConnection(self, address)
+        return ClientConnection(self, address, is_operator=is_operator)
 
     def begin_closing(self) -> None:
         self._closing += 1
@@ -153,9 +165,11 @@ class ClientConnections:
 
 
 class ClientConnection:
-    """One TCP connection. A reverse proxy may send requests of several users over it, one after the other."""
+    """One connection. A reverse proxy may send requests of several users over it, one after the other. `is_operator` is
+    set for the socket of the data directory, whose callers may act for every user."""
 
-    def __init__(self, connections: ClientConnections, address: str) -> None:
+    def __init__(self, connections: ClientConnections, address: str, *, is_operator: bool = False) -> None:
+        self.is_operator = is_operator
         self._connections = connections
         self._address = address
         self._share: _UserShare | None = None

@@ -1,6 +1,7 @@
 """The supported formats, one line each. Importers are loaded when something is imported, not at start-up."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 
@@ -106,8 +107,10 @@ def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:
     for importer in importers:
         if importer.name == name:
             return importer
-    names = ", ".join(importer.name for importer in importers)
-    raise InvalidParams(f"format: expected one of {names}, got {name[:60]!r}")
+    names = [importer.name for importer in importers]
+    nearest = get_close_matches(name[:60], names, 1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise InvalidParams(f"format: expected one of {', '.join(names)}, got {name[:60]!r}{hint}")
 
 
 def select_importer(probe: FileProbe, importers: Sequence[Importer]) -> Importer | None:

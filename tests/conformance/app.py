@@ -30,6 +30,9 @@ class StaticPrincipal:
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
         return self._principal
 
+    async def authenticate_operator(self, user_name: str | None) -> Principal:
+        return self._principal
+
     async def recheck(self, principal: Principal) -> None:
         return
 

@@ -1,5 +1,5 @@
 """No user ever sees data of another through PgBouncer in transaction mode: 12 clients on 3 connections write, read and
-search while the schemas of their libraries are migrated. Run with `make test-pgbouncer`."""
+search while the tables are migrated. Run with `make test-pgbouncer`."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ async def pooled_url(database_url: str, tmp_path: Path) -> AsyncIterator[str]:
 def open_engine(url: str, root: Path, added: int = 0) -> tuple[PostgresLibraries, LibraryFixture]:
     """Opens libraries as a release with so many further migrations does."""
     migrations = tuple(
-        LibraryMigration((f"ALTER TABLE notes ADD COLUMN added_{number} TEXT",), compatible_with=1)
+        LibraryMigration((f"ALTER TABLE florilegium_library.notes ADD COLUMN added_{number} TEXT",), compatible_with=1)
         for number in range(added)
     )
     schemas = LibrarySchemas(migrations)

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 
 import pytest
 from loguru import logger
 
-from server.loop_watchdog import watch_event_loop
+from server.loop_watchdog import ThreadTimes, watch_event_loop
 
 LIMIT_MS = 50
 WAIT_MAX_S = 30
@@ -73,6 +74,27 @@ async def test_values_of_other_threads_are_freed_while_the_loop_is_watched(log: 
         is_read.set()
         await asyncio.to_thread(thread.join)
         assert responses[0]() is None
+
+
+async def test_time_without_a_processor_is_not_reported(log: LoggedLines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine on which other programs take all processors."""
+    reads = ThreadTimes.read
+    started = time.monotonic()
+    monkeypatch.setattr(ThreadTimes, "read", lambda times: (reads(times)[0], time.monotonic() - started))
+    with watch_event_loop(LIMIT_MS):
+        time.sleep(10 * LIMIT_MS / 1000)
+        await asyncio.sleep(LIMIT_MS / 1000)
+    assert log.lines == []
+
+
+def test_times_of_a_thread_are_those_of_the_system() -> None:
+    times = ThreadTimes()
+    before_s, waited_s = times.read()
+    while time.thread_time() < before_s + 0.05:
+        pass
+    assert times.read()[0] >= before_s
+    assert times.read()[1] >= waited_s
+    times.close()
 
 
 async def test_a_loop_that_waits_is_not_reported(log: LoggedLines) -> None:

@@ -22,7 +22,7 @@ async def supervise(worker: str) -> None:
     port = listener.getsockname()[1]
     command = [sys.executable, "-m", "tests.server.worker_program", worker]
     try:
-        await WorkerProcesses(command, 2, [listener], lambda: print(f"port {port}", flush=True), HANG_S).run()
+        await WorkerProcesses(command, 2, [listener], None, lambda: print(f"port {port}", flush=True), HANG_S).run()
     except ConfigurationError as error:
         print(error.message, flush=True)
         sys.exit(2)

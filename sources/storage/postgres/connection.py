@@ -13,7 +13,7 @@ import msgspec
 
 from config.errors import Conflict, FlorilegiumError, SourceTimeout, StorageError, Unavailable
 from config.event_counts import POSTGRES_EVENTS
-from config.postgres.connection import Parameters, PostgresConnection, Row, Rows, StatementInterrupted, Transaction
+from config.postgres.connection import Parameters, PostgresConnection, Rows, StatementInterrupted, Transaction
 from config.postgres.errors import (
     driver_errors,
     error_code,
@@ -22,8 +22,10 @@ from config.postgres.errors import (
     is_lock_timeout,
     storage_error,
 )
-from config.postgres.sql import quote_schema
+from config.postgres.sql import Statement
 from sources.storage.job_queue import BackgroundPace
+from sources.storage.postgres.statements import tenant_statement
+from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_ROLE, TENANT_SETTING
 from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEMS, MESSAGES
 from sources.storage.tables.item_table import ItemTable
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
@@ -85,7 +87,7 @@ class PendingRows:
         for table, kind in _KINDS.items():
             for batch in _batches(items.get(table, ())):
                 columns = ", ".join(batch[0])
-                record = f"json_populate_recordset(NULL::{quote_schema(connection.schema)}.{table}, ?::json)"
+                record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
                 insert = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {record}"
                 rows = connection.execute(
                     f"{insert} ON CONFLICT DO NOTHING RETURNING id", (msgspec.json.encode(batch).decode(),)
@@ -114,8 +116,6 @@ def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
 
 # -- statements --------------------------------------------------------------------------------------------------------
 # Translates what SQLite spells differently from PostgreSQL in the SQL of the tables.
-#
-# `config.postgres.sql` then adds the schema and numbers the parameters.
 
 _TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # SQLite keeps the order of a CROSS JOIN and lets it have a condition.
@@ -150,27 +150,51 @@ LibraryWork = Callable[["LibraryConnection"], T]
 WRITES = "writes"
 _LAST_ID = "last_id:"
 _CONVERSATIONS, _MESSAGES = "conversations", "messages"
+_STATE = f"{LIBRARY_SCHEMA}.state"
+_TENANT = re.compile("[a-z2-7]{7}")
 _SAVE_LAST_ID = """
     INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
     WHERE CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)
 """
 
 
-class WriteTransaction(Transaction, frozen=True, kw_only=True):
+class LibraryTransaction(Transaction, frozen=True, kw_only=True):
+    """A transaction of one library. It has the role of tenants, unless the server's own role has to be enough: one that
+    row-level security applies to, too."""
+
+    tenant: str
+    has_role: bool = True
+
+    def begin(self) -> str:
+        return f"{super().begin()}; {set_tenant(self.tenant, has_role=self.has_role)}"
+
+
+class WriteTransaction(LibraryTransaction, frozen=True, kw_only=True):
     """Locks and counts the writes of the library in the message that begins the transaction."""
 
     def begin(self) -> str:
-        state = f"{quote_schema(self.schema)}.state"
-        count = f"UPDATE {state} SET value = (CAST(value AS BIGINT) + 1)::text WHERE name = '{WRITES}'"
-        return f"{super().begin()}; {count}"
+        count = f"UPDATE {_STATE} SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT)"
+        return f"{super().begin()}; {count} WHERE tenant_id = '{self.tenant}' AND name = '{WRITES}'"
 
 
-class VectorTransaction(Transaction, frozen=True, kw_only=True):
+class VectorTransaction(LibraryTransaction, frozen=True, kw_only=True):
     """Lets writers wait, but is none of them: vectors are no content of the library."""
 
     def begin(self) -> str:
-        state = f"{quote_schema(self.schema)}.state"
-        return f"{super().begin()}; SELECT 1 FROM {state} WHERE name = '{WRITES}' FOR UPDATE"
+        lock = f"SELECT 1 FROM {_STATE} WHERE tenant_id = '{self.tenant}' AND name = '{WRITES}' FOR UPDATE"
+        return f"{super().begin()}; {lock}"
+
+
+def set_tenant(tenant: str, *, has_role: bool) -> str:
+    """The statements that restrict the rest of a transaction to one library."""
+    if not _TENANT.fullmatch(tenant):  # never derived from texts of users
+        raise StorageError("the id of a library is invalid")
+    role = f"SET LOCAL ROLE {TENANT_ROLE}; " if has_role else ""
+    return f"{role}SET LOCAL {TENANT_SETTING} = '{tenant}'"
+
+
+class LibraryRemoved(Exception):
+    """Another process has removed the library."""
 
 
 class LibraryJob(Generic[T]):
@@ -237,22 +261,42 @@ class LibraryConnection(PostgresConnection):
     by table, from which full-text indexes are updated."""
 
     job: LibraryJob[Any] | None = None
+    # Whose library the transaction uses. None in one of the control data, which cannot use any.
+    tenant: str | None = None
     changes: dict[str, set[int]]
     _pending: PendingRows
     # The rowids of the next new rows, by table, once the job has inserted one: no other job can write meanwhile.
     _next_ids: dict[str, int]
 
+    def begin(self, transaction: Transaction) -> None:
+        self.tenant = transaction.tenant if isinstance(transaction, LibraryTransaction) else None
+        status = self._begin(transaction)
+        if isinstance(transaction, WriteTransaction | VectorTransaction) and status.endswith(" 0"):
+            raise LibraryRemoved
+
+    def enter_library(self, tenant: str, *, has_role: bool) -> None:
+        """Lets a transaction of the control data continue as one of a library."""
+        self.run_script(f"SET LOCAL search_path = ''; {set_tenant(tenant, has_role=has_role)}")
+        self.tenant = tenant
+
+    def leave_library(self) -> None:
+        self.run_script(f"RESET ROLE; SET LOCAL {TENANT_SETTING} = ''; SET LOCAL search_path = 'florilegium'")
+        self.tenant = None
+
     def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
         self._prepare_statement()
-        return super().execute(to_postgres(sql), parameters)
-
-    def fetch_together(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Sequence[Row]]:
-        self._prepare_statement()
-        return super().fetch_together([(to_postgres(sql), parameters) for sql, parameters in queries])
+        return super().execute(sql, parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
         self._prepare_statement()
-        return super().executemany(to_postgres(sql), parameters)
+        return super().executemany(sql, parameters)
+
+    def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
+        if self.tenant is None:
+            return super()._statement(sql, parameters)
+        statement = tenant_statement(to_postgres(sql))
+        arguments = statement.arguments(parameters)
+        return statement, (self.tenant, *arguments) if statement.has_tenant else arguments
 
     def executemany_later(self, sql: str, parameters: Iterable[Parameters], /) -> None:
         self._pending.add_parameters(sql, parameters)
@@ -350,8 +394,6 @@ def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
 # Converts the errors of a job. The messages are shown to clients, so they contain no SQL and no address.
 
 _DEADLOCK_OR_SERIALIZATION = ("40001", "40P01")
-# The schema or a table does not exist: another process has removed the library.
-_UNDEFINED = ("3F000", "42P01")
 # A cached statement selects columns that a migration has changed since.
 _OUTDATED_STATEMENT = "0A000"
 
@@ -379,16 +421,12 @@ class StatementTimeout(SourceTimeout):
 
 def job_errors() -> tuple[type[Exception], ...]:
     """Returns the errors that a job can fail with, apart from those that its work raises itself."""
-    return (StatementInterrupted, TimeoutError, *driver_errors())
+    return (StatementInterrupted, TimeoutError, LibraryRemoved, *driver_errors())
 
 
 def is_repeatable(error: BaseException) -> bool:
     """Whether a job that failed with this error, before it was committed, may succeed if it is run again."""
     return is_connection_lost(error) or error_code(error) in (*_DEADLOCK_OR_SERIALIZATION, _OUTDATED_STATEMENT)
-
-
-def is_removed_library(error: BaseException) -> bool:
-    return error_code(error) in _UNDEFINED
 
 
 def translate(

@@ -1,10 +1,10 @@
-"""The library of one user in PostgreSQL: one schema, read and written in jobs."""
+"""The library of one user in PostgreSQL, read and written in jobs."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -19,20 +19,22 @@ from sources.installed import ITEM_KINDS
 from sources.storage.job_queue import JobGroup, JobLane, current_call, current_job_group, job_group
 from sources.storage.postgres.connection import (
     LibraryConnection,
+    LibraryRemoved,
+    LibraryTransaction,
     LibraryWork,
     VectorTransaction,
     WriteTransaction,
-    is_removed_library,
     job_errors,
     translate,
 )
 from sources.storage.postgres.index.entries import known_index_state
 from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
-from sources.storage.postgres.index.trigram_index import TrigramIndexBuilder
+from sources.storage.postgres.index.trigrams import TrigramIndexBuilder
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.joint_read import JointReads, RunAlone
-from sources.storage.postgres.schema import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.statistics import IndexCounts
+from sources.storage.postgres.tables import TENANT_TABLES
 from sources.storage.postgres.vectors.changed_rows import CoverageMemory
 from sources.storage.postgres.vectors.vector_tables import VectorExtension, VectorExtensionMemory, count_passages
 from sources.storage.quota import QuotaLimits, UserQuota
@@ -40,29 +42,24 @@ from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.tables.sql import TextIndex
 
 # -- usage -------------------------------------------------------------------------------------------------------------
-# Measures what a user stores in a schema.
+# Measures what a user stores.
 
 _SOURCE = "library"
 _ITEM_TABLES = tuple(kind.table for kind in ITEM_KINDS.values())
-# With indexes and the tables for long texts, which count as relations of their own.
-_USED_BYTES = """
-    SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = ? AND c.relkind = 'r'
-"""
-_USED_BYTES_OF_USERS = """
-    SELECT l.user_id, CAST(sum(pg_total_relation_size(c.oid)) AS BIGINT)
-    FROM libraries l JOIN pg_catalog.pg_namespace n ON n.nspname = l.schema_name
-    JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relkind = 'r'
-    WHERE l.user_id = ANY (CAST(? AS TEXT[])) GROUP BY l.user_id
-"""
-# Measuring takes some milliseconds. Between two measurements a library grows by what is written meanwhile, also by
+# Rows as they are stored: compressed, without indexes.
+_USED_BYTES = " UNION ALL ".join(
+    f"SELECT CAST(coalesce(sum(pg_column_size(r.*)), 0) AS BIGINT) AS bytes FROM {name} r"
+    for name in TENANT_TABLES
+    if name != "vectors"
+)
+_VECTOR_BYTES = " UNION ALL SELECT coalesce(sum(pg_column_size(r.*)), 0) FROM vectors r"
+# Measuring reads all rows. Between two measurements a library grows by what is written meanwhile, also by
 # other processes.
 _MEASURED_FOR_S = 10.0
 _MEASURED_FOR_WRITES = 20
 
 
-class SchemaMeter:
+class RowMeter:
     """Implements `UsageMeter`."""
 
     def __init__(self, database: "PostgresDatabase") -> None:
@@ -80,7 +77,8 @@ class SchemaMeter:
 
     async def used_bytes(self) -> int:
         def measure(connection: LibraryConnection) -> int:
-            [used] = connection.execute(_USED_BYTES, (connection.schema,)).fetchall()[0]
+            tables = f"{_USED_BYTES}{_VECTOR_BYTES if self._database.has_vector_table else ''}"
+            [used] = connection.execute(f"SELECT CAST(sum(bytes) AS BIGINT) FROM ({tables}) AS used").fetchall()[0]
             return int(used)
 
         self._bytes = await self._database.read(_SOURCE, measure)
@@ -98,12 +96,6 @@ class SchemaMeter:
 
     async def count_passages(self) -> int:
         return await self._database.read(_SOURCE, count_passages)
-
-
-def stored_bytes(user_ids: Sequence[UserId], connection: LibraryConnection) -> dict[UserId, int]:
-    """Runs in a transaction of the control data."""
-    rows = connection.execute(_USED_BYTES_OF_USERS, (list(user_ids),)).fetchall()
-    return dict.fromkeys(user_ids, 0) | dict(rows)
 
 
 T = TypeVar("T")
@@ -140,13 +132,13 @@ class PostgresDatabase:
         self.user_id = user_id
         self.lease_count = 0
         self._options = options
-        self._schema: LibrarySchema | None = None
+        self._tenant: str | None = None
         self._readers = [JobLane() for _ in range(_READERS)]
         self._background_reader = JobLane()
         self._writer = JobLane()
         self._joint_reads = JointReads(self._run_joint_job)
-        self._opening: asyncio.Task[LibrarySchema] | None = None
-        self._meter = SchemaMeter(self)
+        self._opening: asyncio.Task[str] | None = None
+        self._meter = RowMeter(self)
         self.quota = UserQuota(self._meter, options.quota)
         self.counts = IndexCounts(options.vocabularies)
         self.coverage = CoverageMemory()
@@ -171,19 +163,22 @@ class PostgresDatabase:
                         return await self._joint_reads.read(call, work, deadline_ms / 1000)
                     except job_errors() as error:
                         raise translate(
-                            error, source, deadline_ms, self._statement_timeout_ms(Transaction, deadline_ms)
+                            error, source, deadline_ms, self._statement_timeout_ms(LibraryTransaction, deadline_ms)
                         ) from error
-            return await self._run(source, None, work, deadline_ms, Transaction)
+            return await self._run(source, None, work, deadline_ms, LibraryTransaction)
 
     async def _run_joint_job(self, work: LibraryWork[None], limit_s: float) -> None:
         """Its parts are repeated as jobs of their own, not the job. A library that exists is opened in the same
         transaction."""
-        schema, has_ended = self._schema, asyncio.Event()
-        if schema is None:
+        tenant, has_ended = self._tenant, asyncio.Event()
+        transaction: Callable[[int], Transaction]
+        if tenant is None:
             await self._options.prepare()
             work = partial(self._find_and_run, work)
             self.index_update.start(after=has_ended)
-        transaction = partial(self._transaction, Transaction, CONTROL_SCHEMA_NAME if schema is None else schema.name)
+            transaction = self._opening_transaction
+        else:
+            transaction = partial(self._transaction, LibraryTransaction, tenant)
         try:
             await self._options.threads.run(
                 self.user_id, self._reader(), work, limit_s, transaction, gives_up=False, is_repeatable=False
@@ -192,10 +187,12 @@ class PostgresDatabase:
             has_ended.set()
 
     def _find_and_run(self, work: LibraryWork[None], connection: LibraryConnection) -> None:
-        schema = self._options.schemas.find(self.user_id, connection)
-        if schema is None or not self._options.schemas.is_current(schema):
+        schemas = self._options.schemas
+        ref = schemas.find(self.user_id, connection)
+        if ref is None or ref.tenant is None:
             raise RunAlone
-        self._schema, connection.schema = schema, schema.name
+        connection.enter_library(ref.tenant, has_role=schemas.has_role)
+        self._tenant = ref.tenant
         work(connection)
         # A search has read the state of the index, which saves a transaction for it.
         self.index_update.is_current = known_index_state(connection) is not None and not is_outdated(connection)
@@ -209,8 +206,8 @@ class PostgresDatabase:
 
     @property
     def is_open(self) -> bool:
-        """Whether the schema of the library is known."""
-        return self._schema is not None
+        """Whether the tenant is known."""
+        return self._tenant is not None
 
     async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
         """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the
@@ -236,20 +233,27 @@ class PostgresDatabase:
         is_new, self._has_new_writes = self._has_new_writes, False
         return is_new
 
+    @property
+    def has_vector_table(self) -> bool:
+        return self._options.extension.is_installed
+
+    async def used_bytes(self) -> int:
+        return await self._meter.used_bytes()
+
     async def vector_extension(self) -> VectorExtension:
         """Raises SemanticUnavailable if the server has no pgvector."""
         if not self._options.extension.is_known:
             await self._options.prepare()
-            await self.run_control("embeddings", self._options.extension.check)
+            await self.run_control("embeddings", self._options.extension.prepare)
         return self._options.extension.require()
 
     async def exists(self) -> bool:
         """Whether the user has a library. Reading or writing creates it otherwise."""
+        await self._options.prepare()
         return await self.run_control("library", partial(self._options.schemas.find, self.user_id)) is not None
 
-    async def schema_name(self) -> str:
-        schema = self._schema or await self._open("library")
-        return schema.name
+    async def tenant(self) -> str:
+        return self._tenant or await self._open("library")
 
     async def stop_background_work(self) -> None:
         """Builds of indexes must have been stopped."""
@@ -260,50 +264,59 @@ class PostgresDatabase:
         # It would create the library again.
         await self.index_update.close()
         await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
-        self._schema = None
+        self._tenant = None
 
     async def _run(
-        self, source: str, lane: JobLane | None, work: LibraryWork[T], deadline_ms: int, kind: type[Transaction]
+        self, source: str, lane: JobLane | None, work: LibraryWork[T], deadline_ms: int, kind: type[LibraryTransaction]
     ) -> T:
         """Without a lane, a reader is chosen when the library is open. A library that another process has removed is
         created again. Plain transactions only read."""
-        is_known, is_read_only = self._schema is not None, kind is Transaction
-        schema = self._schema or await self._open(source)
-        transaction = partial(self._transaction, kind, schema.name)
+        is_known, is_read_only = self._tenant is not None, kind is LibraryTransaction
+        tenant = self._tenant or await self._open(source)
+        transaction = partial(self._transaction, kind, tenant)
         try:
             return await self._options.threads.run(
                 self.user_id, lane or self._reader(), work, deadline_ms / 1000, transaction, gives_up=is_read_only
             )
         except job_errors() as error:
-            if not is_known or not is_removed_library(error):
+            if not is_known or not isinstance(error, LibraryRemoved):
                 raise translate(error, source, deadline_ms, self._statement_timeout_ms(kind, deadline_ms)) from error
-        self._schema = None
+        self._tenant = None
         return await self._run(source, lane, work, deadline_ms, kind)
 
-    def _transaction(self, kind: type[Transaction], schema: str, remaining_ms: int) -> Transaction:
-        options = self._options
+    def _transaction(self, kind: type[LibraryTransaction], tenant: str, remaining_ms: int) -> Transaction:
         return kind(
-            schema=schema,
-            is_read_only=kind is Transaction,
-            statement_timeout_ms=self._statement_timeout_ms(kind, remaining_ms) or remaining_ms,
-            lock_timeout_ms=options.lock_timeout_ms,
-            idle_timeout_ms=options.idle_timeout_ms,
+            tenant=tenant,
+            has_role=self._options.schemas.has_role,
+            is_read_only=kind is LibraryTransaction,
+            **self._limits(kind, remaining_ms),  # type: ignore[arg-type]  # not the tenant
         )
 
-    def _statement_timeout_ms(self, kind: type[Transaction], remaining_ms: int) -> int | None:
+    def _opening_transaction(self, remaining_ms: int) -> Transaction:
+        limits = self._limits(LibraryTransaction, remaining_ms)
+        return Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True, **limits)
+
+    def _limits(self, kind: type[LibraryTransaction], remaining_ms: int) -> dict[str, int]:
+        return {
+            "statement_timeout_ms": self._statement_timeout_ms(kind, remaining_ms) or remaining_ms,
+            "lock_timeout_ms": self._options.lock_timeout_ms,
+            "idle_timeout_ms": self._options.idle_timeout_ms,
+        }
+
+    def _statement_timeout_ms(self, kind: type[LibraryTransaction], remaining_ms: int) -> int | None:
         """Returns the limit of one statement, if it is less than the remaining time of the call. Work on vectors is in
         the background and has no other limit than its deadline."""
         limit_ms = self._options.statement_timeout_ms if kind is not VectorTransaction else 0
         return limit_ms if 0 < limit_ms < remaining_ms else None
 
-    async def _open(self, source: str) -> LibrarySchema:
+    async def _open(self, source: str) -> str:
         """Concurrent callers share one attempt, which continues if they are cancelled."""
         if self._opening is None:
             # Not in the background, even if it begins there: a call may have to wait for it.
             with job_group(current_call() or JobGroup()):
-                self._opening = asyncio.create_task(self._find_schema(source))
+                self._opening = asyncio.create_task(self._find_tenant(source))
 
-            def end_opening(task: asyncio.Task[LibrarySchema]) -> None:
+            def end_opening(task: asyncio.Task[str]) -> None:
                 self._opening = None
                 if not task.cancelled():
                     task.exception()  # the caller may have been cancelled
@@ -311,22 +324,19 @@ class PostgresDatabase:
             self._opening.add_done_callback(end_opening)
         return await asyncio.shield(self._opening)
 
-    async def _find_schema(self, source: str) -> LibrarySchema:
+    async def _find_tenant(self, source: str) -> str:
         await self._options.prepare()
-        schema = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
-        is_new = schema is None
-        if schema is None:
-            schema = await self.run_control(source, partial(self._options.schemas.create, self.user_id))
-        # Each migration is a transaction of its own, and another process may run one of them meanwhile.
-        while not self._options.schemas.is_current(schema):
-            schema = await self.run_control(source, partial(self._options.schemas.migrate, self.user_id))
-        self._schema = schema
-        if not is_new:
+        ref = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
+        tenant = ref.tenant if ref is not None else None
+        if tenant is None:
+            tenant = await self.run_control(source, partial(self._options.schemas.open, self.user_id))
+        self._tenant = tenant
+        if ref is not None:
             self.index_update.start()
-        return schema
+        return tenant
 
     async def run_control(self, source: str, work: LibraryWork[T]) -> T:
-        """Runs work on the table that maps users to schemas."""
+        """Runs work on the table that maps users to tenants."""
 
         def transaction(remaining_ms: int) -> Transaction:
             return Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=remaining_ms)

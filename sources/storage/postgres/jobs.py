@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
@@ -289,8 +289,8 @@ def release(connection: PostgresConnection, name: str, owner: str) -> None:
 # -- index builds ------------------------------------------------------------------------------------------------------
 # Builds indexes of large tables with CREATE INDEX CONCURRENTLY, so that reads and writes go on.
 #
-# That is not possible in a transaction, so each build has a connection of its own. An interrupted build leaves an
-# invalid index, which PostgreSQL does not use; it is dropped before the next attempt.
+# That is not possible in a transaction, and not with the role of tenants, so each build has a connection of its own. An
+# interrupted build leaves an invalid index, which PostgreSQL does not use; it is dropped before the next attempt.
 
 
 class IndexBuilds:
@@ -302,9 +302,9 @@ class IndexBuilds:
         self._connections: set[PostgresConnection] = set()
         self._is_stopped = False
 
-    async def run(self, statement: str) -> bool:
+    async def run(self, statements: Sequence[str]) -> bool:
         """Returns whether the index was built."""
-        return await asyncio.to_thread(self._build, statement)
+        return await asyncio.to_thread(self._build, statements)
 
     def stop(self) -> None:
         """Interrupts all builds."""
@@ -313,7 +313,7 @@ class IndexBuilds:
             for connection in self._connections:
                 connection.interrupt()
 
-    def _build(self, statement: str) -> bool:
+    def _build(self, statements: Sequence[str]) -> bool:
         try:
             connection = PostgresConnection.connect(self._options)
         except driver_errors():
@@ -323,7 +323,8 @@ class IndexBuilds:
                 if self._is_stopped:
                     return False
                 self._connections.add(connection)
-            connection.run_script(statement)
+            for statement in statements:
+                connection.run_script(statement)
         except StatementInterrupted:
             return False
         except driver_errors():

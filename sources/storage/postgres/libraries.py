@@ -12,11 +12,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from auth.context import RequestContext
-from auth.postgres_control import migrate_control
+from auth.postgres_control import CONTROL_SCHEMA_NAME, migrate_control
 from auth.quotas import Quotas
 from config.errors import NotFound, Overloaded, Unavailable
 from config.paths import UserId
-from config.postgres.connection import ConnectionOptions, ConnectionThreads
+from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
+from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from config.times import steady_time
 from sources.drafts import CharacterDraft
@@ -38,7 +39,7 @@ from sources.storage.postgres.collections import (
     PostgresObservations,
     PostgresPrompts,
 )
-from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, stored_bytes
+from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
 from sources.storage.postgres.index.index_update import check_index, reindex_library
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
@@ -53,7 +54,7 @@ from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
 # -- library -----------------------------------------------------------------------------------------------------------
-# One user's library in PostgreSQL: the collections in its schema, on behalf of one client.
+# One user's library in PostgreSQL, on behalf of one client.
 
 
 class PostgresLibrary:
@@ -146,7 +147,7 @@ class PostgresLibrary:
             raise NotFound("source", name)
 
 
-# A library that is open takes a few kilobytes: the name of its schema and its quota.
+# A library that is open takes a few kilobytes: its tenant and its quota.
 _OPEN_MAX = 10_000
 # Whose jobs those of the server itself are.
 _NO_USER = UserId("")
@@ -155,6 +156,8 @@ _JOBS_PER_CALL = 1
 # How long deleting a library waits for the calls that use it.
 _REMOVE_WAIT_S = 10.0
 _REMOVE_POLL_S = 0.05
+# How long a process waits for another that creates the tables.
+_PREPARE_MAX_MS = 60_000
 
 
 class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
@@ -167,7 +170,7 @@ class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
 
 
 class PostgresLibraries:
-    """The tables that map users to schemas are created on first use. With a semantic service, the text of libraries is
+    """The tables are created on first use. With a semantic service, the text of libraries is
     embedded while they are in use; a command that runs only for a moment sets `embeds_in_background` to false."""
 
     def __init__(
@@ -285,14 +288,14 @@ class PostgresLibraries:
         return (await self._database(user_id)).quota.embedding_stop
 
     async def stored_bytes(self, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
-        if not user_ids:
-            return {}
-        await self._prepare()
-        database = await self._database(user_ids[0])
-        return await database.run_control("libraries", partial(stored_bytes, user_ids))
+        used = {}
+        for user_id in user_ids:
+            database = PostgresDatabase(user_id, self._options)
+            used[user_id] = await database.used_bytes() if await database.exists() else 0
+        return used
 
     async def remove(self, user_id: UserId) -> None:
-        """Deletes the schema of a user. Calls that arrive meanwhile wait, and find an empty library."""
+        """Deletes the library of a user. Calls that arrive meanwhile wait, and find an empty library."""
         due = time.monotonic() + _REMOVE_WAIT_S
         database = await self._database(user_id)
         while database.lease_count or user_id in self._removals:
@@ -355,7 +358,7 @@ class PostgresLibraries:
         return database
 
     async def _prepare(self) -> None:
-        """Creates the control tables, which a server has done already, but a command may not."""
+        """Creates the tables, or migrates them to this version."""
         if self._is_prepared:
             return
         async with self._preparing:
@@ -363,6 +366,9 @@ class PostgresLibraries:
                 threads = ConnectionThreads(self._connection_options, 1, "control")
                 try:
                     await migrate_control(threads)
+                    preparing = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=_PREPARE_MAX_MS)
+                    with postgres_errors():
+                        await threads.run(preparing, self._options.schemas.prepare)
                 finally:
                     await threads.close()
                 self._is_prepared = True

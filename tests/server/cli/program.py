@@ -185,7 +185,8 @@ class RunningServer(Struct, frozen=True):
 
     @property
     def mcp(self) -> str:
-        return self.welcome.splitlines()[0].removeprefix("Florilegium is serving ")
+        serving = "Florilegium is serving "
+        return next(line.removeprefix(serving) for line in self.welcome.splitlines() if line.startswith(serving))
 
 
 def read_welcome(process: ForkedProcess[str]) -> str:

@@ -140,7 +140,7 @@ def stored_ids(program: Program) -> list[str]:
 async def _fetch_stored_ids(url: str) -> list[str]:
     connection = await asyncpg.connect(url)
     try:
-        return [user_id for (user_id,) in await connection.fetch("SELECT user_id FROM florilegium.libraries")]
+        return [user_id for (user_id,) in await connection.fetch("SELECT user_id FROM florilegium.tenants")]
     finally:
         await connection.close()
 

@@ -185,6 +185,12 @@ async def test_wrong_path_is_reported(tmp_path: Path) -> None:
     assert (hop, "usually ends with /mcp" in message) == ("challenge", True)
 
 
+async def test_address_without_a_path_is_told_to_add_one(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        for url in (server.url, f"{server.url}/"):
+            assert await failure(url) == ("challenge", f"no MCP endpoint at this address; add /mcp: {server.mcp}")
+
+
 async def test_profile_without_the_tools_of_chatgpt_is_reported(tmp_path: Path) -> None:
     flow = FLOWS["chatgpt"]
     async with live(make_settings(tmp_path)) as server:

@@ -8,7 +8,8 @@ import asyncpg
 
 from config.paths import UserId
 
-_LIBRARY = "SELECT schema_name FROM florilegium.libraries WHERE user_id = $1"
+_TENANT = "SELECT tenant_id FROM florilegium.tenants WHERE user_id = $1"
+LIBRARY = "florilegium_library"
 
 
 @asynccontextmanager
@@ -20,16 +21,12 @@ async def connect(url: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
         await connection.close()
 
 
-async def schema_of(connection: "asyncpg.Connection[Any]", user_id: UserId) -> str:
-    """Returns the name of the schema with the library of a user."""
-    name: str = await connection.fetchval(_LIBRARY, user_id)
-    return name
+async def tenant_of(connection: "asyncpg.Connection[Any]", user_id: UserId) -> str:
+    """Returns the tenant whose rows are the library of a user."""
+    tenant: str = await connection.fetchval(_TENANT, user_id)
+    return tenant
 
 
 async def own_rows(connection: "asyncpg.Connection[Any]", table: str, user_id: UserId) -> tuple[str, str]:
     """Returns the full name of a table of libraries, and the condition for the rows of a user."""
-    if await connection.fetchval("SELECT to_regclass('florilegium.tenants')") is None:
-        return f"{await schema_of(connection, user_id)}.{table}", "TRUE"
-    tenant = await connection.fetchval("SELECT tenant_id FROM florilegium.tenants WHERE user_id = $1", user_id)
-    schemas = "SELECT schemaname FROM pg_tables WHERE tablename = $1 AND schemaname LIKE 'florilegium%'"
-    return f"{await connection.fetchval(schemas, table)}.{table}", f"tenant_id = '{tenant}'"
+    return f"{LIBRARY}.{table}", f"tenant_id = '{await tenant_of(connection, user_id)}'"

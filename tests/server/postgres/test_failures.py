@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
-from tests.server.postgres.database import connect, schema_of
+from tests.server.postgres.database import LIBRARY, connect, tenant_of
 from tests.server.postgres.mcp_calls import call, call_tool
 from tests.servers.postgres_proxy import CommitProxy
 
@@ -22,7 +22,9 @@ _FAIL = """
         IF nextval('public.failures') <= {count} THEN RAISE EXCEPTION 'failed' USING ERRCODE = '{code}'; END IF;
         RETURN NEW;
     END $$;
-    CREATE TRIGGER fail BEFORE INSERT ON {schema}.index_entries FOR EACH ROW EXECUTE FUNCTION public.fail();
+    GRANT USAGE ON SEQUENCE public.failures TO florilegium_tenant;
+    CREATE TRIGGER fail BEFORE INSERT ON florilegium_library.index_entries
+        FOR EACH ROW EXECUTE FUNCTION public.fail();
 """
 
 
@@ -38,8 +40,8 @@ async def _server(folder: Path, url: str, **settings: Any) -> AsyncIterator[tupl
         yield server, client
 
 
-async def _schema(connection: "asyncpg.Connection[Any]", server: LiveServer, user: str) -> str:
-    return await schema_of(connection, (await server.user(user)).id)
+async def _tenant(connection: "asyncpg.Connection[Any]", server: LiveServer, user: str) -> str:
+    return await tenant_of(connection, (await server.user(user)).id)
 
 
 async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str) -> list[str]:
@@ -53,11 +55,13 @@ async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_
 ) -> None:
     limits = {"postgres_statement_timeout_ms": 200, "postgres_connections": 3}
     async with _server(tmp_path, database_url, **limits) as (server, client), connect(database_url) as connection:
-        async with connection.transaction():
-            # Every statement that reads the table waits for the end of this transaction.
-            await connection.execute(f"LOCK TABLE {await _schema(connection, server, 'ada')}.notes")
-            failed = [await call_tool(client, server, "ada", "notes_search", query="tea") for _ in range(5)]
-            other = await _titles(client, server, "ben")
+        # Every statement that reads notes of ada takes long.
+        tenant = await _tenant(connection, server, "ada")
+        slow = f"CASE tenant_id WHEN '{tenant}' THEN pg_sleep(10) IS NOT NULL ELSE TRUE END"
+        await connection.execute(f"CREATE POLICY slow ON {LIBRARY}.notes AS RESTRICTIVE USING ({slow})")
+        failed = [await call_tool(client, server, "ada", "notes_search", query="tea") for _ in range(5)]
+        other = await _titles(client, server, "ben")
+        await connection.execute(f"DROP POLICY slow ON {LIBRARY}.notes")
         after = await _titles(client, server, "ada")
 
     for response in failed:
@@ -68,8 +72,7 @@ async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_
 @pytest.mark.parametrize("code", ["40001", "40P01"], ids=["serialization failure", "deadlock"])
 async def test_transaction_that_lost_a_conflict_is_repeated(tmp_path: Path, database_url: str, code: str) -> None:
     async with _server(tmp_path, database_url) as (server, client), connect(database_url) as connection:
-        schema = await _schema(connection, server, "ada")
-        await connection.execute(_FAIL.format(count=2, code=code, schema=schema))
+        await connection.execute(_FAIL.format(count=2, code=code))
         created = await call(client, server, "ada", "notes_create", title="Second of ada", content="tea")
         attempts = await connection.fetchval("SELECT last_value FROM public.failures")
         titles = await _titles(client, server, "ada")
@@ -82,9 +85,9 @@ async def test_write_is_repeated_after_a_real_deadlock(tmp_path: Path, database_
         name = database_url.rpartition("/")[2]
         await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '200ms'")
         async with _server(tmp_path, database_url) as (server, client):
-            schema = await _schema(connection, server, "ada")
+            tenant = await _tenant(connection, server, "ada")
             async with connection.transaction():
-                await connection.execute(f"LOCK TABLE {schema}.notes IN EXCLUSIVE MODE")
+                await connection.execute(f"LOCK TABLE {LIBRARY}.notes IN EXCLUSIVE MODE")
                 writing = asyncio.create_task(
                     call(client, server, "ada", "notes_create", title="Second of ada", content="tea")
                 )
@@ -92,7 +95,9 @@ async def test_write_is_repeated_after_a_real_deadlock(tmp_path: Path, database_
                 while not await connection.fetchval(waiting, name):
                     await asyncio.sleep(0.01)
                 # The server has locked this row, and waits for the table.
-                await connection.execute(f"SELECT 1 FROM {schema}.state WHERE name = 'writes' FOR UPDATE")
+                await connection.execute(
+                    f"SELECT 1 FROM {LIBRARY}.state WHERE tenant_id = $1 AND name = 'writes' FOR UPDATE", tenant
+                )
             await writing
             titles = await _titles(client, server, "ada")
 
@@ -112,11 +117,11 @@ async def test_lack_of_resources_is_reported_and_nothing_is_half_written(
     tmp_path: Path, database_url: str, code: str, message: str
 ) -> None:
     async with _server(tmp_path, database_url) as (server, client), connect(database_url) as connection:
-        schema = await _schema(connection, server, "ada")
+        tenant = await _tenant(connection, server, "ada")
         # The row of the note is written before its entry in the index, which fails.
-        await connection.execute(_FAIL.format(count=1, code=code, schema=schema))
+        await connection.execute(_FAIL.format(count=1, code=code))
         failed = await call_tool(client, server, "ada", "notes_create", title="Second of ada", content="tea")
-        rows = await connection.fetchval(f"SELECT count(*) FROM {schema}.notes")
+        rows = await connection.fetchval(f"SELECT count(*) FROM {LIBRARY}.notes WHERE tenant_id = $1", tenant)
         await call(client, server, "ada", "notes_create", title="Third of ada", content="tea")
         after = await _titles(client, server, "ada")
         other = await _titles(client, server, "ben")

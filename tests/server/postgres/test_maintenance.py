@@ -10,7 +10,7 @@ import pytest
 from sources.storage.postgres import PostgresLibraries
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 from tests.server.cli.program import Program
-from tests.server.postgres.database import connect, own_rows, schema_of
+from tests.server.postgres.database import LIBRARY, connect, own_rows, tenant_of
 from tests.server.postgres.mcp_calls import call, call_tool
 from tests.servers.postgres import run_program
 
@@ -52,11 +52,13 @@ async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, d
             )
         ada = (await server.user("ada")).id
     async with connect(database_url) as connection:
-        schema = await schema_of(connection, ada)
+        tenant = await tenant_of(connection, ada)
         # As if another version had segmented the text.
-        await connection.execute(f"UPDATE {schema}.notes SET content_seg = 'other words'")
-        await connection.execute(f"DELETE FROM {schema}.index_entries")
-        await connection.execute(f"UPDATE {schema}.state SET value = '1' WHERE name = 'segment_version'")
+        await connection.execute(f"UPDATE {LIBRARY}.notes SET content_seg = 'other words' WHERE tenant_id = $1", tenant)
+        await connection.execute(f"DELETE FROM {LIBRARY}.index_entries WHERE tenant_id = $1", tenant)
+        await connection.execute(
+            f"UPDATE {LIBRARY}.state SET value = '1' WHERE tenant_id = $1 AND name = 'segment_version'", tenant
+        )
     async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
         libraries = server.runtime.libraries
         assert isinstance(libraries, PostgresLibraries)
@@ -75,8 +77,9 @@ async def test_damaged_index_is_built_again_by_a_command(tmp_path: Path, databas
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="water", tags=["tea"])
             await call(client, server, user, "media_add_text", title=f"Film of {user}", text="A kettle boils.")
         async with connect(database_url) as connection:
-            schema = await schema_of(connection, (await server.user("ada")).id)
-            await connection.execute(f"UPDATE {schema}.index_entries SET tsv = '', id = id + 100 WHERE id > 0")
+            tenant = await tenant_of(connection, (await server.user("ada")).id)
+            damage = "SET tsv = '', id = id + 100 WHERE tenant_id = $1 AND id > 0"
+            await connection.execute(f"UPDATE {LIBRARY}.index_entries {damage}", tenant)
         damaged = await _titles(client, server, "ada", "kettle")
         repaired = program.run("reindex", "--user", "ada", "--json", FLORILEGIUM_STORAGE_URL=database_url)
         found = {user: await _titles(client, server, user, "kettle") for user in ("ada", "ben")}

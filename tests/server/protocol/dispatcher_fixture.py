@@ -66,7 +66,8 @@ class CountingLimit:
     def require_capacity(self, user_id: UserId) -> None:
         pass
 
-    async def take(self, key: Any) -> None:
+    async def take(self, principal: Principal, tool: str) -> None:
+        key = (principal.user_id, tool)
         if self.taken.count(key) >= self.allowed:
             raise RateLimited("this tool", 7.5)
         self.taken.append(key)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -90,7 +91,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillableDep
         return tmp_path_factory.mktemp(name)
 
     with own_postgres() as postgres, own_valkey(directory("valkey")) as valkey:
-        services = {"storage_url": postgres.url, "postgres_connections": 4, "session_url": valkey.url}
+        services: dict[str, Any] = {"storage_url": postgres.url, "postgres_connections": 4, "session_url": valkey.url}
         with run_workers(directory("data"), **services, **NO_RATE_LIMITS, shutdown_grace_s=10.0) as workers:
             deployment = KillableDeployment(workers, postgres, valkey)
             yield deployment

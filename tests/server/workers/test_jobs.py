@@ -129,22 +129,23 @@ async def test_the_embedding_of_a_killed_worker_is_taken_over(deployment: Worker
 
 
 @asynccontextmanager
-async def library_schema(url: str, user: str) -> AsyncIterator[tuple["asyncpg.Connection[asyncpg.Record]", str]]:
-    """Yields a connection, and the quoted schema of the user's library."""
+async def library_tenant(url: str, user: str) -> AsyncIterator[tuple["asyncpg.Connection[asyncpg.Record]", str]]:
+    """Yields a connection, and the tenant of the user's library."""
     connection = await asyncpg.connect(url, statement_cache_size=0)
-    find = "SELECT schema_name FROM florilegium.libraries JOIN florilegium.users ON user_id = users.id WHERE name = $1"
+    find = "SELECT tenant_id FROM florilegium.tenants JOIN florilegium.users ON user_id = users.id WHERE name = $1"
     try:
-        yield connection, f'"{await connection.fetchval(find, user)}"'
+        yield connection, await connection.fetchval(find, user)
     finally:
         await connection.close()
 
 
 async def hold_lease(url: str, user: str, process: str) -> None:
     """Lets a process embed the library of the user for a long time."""
-    async with library_schema(url, user) as (connection, schema):
+    async with library_tenant(url, user) as (connection, tenant):
         await connection.execute(
-            f"INSERT INTO {schema}.state (name, value) VALUES ('{EMBEDDING_LEASE}', $1) "
-            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            f"INSERT INTO florilegium_library.state (tenant_id, name, value) VALUES ($1, '{EMBEDDING_LEASE}', $2) "
+            "ON CONFLICT (tenant_id, name) DO UPDATE SET value = excluded.value",
+            tenant,
             f"{process} {time.time() + 3600}",
         )
 
@@ -152,7 +153,7 @@ async def hold_lease(url: str, user: str, process: str) -> None:
 async def embedding_process(url: str, user: str) -> str:
     """Waits until a process has written down that it embeds the text of the user, and returns its id."""
     find = "SELECT process FROM florilegium.embedding_users JOIN florilegium.users ON user_id = id WHERE name = $1"
-    async with library_schema(url, user) as (connection, _), asyncio.timeout(WAIT_MAX_S):
+    async with library_tenant(url, user) as (connection, _), asyncio.timeout(WAIT_MAX_S):
         while (process := await connection.fetchval(find, user)) is None:
             await asyncio.sleep(PAUSE_S)
         return str(process)
@@ -160,6 +161,7 @@ async def embedding_process(url: str, user: str) -> str:
 
 async def count_embedded(url: str, user: str) -> int:
     """Returns how many vectors the library of the user has."""
-    async with library_schema(url, user) as (connection, schema):
-        count: int = await connection.fetchval(f"SELECT count(*) FROM {schema}.vectors")
+    async with library_tenant(url, user) as (connection, tenant):
+        sql = "SELECT count(*) FROM florilegium_library.vectors WHERE tenant_id = $1"
+        count: int = await connection.fetchval(sql, tenant)
         return count

@@ -27,7 +27,6 @@ from tests.sources.storage.library_fixture import (
     open_sqlite_with_libraries,
     total_items,
 )
-from tests.sources.storage.reused_schemas import ReusedSchemas
 
 _POSTGRES_ENGINES = ["postgres", *(["citus"] if has_citus() else [])]
 _SECOND_ENGINE = pytest.mark.slow("shows on PostgreSQL what the first tier shows on SQLite")
@@ -93,9 +92,7 @@ def id_ending() -> str:
 def open_libraries(engine_name: str, storage_url: str, tmp_path: Path, id_ending: str) -> OpenLibraries:
     if engine_name == "sqlite":
         return partial(open_sqlite_with_libraries, tmp_path / "data")
-    # Other processes use the database of Citus at the same time.
-    schemas = ReusedSchemas(id_ending) if engine_name == "postgres" else None
-    return partial(open_postgres, storage_url, tmp_path / "data", id_ending, schemas=schemas)
+    return partial(open_postgres, storage_url, tmp_path / "data", id_ending)
 
 
 @pytest.fixture(scope="module")
@@ -110,29 +107,24 @@ async def shared_engine(
     storage_url: str,
     library_settings: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[tuple[LibraryFixture, ReusedSchemas | None]]:
+) -> AsyncIterator[LibraryFixture]:
     """An engine for the tests of a module. After them, the library of a user who was not involved must be empty."""
     root, ending = tmp_path_factory.mktemp("libraries"), new_id_ending()
-    schemas = ReusedSchemas(ending) if engine_name == "postgres" else None
     if engine_name == "sqlite":
         opened = open_sqlite(root, **library_settings)
     else:
-        opened = open_postgres(storage_url, root, ending, schemas=schemas, **library_settings)
+        opened = open_postgres(storage_url, root, ending, **library_settings)
     async with opened as libraries:
-        yield libraries, schemas
+        yield libraries
         async with libraries.library("cyd") as bystander:
             assert await total_items(bystander) == 0
 
 
 @pytest.fixture
-async def libraries(
-    shared_engine: tuple[LibraryFixture, ReusedSchemas | None], engine_name: str, id_ending: str
-) -> AsyncIterator[LibraryFixture]:
+async def libraries(shared_engine: LibraryFixture, engine_name: str, id_ending: str) -> AsyncIterator[LibraryFixture]:
     """The libraries of users whom no other test has."""
-    shared, schemas = shared_engine
+    shared = shared_engine
     if engine_name != "sqlite":
-        if schemas is not None:
-            schemas.begin_test(id_ending)
         yield LibraryFixture(shared.data_root, shared.engine, shared.clock, id_ending)
         return
     fixture = LibraryFixture(shared.data_root, shared.engine, shared.clock, id_ending, empty_library_files())

@@ -1,55 +1,46 @@
 """The full-text index of a library: one table for all sources, with one entry per row that is indexed.
 
-The lexemes of each source begin with a letter of its own, so that one GIN index serves all of them and a search never
-reads the entries of another source, nor those of human-only messages. `index_words` has the words that spelling is
-compared with; words of deleted rows stay in it until the index is built again.
+Lexemes begin with the tenant and a letter for their source, so that one GIN index serves all of them and a search never
+reads the entries of another library or source, nor those of human-only messages. `index_words` has the words that
+spelling is compared with; words of deleted rows stay in it until the index is built again.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from config.postgres.connection import PostgresConnection
 from sources.installed import TABLE_KINDS
 from sources.kinds import Kind
-from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.postgres.search.tsquery import ColumnLabels, IndexedColumn, index_tokens, make_tsvector
+from sources.storage.postgres.tables import kind_digests
+from sources.storage.search.vocabulary import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.sqlite.schema.kinds import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
 from sources.storage.tables.sql import CHUNK_BITS
 from sources.text.segmentation import SEGMENT_VERSION
 
-ENTRY_TABLES = (
-    """CREATE TABLE index_entries (
-        kind SMALLINT NOT NULL,
-        id BIGINT NOT NULL,
-        words INTEGER NOT NULL,
-        tsv TSVECTOR NOT NULL,
-        PRIMARY KEY (kind, id)
-    )""",
-    # A search reads the list of pending entries as a whole, so it must stay short.
-    "CREATE INDEX index_entries_by_lexeme ON index_entries USING gin (tsv) WITH (gin_pending_list_limit = 256)",
-    'CREATE TABLE index_words (word TEXT COLLATE "C" NOT NULL PRIMARY KEY)',
-)
+if TYPE_CHECKING:
+    from sources.storage.postgres.connection import LibraryConnection
 
 # Rows whose texts are in memory at once.
 _BATCH_ROWS = 500
-# In a library whose entries have at most this size, a statement of a search takes little time. Then counting a term in
-# all sources takes less time than another statement, and the search of another source probably asks for it, too.
-SMALL_INDEX_BYTES = 32_000_000
+# In a library with at most this many entries, a statement of a search takes little time. Then counting a term in all
+# sources takes less time than another statement, and the search of another source probably asks for it, too.
+_SMALL_INDEX_ENTRIES = 5_000
+IS_SMALL_SQL = f"NOT EXISTS (SELECT 1 FROM index_entries OFFSET {_SMALL_INDEX_ENTRIES})"
 _INDEX_STATE = "index state"
-# The version of the entries: how texts are segmented, and what is indexed for a message. Entries of another version are
-# made again in the background.
-ENTRIES_VERSION = f"{SEGMENT_VERSION}.2"
+# The version of the entries: how texts are segmented, what is indexed for a message, and which fields the kinds of
+# other distributions have. Entries of another version are made again in the background.
+ENTRIES_VERSION = f"{SEGMENT_VERSION}.3{''.join(digest[:8] for digest in kind_digests().values())}"
 # The version of the entries of a library, in a SELECT.
 SEGMENT_VERSION_SQL = "(SELECT value FROM state WHERE name = 'segment_version')"
 _READ_INDEX_STATE = f"""
-    SELECT value, (SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1), {SEGMENT_VERSION_SQL}
-    FROM state WHERE name = 'writes'
+    SELECT value, {IS_SMALL_SQL}, {SEGMENT_VERSION_SQL} FROM state WHERE name = 'writes'
 """
 # A message is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
 MESSAGE_OWN = """
@@ -106,14 +97,14 @@ class EntryKind(Struct, frozen=True):
     def column_labels(self) -> ColumnLabels:
         return ColumnLabels(self.columns, tuple(self.labels), tuple(self.field_prefixes))
 
-    def tsvector(self, forms: Sequence[str]) -> tuple[int, str, set[str]]:
+    def tsvector(self, tenant: str, forms: Sequence[str]) -> tuple[int, str, set[str]]:
         """Returns the number of words without those of the title, the tsvector, and the words."""
         tokens = [index_tokens(form) for form in forms]
         prefixes = self.field_prefixes or [""] * len(tokens)
         columns = [IndexedColumn(*column) for column in zip(tokens, self.labels, prefixes, strict=True)]
         distinct = set().union(*tokens)
         words = {self.prefix + word for word in distinct if NEAR_MIN_CHARS <= len(word) <= NEAR_MAX_CHARS}
-        return sum(map(len, tokens[1:])), make_tsvector(columns, self.prefix), words
+        return sum(map(len, tokens[1:])), make_tsvector(columns, tenant + self.prefix), words
 
 
 def _entries_of(kind: Kind) -> EntryKind:
@@ -155,7 +146,7 @@ MEDIA_ENTRIES = EntryKind(
 ENTRY_KINDS = {kind.index: kind for kind in (*TABLE_ENTRIES.values(), CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, MEDIA_ENTRIES)}
 
 
-def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable[int]) -> None:
+def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterable[int]) -> None:
     """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
     remaining = iter(sorted(rowids))
     while batch := list(islice(remaining, _BATCH_ROWS)):
@@ -164,7 +155,8 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
             # The entries of titles have the negative rowids of conversations.
             parameters = (batch, [-rowid for rowid in batch]) if "?2" in sql else (batch,)
             rows += connection.execute(sql, parameters)
-        entries = [(rowid, *kind.tsvector(forms)) for rowid, *forms in rows]
+        assert connection.tenant is not None
+        entries = [(rowid, *kind.tsvector(connection.tenant, forms)) for rowid, *forms in rows]
         existing = {rowid for rowid, *_ in entries}
         missing = [rowid for rowid in batch if rowid not in existing]
         if missing:
@@ -187,11 +179,11 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
 
 
 class IndexState(Struct, frozen=True):
-    """`version` is different after every write to the library. `size` is that of the entries, in bytes.
+    """`version` is different after every write to the library. `is_small` says whether it has few entries.
     `segment_version` is that of the code that made the entries."""
 
     version: str
-    size: int
+    is_small: bool
     segment_version: str | None = None
 
 
@@ -200,7 +192,7 @@ def index_state(connection: PostgresConnection) -> IndexState:
     state = known_index_state(connection)
     if state is None:
         row = connection.execute(_READ_INDEX_STATE).fetchone()
-        state = IndexState(str(row[0]), row[1] or 0, row[2]) if row else IndexState("0", 0)
+        state = IndexState(str(row[0]), row[1], row[2]) if row else IndexState("0", True)
         save_index_state(connection, state)
     return state
 
@@ -214,7 +206,7 @@ def known_index_state(connection: PostgresConnection) -> IndexState | None:
 def is_small_index(connection: PostgresConnection) -> bool:
     """Whether the transaction has read that the index is small."""
     state = known_index_state(connection)
-    return state is not None and state.size <= SMALL_INDEX_BYTES
+    return state is not None and state.is_small
 
 
 def save_index_state(connection: PostgresConnection, state: IndexState) -> None:

@@ -6,15 +6,12 @@ Until then the index contains both forms.
 
 import asyncio
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
 from config.errors import FlorilegiumError
-from config.postgres.connection import PostgresConnection
-from sources.kinds import Kind
 from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
@@ -28,40 +25,15 @@ from sources.storage.postgres.index.entries import (
     index_rows,
     index_state,
 )
+from sources.storage.postgres.index.tasks import IndexTask
+from sources.storage.postgres.index.trigrams import STATE_NAME, index_trigrams
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors.changed_rows import update_vectors
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
-from sources.storage.tables.kind_tables import segmented_table
 from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SegmentedTable, index_form
 
 if TYPE_CHECKING:
     from sources.storage.postgres.database import PostgresDatabase
-
-
-# -- index task --------------------------------------------------------------------------------------------------------
-# Work on an index of one library, in the background.
-
-
-class IndexTask:
-    """Runs at most once at a time. Subclasses add `start`, which says when there is work."""
-
-    def __init__(self, database: "PostgresDatabase") -> None:
-        self._database = database
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_running(self) -> bool:
-        return self._task is not None and not self._task.done()
-
-    async def wait_until_finished(self) -> None:
-        if self._task is not None:
-            await self._task
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
 
 
 # -- reindex -----------------------------------------------------------------------------------------------------------
@@ -200,14 +172,6 @@ def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnectio
     return rowids[-1]
 
 
-def index_again(connection: LibraryConnection, kind: Kind) -> None:
-    """Computes the index forms and the entries of all rows of a kind, in the transaction of the connection."""
-    last: int | None = 0
-    while last is not None:
-        last = _index_batch(segmented_table(kind), last, connection)
-    index_changes(connection, connection.changes)
-
-
 _LEASE_NAME = "reindex_lease"
 # How long other processes wait for one that has ended during its work.
 _LEASE_S = 3_600
@@ -272,6 +236,7 @@ _CHUNKS_OF = f"""
         UNION SELECT e.id FROM index_entries e WHERE e.kind = {MEDIA_ENTRIES.number}
             AND e.id >= item.id << {CHUNK_BITS} AND e.id < (item.id + 1) << {CHUNK_BITS}) AS chunk ON TRUE
 """
+_HAS_TRIGRAMS = f"SELECT 1 FROM state WHERE name = '{STATE_NAME}'"
 # The two messages after each of these, whose context they are part of. The conditions are ranges, as in `entries.py`.
 _FOLLOWING = """
     SELECT DISTINCT following.id FROM messages m JOIN LATERAL (
@@ -282,7 +247,7 @@ _FOLLOWING = """
 """
 
 
-def index_changes(connection: PostgresConnection, changes: Mapping[str, Collection[int]]) -> None:
+def index_changes(connection: LibraryConnection, changes: Mapping[str, Collection[int]]) -> None:
     """`changes` are the rowids of rows that were inserted, updated or deleted, by table. Updates full-text entries and
     vectors."""
     indexed: dict[int, set[int]] = {}
@@ -306,6 +271,8 @@ def index_changes(connection: PostgresConnection, changes: Mapping[str, Collecti
         following = {rowid for (rowid,) in connection.execute(_FOLLOWING, (sorted(messages),))}
         index(HUMAN_ONLY_ENTRIES, messages)
         index(CHAT_ENTRIES, messages | following)
+        if connection.execute(_HAS_TRIGRAMS).fetchone() is not None:
+            index_trigrams(connection, messages)
     if conversations:
         index(CHAT_ENTRIES, [-rowid for rowid in conversations])
     if media := changes.get("media"):

@@ -13,13 +13,14 @@ from config.postgres.connection import PostgresConnection
 from sources.storage.contract import Search
 from sources.storage.postgres.index.entries import ENTRY_KINDS, MESSAGE_CONTEXT, EntryKind, is_small_index
 from sources.storage.postgres.joint_read import fetch_jointly
-from sources.storage.postgres.search.tsquery import for_index, with_labels
+from sources.storage.postgres.search.tsquery import MATCH, for_index, with_labels
 from sources.storage.search.engine import CandidateRow, SearchTarget
 from sources.storage.search.text_search import TierSql
 from sources.storage.sqlite.schema.kinds import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT as SQLITE_MESSAGE_CONTEXT
-from sources.storage.sqlite.search.chat_targets import CHATS_TARGET, HUMAN_ONLY_TARGET
 from sources.storage.sqlite.search.targets import (
+    CHATS_TARGET,
+    HUMAN_ONLY_TARGET,
     KIND_TARGETS,
     MEDIA_TARGET,
     NOTES_TARGET,
@@ -104,7 +105,7 @@ class EntrySql(TierSql, frozen=True):
     def count_entries_of(self, items: Sequence[int]) -> Statement:
         item = f"{self._rowid} >> {self.item_bits}"
         sql = (
-            f"SELECT {item}, count(*) FROM index_entries e WHERE e.tsv @@ CAST(? AS TSQUERY) "
+            f"SELECT {item}, count(*) FROM index_entries e WHERE e.tsv @@ {MATCH} "
             f"AND {item} IN ({LISTED_NUMBERS}) GROUP BY 1"
         )
         return sql, (self._for_index(self.tier.match), json_array(items))
@@ -118,7 +119,7 @@ class EntrySql(TierSql, frozen=True):
         )
         bounds = (self._kind.number, item << self.item_bits, ((item + 1) << self.item_bits) - 1)
         order = f"ORDER BY {self._rank('e.tsv')}, e.id " if is_ranked else ""
-        sql = f"SELECT e.id FROM ({entries}) AS e WHERE e.tsv @@ CAST(? AS TSQUERY) {order}LIMIT ?"
+        sql = f"SELECT e.id FROM ({entries}) AS e WHERE e.tsv @@ {MATCH} {order}LIMIT ?"
         return sql, (*bounds, match, *([match] if is_ranked else []), limit)
 
     @property
@@ -137,7 +138,7 @@ class EntrySql(TierSql, frozen=True):
         weights = dict(zip(reversed(self._kind.labels), reversed(self.target.weights), strict=True))
         greatest = max(self.target.weights)
         shares = ",".join(str(weights.get(label, 0.0) / greatest) for label in _LABELS)
-        return f"-ts_rank(CAST('{{{shares}}}' AS REAL[]), {tsv}, CAST(? AS TSQUERY))"
+        return f"-ts_rank(CAST('{{{shares}}}' AS REAL[]), {tsv}, {MATCH})"
 
     def _entries(self, created_at: str = "") -> Statement:
         sql, parameters = self._matching()
@@ -147,7 +148,7 @@ class EntrySql(TierSql, frozen=True):
             rank = self._rank("e.tsv")
             selected.append(self._for_index(self.tier.match))
         if self.tier.first:
-            is_first = "CAST(e.tsv @@ CAST(? AS TSQUERY) AS INTEGER)"
+            is_first = f"CAST(e.tsv @@ {MATCH} AS INTEGER)"
             selected.append(self._for_index(self.tier.first))
         more = f", {created_at} AS created" if created_at else ""
         more += f", {self.target.age} AS age" if self.tier.order == "recent" else ""
@@ -157,14 +158,14 @@ class EntrySql(TierSql, frozen=True):
     def _matching(self) -> Statement:
         is_joined = self.filter or self.tier.order == "recent" or self._is_boosted
         join = self.target.join_on("e.id").replace("CROSS JOIN", "JOIN") if is_joined else ""
-        sql = f"FROM index_entries e {join} WHERE e.tsv @@ CAST(? AS TSQUERY){self.filter.sql}"
+        sql = f"FROM index_entries e {join} WHERE e.tsv @@ {MATCH}{self.filter.sql}"
         parameters = (self._for_index(self.tier.match), *self.filter.parameters)
         item = f"{self._rowid} >> {self.item_bits}"
         if self.tier.excluded and not self.item_bits:
-            sql = f"{sql} AND NOT e.tsv @@ CAST(? AS TSQUERY)"
+            sql = f"{sql} AND NOT e.tsv @@ {MATCH}"
             parameters = (*parameters, self._for_index(self.tier.excluded))
         elif self.tier.excluded:
-            excluded = f"SELECT id >> {self.item_bits} FROM index_entries WHERE tsv @@ CAST(? AS TSQUERY)"
+            excluded = f"SELECT id >> {self.item_bits} FROM index_entries WHERE tsv @@ {MATCH}"
             sql, parameters = (
                 f"{sql} AND {item} NOT IN ({excluded})",
                 (*parameters, self._for_index(self.tier.excluded)),

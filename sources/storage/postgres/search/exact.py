@@ -15,7 +15,7 @@ from sources.query import AllOf, AnyOf, Expression, Phrase, Word
 from sources.query.words import prefix_word
 from sources.storage.contract import ExactSearch
 from sources.storage.postgres.index.entries import CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, EntryKind
-from sources.storage.postgres.search.tsquery import compile_tsquery, for_index, with_labels
+from sources.storage.postgres.search.tsquery import MATCH, compile_tsquery, for_index, with_labels
 from sources.storage.search.exact_snippets import ExactPhrase, read_phrases
 from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search import exact
@@ -31,11 +31,11 @@ _TOKENS_MAX = 4
 _LONGER_SPELLINGS = {"net": ("dotnet",)}
 # The label of a message's own text.
 _OWN = "B"
-_CANDIDATES = """
+_CANDIDATES = f"""
     SELECT m.id, m.content FROM index_entries e JOIN messages m ON m.id = e.id
     JOIN conversations c ON c.id = m.conversation_id
-    WHERE e.tsv @@ CAST(? AS TSQUERY){} ORDER BY m.id DESC LIMIT ?
-"""
+    WHERE e.tsv @@ {MATCH}{{}} ORDER BY m.id DESC LIMIT ?
+"""  # noqa: S608 - constants only
 
 
 def find(

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from config.postgres.connection import PostgresConnection
 from sources.records import SemanticStatus
 from sources.semantic.model import SCALE, ModelInfo
+from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.vectors.changed_rows import CoverageMemory
 from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
@@ -49,7 +49,7 @@ class LibraryQueryVector(Struct, frozen=True):
     coverage: CoverageMemory
     stop: str | None = None
 
-    def scan(self, connection: PostgresConnection, kinds: Sequence[VectorKind], item_bits: int) -> "LibraryScan":
+    def scan(self, connection: LibraryConnection, kinds: Sequence[VectorKind], item_bits: int) -> "LibraryScan":
         return LibraryScan(connection, self, kinds, item_bits)
 
 
@@ -57,7 +57,7 @@ class LibraryScan:
     """Implements `PassageScan`."""
 
     def __init__(
-        self, connection: PostgresConnection, query: LibraryQueryVector, kinds: Sequence[VectorKind], item_bits: int
+        self, connection: LibraryConnection, query: LibraryQueryVector, kinds: Sequence[VectorKind], item_bits: int
     ) -> None:
         self._connection = connection
         self._query = query
@@ -71,7 +71,11 @@ class LibraryScan:
         extension = query.extension
         # In a subquery, so that the text is converted once and not for every row.
         value = f"(SELECT CAST(CAST(? AS TEXT) AS {extension.vector_type}))"
-        self._rows = f"FROM vectors v WHERE v.kind = {self._kind:d} AND v.model = {self._model:d}"
+        # As constants, because PostgreSQL must see that an index of this library, kind and model can be used.
+        self._rows = (
+            f"FROM vectors v WHERE v.tenant_id = '{connection.tenant}' AND v.kind = {self._kind:d} "
+            f"AND v.model = {self._model:d}"
+        )
         self._product = f"-({extension.product('v.vector', value)})"
         self._distance = extension.product(
             f"CAST(v.vector AS {extension.vector_type}({query.model.dimension:d}))", value

@@ -11,20 +11,28 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from config.postgres.connection import PostgresConnection
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
+from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
     ENTRY_KINDS,
+    IS_SMALL_SQL,
     SEGMENT_VERSION_SQL,
-    SMALL_INDEX_BYTES,
     EntryKind,
     IndexState,
     index_state,
     known_index_state,
     save_index_state,
 )
-from sources.storage.postgres.search.tsquery import NOTHING, for_index, index_tokens, quote_lexeme
+from sources.storage.postgres.search.tsquery import (
+    MATCH,
+    NOTHING,
+    TENANT_MARK,
+    for_index,
+    index_tokens,
+    quote_lexeme,
+    tsquery,
+)
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory, VocabularyMemory, word_beginnings
 from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN
@@ -43,18 +51,18 @@ _WORDS = """
     FROM unnest(CAST(?2 AS TEXT[]), CAST(?3 AS TEXT[])) WITH ORDINALITY AS wanted (first, last, place)
     ORDER BY wanted.place
 """
-_COUNTS = """
-    SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY))
+_COUNTS = f"""
+    SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")})
     FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
 """
-_ROW = "SELECT id FROM index_entries WHERE tsv @@ CAST(? AS TSQUERY) LIMIT 1"
+_ROW = f"SELECT id FROM index_entries WHERE tsv @@ {MATCH} LIMIT 1"
 
 
 class EntryVocabulary:
     """Implements `IndexWords`. `rows` is the number of entries of the source."""
 
     def __init__(
-        self, connection: PostgresConnection, kind: EntryKind, memory: VocabularyMemory, version: str, rows: int
+        self, connection: LibraryConnection, kind: EntryKind, memory: VocabularyMemory, version: str, rows: int
     ) -> None:
         self.connection = connection
         self._kind = kind
@@ -77,7 +85,7 @@ class EntryVocabulary:
 
     def select_row(self, token: str) -> Statement:
         """Selects the rowid of an entry that contains a token."""
-        match = " <-> ".join([quote_lexeme(self._kind.prefix + lexeme) for lexeme in index_tokens(token)])
+        match = " <-> ".join([quote_lexeme(TENANT_MARK + self._kind.prefix + lexeme) for lexeme in index_tokens(token)])
         return _ROW, (match or NOTHING,)
 
     def select_forms(self, rowid: int) -> list[Query]:
@@ -96,10 +104,10 @@ class EntryVocabulary:
         return words.replace(f" {self._kind.prefix}", " ")
 
     def known_words(self, beginning: str) -> str | None:
-        return self._memory.get((self.connection.schema, self.table, beginning), self.version)
+        return self._memory.get((self.connection.tenant or "", self.table, beginning), self.version)
 
     def save_words(self, beginning: str, words: str) -> None:
-        self._memory.put((self.connection.schema, self.table, beginning), self.version, words)
+        self._memory.put((self.connection.tenant or "", self.table, beginning), self.version, words)
 
 
 class EntryVocabularies(LibraryVocabulary):
@@ -160,7 +168,7 @@ def count_rows(sources: Sequence[EntryVocabulary], words: Sequence[Sequence[str]
     wanted = [(index, word) for index, own in enumerate(words) for word in own]
     counts: list[dict[str, int]] = [{} for _ in sources]
     if wanted:
-        matches = [quote_lexeme(sources[index].lexeme(word)) for index, word in wanted]
+        matches = [quote_lexeme(TENANT_MARK + sources[index].lexeme(word)) for index, word in wanted]
         rows = sources[0].connection.execute(_COUNTS, (matches,)).fetchall()
         for (index, word), (count,) in zip(wanted, rows, strict=True):
             if count:
@@ -172,19 +180,15 @@ T = TypeVar("T")
 
 _COUNTS_MAX = 5_000
 _TURN_MAX_S = 0.5
-_COUNT_EACH = """
-    SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY))
-    FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
-"""
 # The same with the state of the index, for the first statement of a search. What is not counted is NULL: terms of other
 # sources in a large library, and rows unless they are wanted.
 _READ_STATE_AND_COUNTS = f"""
-    WITH entries AS (SELECT coalesce((SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1), 0) AS size)
-    SELECT value, size, {SEGMENT_VERSION_SQL},
-        ARRAY(SELECT CASE WHEN wanted.place <= CAST(? AS INTEGER) OR size <= {SMALL_INDEX_BYTES} THEN (
-                SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY)) END
+    WITH entries AS MATERIALIZED (SELECT {IS_SMALL_SQL} AS is_small)
+    SELECT value, is_small, {SEGMENT_VERSION_SQL},
+        ARRAY(SELECT CASE WHEN wanted.place <= CAST(? AS INTEGER) OR is_small THEN (
+                SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")}) END
             FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place),
-        CASE WHEN CAST(? AS BOOLEAN) AND size <= {SMALL_INDEX_BYTES} THEN ARRAY(
+        CASE WHEN CAST(? AS BOOLEAN) AND is_small THEN ARRAY(
             SELECT ARRAY[kind, count(*)] FROM index_entries GROUP BY kind) END
     FROM state, entries WHERE name = 'writes'
 """
@@ -232,7 +236,7 @@ class IndexCounts:
 
 
 class EntryStatistics:
-    """Implements `SearchStatistics` for one schema. With `sources`, nothing of the other sources is counted or read: a
+    """Implements `SearchStatistics` for one library. With `sources`, nothing of the other sources is counted or read: a
     credential restricted to some sources must not learn from scores or near words what the others contain."""
 
     engine = TSQUERY
@@ -243,36 +247,36 @@ class EntryStatistics:
             kind for kind in ENTRY_KINDS.values() if kind.is_counted and (sources is None or kind.collection in sources)
         ]
 
-    def refresh(self, connection: PostgresConnection) -> None:
+    def refresh(self, connection: LibraryConnection) -> None:
         """The first count of a transaction reads the state of the index, too."""
         state = known_index_state(connection)
         if state is not None:
             self._known.refresh(state.version)
 
-    def compute_once(self, connection: PostgresConnection, key: Hashable, compute: Callable[[], T]) -> T:
+    def compute_once(self, connection: LibraryConnection, key: Hashable, compute: Callable[[], T]) -> T:
         if key not in connection.known:
             connection.known[key] = compute()
         value: T = connection.known[key]
         return value
 
-    def count_matches(self, connection: PostgresConnection, index: TextIndex, match: str) -> int:
+    def count_matches(self, connection: LibraryConnection, index: TextIndex, match: str) -> int:
         [count] = self.count_each(connection, index, (match,))
         return count
 
-    def count_each(self, connection: PostgresConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
+    def count_each(self, connection: LibraryConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
         prefix = ENTRY_KINDS[index.table].prefix
         own = [for_index(match, prefix) for match in matches]
         others = [for_index(match, kind.prefix) for match in matches for kind in self._kinds]
         if known_index_state(connection) is None:
             self._read_state(connection, own, others)
-        if index_state(connection).size > SMALL_INDEX_BYTES:
+        if not index_state(connection).is_small:
             others = []
         return self._count_all(connection, [*own, *others])[: len(own)]
 
-    def count_rows(self, connection: PostgresConnection, index: TextIndex) -> int:
+    def count_rows(self, connection: LibraryConnection, index: TextIndex) -> int:
         return self._count_rows(connection, ENTRY_KINDS[index.table])
 
-    def count(self, connection: PostgresConnection, sql: str, parameters: Parameters) -> int:
+    def count(self, connection: LibraryConnection, sql: str, parameters: Parameters) -> int:
         self._require_state(connection)
         key, known = (sql, parameters), self._known.statements
         count = known.get(key)
@@ -281,15 +285,15 @@ class EntryStatistics:
             known[key] = count
         return count
 
-    def count_in_library(self, connection: PostgresConnection, match: str, enough: int | None = None) -> int:
+    def count_in_library(self, connection: LibraryConnection, match: str, enough: int | None = None) -> int:
         # One statement for all sources takes less time than one for each, even if the first has enough.
         return sum(self._count_all(connection, [for_index(match, kind.prefix) for kind in self._kinds]))
 
-    def count_each_in_library(self, connection: PostgresConnection, matches: Sequence[str]) -> list[int]:
+    def count_each_in_library(self, connection: LibraryConnection, matches: Sequence[str]) -> list[int]:
         self._count_all(connection, [for_index(match, kind.prefix) for match in matches for kind in self._kinds])
         return [self.count_in_library(connection, match) for match in matches]
 
-    def vocabulary(self, connection: PostgresConnection, own_index: TextIndex, words_max: int) -> EntryVocabularies:
+    def vocabulary(self, connection: LibraryConnection, own_index: TextIndex, words_max: int) -> EntryVocabularies:
         """Human-only messages are read only if their own index is searched."""
         self._require_state(connection)
         kinds = {kind.index: kind for kind in self._kinds} | {own_index.table: ENTRY_KINDS[own_index.table]}
@@ -301,15 +305,15 @@ class EntryStatistics:
         ]
         return EntryVocabularies(indexes, self._known.near_words, words_max)
 
-    def source_corpus(self, query: ParsedQuery, connection: PostgresConnection, index: TextIndex) -> Corpus:
+    def source_corpus(self, query: ParsedQuery, connection: LibraryConnection, index: TextIndex) -> Corpus:
         kind = ENTRY_KINDS[index.table]
         rows = self._count_rows(connection, kind)
         return self._corpus(query, connection, [kind] if rows >= OWN_ROWS_MIN else self._kinds)
 
-    def corpus(self, query: ParsedQuery, connection: PostgresConnection) -> Corpus:
+    def corpus(self, query: ParsedQuery, connection: LibraryConnection) -> Corpus:
         return self._corpus(query, connection, self._kinds)
 
-    def _corpus(self, query: ParsedQuery, connection: PostgresConnection, kinds: Sequence[EntryKind]) -> Corpus:
+    def _corpus(self, query: ParsedQuery, connection: LibraryConnection, kinds: Sequence[EntryKind]) -> Corpus:
         matches = [TSQUERY.match_text(term.word) for term in query.terms]
         counts = self._count_all(connection, [for_index(match, kind.prefix) for match in matches for kind in kinds])
         width = len(kinds)
@@ -317,11 +321,11 @@ class EntryStatistics:
         rows = sum(self._count_rows(connection, kind) for kind in kinds)
         return Corpus(rows, tuple(frequencies) or (0,) * len(matches))
 
-    def _require_state(self, connection: PostgresConnection) -> None:
+    def _require_state(self, connection: LibraryConnection) -> None:
         """Must be called before anything is looked up in `_known`."""
         self._known.refresh(index_state(connection).version)
 
-    def _read_state(self, connection: PostgresConnection, own: Sequence[str], others: Sequence[str]) -> None:
+    def _read_state(self, connection: LibraryConnection, own: Sequence[str], others: Sequence[str]) -> None:
         """Reads the state of the index and counts what is not known, in one statement."""
         with self._known.turn():
             known = self._known
@@ -335,8 +339,8 @@ class EntryStatistics:
             row = connection.execute(_READ_STATE_AND_COUNTS, (own_count, unknown, needs_rows)).fetchone()
             if row is None:
                 return
-            version, size, segment_version, counts, rows = row
-            save_index_state(connection, IndexState(str(version), size, segment_version))
+            version, is_small, segment_version, counts, rows = row
+            save_index_state(connection, IndexState(str(version), is_small, segment_version))
             known.refresh(str(version))
             known.matches.update(
                 (match, count) for match, count in zip(unknown, counts, strict=True) if count is not None
@@ -344,22 +348,22 @@ class EntryStatistics:
             if rows is not None:
                 known.save_rows(dict(rows))
 
-    def _count_rows(self, connection: PostgresConnection, kind: EntryKind) -> int:
+    def _count_rows(self, connection: LibraryConnection, kind: EntryKind) -> int:
         self._require_state(connection)
         known = self._known.statements
-        if (_COUNT_ROWS, (kind.number,)) not in known and index_state(connection).size <= SMALL_INDEX_BYTES:
+        if (_COUNT_ROWS, (kind.number,)) not in known and index_state(connection).is_small:
             with self._known.turn():
                 if (_COUNT_ROWS, (kind.number,)) not in known:
                     self._known.save_rows(dict(connection.execute(_COUNT_ALL_ROWS).fetchall()))
         return self.count(connection, _COUNT_ROWS, (kind.number,))
 
-    def _count_all(self, connection: PostgresConnection, matches: Iterable[str]) -> list[int]:
+    def _count_all(self, connection: LibraryConnection, matches: Iterable[str]) -> list[int]:
         """Counts what is not known yet, in one statement."""
         self._require_state(connection)
         matches, known = list(matches), self._known.matches
         if any(match not in known for match in matches):
             with self._known.turn():
                 unknown = [match for match in dict.fromkeys(matches) if match not in known]
-                rows = connection.execute(_COUNT_EACH, (unknown,)).fetchall() if unknown else []
+                rows = connection.execute(_COUNTS, (unknown,)).fetchall() if unknown else []
                 known.update((match, count) for match, (count,) in zip(unknown, rows, strict=True))
         return [known[match] for match in matches]

@@ -9,13 +9,15 @@ messages.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from msgspec import Struct
 
-from config.postgres.connection import PostgresConnection
 from sources.storage.contract import MessageSearch
-from sources.storage.postgres.index.trigram_index import can_look_up, folded, has_index, indexed_parts
+from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.index.trigrams import has_trigrams, trigram_query
+from sources.storage.postgres.search.tsquery import MATCH
 from sources.storage.tables.sql import SqlFilter, between, either, equals, placeholders
 from sources.storage.tables.validation import clamp_count, is_storable
 
@@ -41,14 +43,21 @@ _BLOCK_SQL = f"""
     SELECT {_COLUMNS} FROM matching m {_IS_LIVE}
     UNION ALL (SELECT id, created_at, NULL, 0 FROM block ORDER BY created_at, id LIMIT 1)
 """
+# The messages whose trigrams match, and those of conversations whose titles do.
 _LOOK_UP_SQL = f"""
     WITH matching AS MATERIALIZED (
-        SELECT m.id, m.created_at, m.conversation_id FROM messages m WHERE m.deleted = 0{{where}}
+        SELECT id FROM message_trigrams WHERE tsv @@ {MATCH}
+        UNION SELECT id FROM messages WHERE conversation_id = ANY(CAST(? AS BIGINT[]))
     ), page AS MATERIALIZED (
-        SELECT m.id FROM matching m {_IS_LIVE} {_NEWEST_FIRST} LIMIT ?
+        SELECT m.id FROM matching JOIN messages m ON m.id = matching.id {_IS_LIVE}
+        WHERE m.deleted = 0{{where}} {_NEWEST_FIRST} LIMIT ?
     )
     SELECT {_COLUMNS} FROM page JOIN messages m ON m.id = page.id {_NEWEST_FIRST}
 """
+# The characters other than ASCII that fold to a text with ASCII letters.
+_TO_ASCII = "ßẞİŉſǰẖẗẘẙẚ\N{KELVIN SIGN}ﬀﬁﬂﬃﬄﬅﬆ"
+# The categories of characters that are the folded form of others, with the circled letters.
+_FOLDED_CATEGORIES = frozenset(("Ll", "Lu", "Lt", "Lm", "Mn", "Nl"))
 
 # Rowid, time, content, and the rowid of the conversation.
 _Message = tuple[int, str, str, int]
@@ -61,7 +70,7 @@ class SubstringRowids(Struct, frozen=True):
     is_exhausted: bool = False
 
 
-def find(connection: PostgresConnection, search: MessageSearch, *, is_agent: bool) -> SubstringRowids:
+def find(connection: LibraryConnection, search: MessageSearch, *, is_agent: bool) -> SubstringRowids:
     limit = clamp_count(search.limit)
     if not limit or not is_storable(search.text or "") or not is_storable(search.conversation_id or ""):
         return SubstringRowids()
@@ -93,21 +102,20 @@ def find(connection: PostgresConnection, search: MessageSearch, *, is_agent: boo
 
 
 def _candidates(
-    connection: PostgresConnection, where: SqlFilter, text: str, titled: set[int]
+    connection: LibraryConnection, where: SqlFilter, text: str, titled: set[int]
 ) -> Iterator[list[_Message]]:
     """Yields the messages that may contain the text, newest first."""
     condition = _column_may_contain("m.content", text) if text else SqlFilter()
     if titled:
-        # Conversations are named by their ids: PostgreSQL can then combine two indexes.
         ids = SqlFilter(("m.conversation_id = ANY(CAST(? AS BIGINT[]))",), (sorted(titled),))  # type: ignore[arg-type]
         condition = either(condition, ids)
     rows, position = _scan_block(connection, where, condition, _FIRST_BLOCK)
     yield rows
-    if position is not None and can_look_up(text) and has_index(connection):
+    if position is not None and (match := trigram_query(text)) and has_trigrams(connection):
         while True:
-            older = where & condition & _before(position)
+            older = where & _before(position)
             sql = _LOOK_UP_SQL.format(where=older.sql)
-            rows = connection.execute(sql, (*older.parameters, _BATCH_ROWS)).fetchall()
+            rows = connection.execute(sql, (match, sorted(titled), *older.parameters, _BATCH_ROWS)).fetchall()
             if not rows:
                 return
             yield rows
@@ -118,7 +126,7 @@ def _candidates(
 
 
 def _scan_block(
-    connection: PostgresConnection, where: SqlFilter, condition: SqlFilter, size: int
+    connection: LibraryConnection, where: SqlFilter, condition: SqlFilter, size: int
 ) -> tuple[list[_Message], _Message | None]:
     """Returns those of the newest messages that meet the condition, and the oldest of all of them."""
     sql = _BLOCK_SQL.format(where=where.sql, condition=condition.sql)
@@ -134,8 +142,32 @@ def _before(position: _Message) -> SqlFilter:
 
 
 def _column_may_contain(column: str, text: str) -> SqlFilter:
-    parts = [part[:_PART_MAX_CHARS] for part in indexed_parts(text)]
+    parts = [part[:_PART_MAX_CHARS] for part in _compared_parts(text)]
     if not parts:
         return SqlFilter((_NOT_ASCII.format(column),))
     patterns = tuple("%" + re.sub(r"([\\%_])", r"\\\1", part) + "%" for part in parts)
-    return SqlFilter((" AND ".join([f"{folded(column)} LIKE ?"] * len(parts)),), patterns)
+    return SqlFilter((" AND ".join([f"{_folded(column)} LIKE ?"] * len(parts)),), patterns)
+
+
+def _folded(column: str) -> str:
+    """Returns the SQL expression of a column's text with ASCII letters folded, and the few others that Python folds to
+    ASCII letters."""
+    replaced = column
+    for character in _TO_ASCII:
+        replaced = f"replace({replaced}, '{character}', '{character.casefold()}')"
+    # The first condition is fast, and false for most texts.
+    has_other = f"octet_length({column}) <> length({column}) AND {column} ~ '[{_TO_ASCII}]'"
+    return f"lower(CASE WHEN {has_other} THEN {replaced} ELSE {column} END)"
+
+
+def _compared_parts(text: str) -> list[str]:
+    """Returns the parts of a case-folded text that are in `folded` of every text that contains it. All of the text is
+    one part unless it has letters of which PostgreSQL does not know other cases."""
+    marked = [
+        "\0"
+        if not character.isascii()
+        and (unicodedata.category(character) in _FOLDED_CATEGORIES or "ⓐ" <= character <= "ⓩ")
+        else character
+        for character in text
+    ]
+    return [part for part in "".join(marked).split("\0") if part]

@@ -1,7 +1,9 @@
 """Compiles a query expression to a tsquery. Every lexeme is quoted, so user input is never syntax.
 
-The lexemes of an index begin with a letter for that index. In a compiled expression `$` takes its place, because one
-expression is searched in several indexes; `for_index` replaces it.
+The lexemes of an index begin with the tenant and a letter for that index. In a compiled expression `$` takes their
+place, because one expression is searched in several indexes; `for_index` replaces it by the letter and a mark for the
+tenant, which the server replaces by the tenant of the transaction (`MATCH`). A query therefore cannot match an entry of
+another tenant, also not by mistake.
 """
 
 # About this package: The search itself is that of `sources.storage.search`, for both engines. Here is what it asks of
@@ -17,6 +19,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
+from sources.storage.postgres.tables import TENANT_SETTING
 from sources.text.folding import fold_bytewise, folds_bytewise
 from sources.text.stemming import stem
 
@@ -31,8 +34,8 @@ from sources.text.stemming import stem
 LAST_POSITION = 16_383
 POSITIONS_PER_LEXEME = 256
 LEXEME_MAX_BYTES = 2_046
-# A prefix is one character.
-PREFIX_MAX_BYTES = 3
+# The tenant and two letters.
+PREFIX_MAX_BYTES = 9
 # PostgreSQL allows (1 << 20) - 1 bytes for lexemes and positions.
 _VECTOR_MAX_BYTES = 1_000_000
 # What one lexeme takes besides its text: alignment and the number of its positions.
@@ -64,7 +67,7 @@ def make_tsvector(columns: Sequence[IndexedColumn], prefix: str) -> str:
             word = clip_lexeme(token)
             positions.setdefault(prefix + word, []).extend(places)
             if column.field_prefix:
-                positions.setdefault(column.field_prefix + word, []).extend(places)
+                positions.setdefault(prefix + column.field_prefix + word, []).extend(places)
         # No phrase extends from one column to the next.
         start += len(column.tokens) + 1
     for positions_max in _FEWER_POSITIONS:
@@ -85,7 +88,7 @@ def make_tsvector(columns: Sequence[IndexedColumn], prefix: str) -> str:
 
 
 def clip_lexeme(token: str) -> str:
-    """Shortens a token that is too long for a lexeme with a prefix of one character."""
+    """Shortens a token that is too long for a lexeme with its prefix."""
     if len(token) * 4 < LEXEME_MAX_BYTES:
         return token
     return token.encode()[: LEXEME_MAX_BYTES - PREFIX_MAX_BYTES].decode(errors="ignore")
@@ -119,6 +122,16 @@ def index_tokens(form: str) -> list[str]:
 
 
 PREFIX_MARK = "$"
+# No token contains it.
+TENANT_MARK = "\x01"
+
+
+def tsquery(expression: str = "?") -> str:
+    """The SQL expression of a compiled query."""
+    return f"CAST(replace({expression}, chr(1), current_setting('{TENANT_SETTING}')) AS TSQUERY)"
+
+
+MATCH = tsquery()
 # A lexeme that no index contains: tokens have no punctuation.
 NOTHING = "'-'"
 _LEXEME = re.compile(r"'((?:[^'\\]|''|\\\\)*)'(?::(\*?)([A-D]*))?")
@@ -142,13 +155,13 @@ class Restriction(Struct, frozen=True):
     """The columns that are searched. `labels` is None for all; `prefixes` are alternatives."""
 
     labels: str | None = None
-    prefixes: tuple[str, ...] = (PREFIX_MARK,)
+    prefixes: tuple[str, ...] = ("",)
 
     def __and__(self, other: "Restriction") -> "Restriction":
         labels = [restriction.labels for restriction in (self, other) if restriction.labels is not None]
         common = "".join(sorted(set.intersection(*map(set, labels)))) if labels else None
-        narrow = [set(one.prefixes) for one in (self, other) if one.prefixes != (PREFIX_MARK,)]
-        prefixes = tuple(sorted(set.intersection(*narrow))) if narrow else (PREFIX_MARK,)
+        narrow = [set(one.prefixes) for one in (self, other) if one.prefixes != ("",)]
+        prefixes = tuple(sorted(set.intersection(*narrow))) if narrow else ("",)
         return Restriction(common, prefixes)
 
     @property
@@ -188,7 +201,7 @@ def compile_tsquery(
 
 @lru_cache(maxsize=512)
 def for_index(match: str, prefix: str) -> str:
-    return match.replace(f"'{PREFIX_MARK}", f"'{prefix}")
+    return match.replace(f"'{PREFIX_MARK}", f"'{TENANT_MARK}{prefix}")
 
 
 def with_labels(match: str, labels: str) -> str:
@@ -213,7 +226,7 @@ def _compile_phrase(phrase: Phrase | Prefix, where: Restriction) -> str:
         ends[-1] = f"*{ends[-1]}"
     alternatives = []
     for prefix in where.prefixes:
-        lexemes = [quote_lexeme(prefix + clip_lexeme(token)) for token in tokens]
+        lexemes = [quote_lexeme(PREFIX_MARK + prefix + clip_lexeme(token)) for token in tokens]
         alternatives.append(
             _join([f"{lexeme}:{end}" if end else lexeme for lexeme, end in zip(lexemes, ends, strict=True)], "<->")
         )

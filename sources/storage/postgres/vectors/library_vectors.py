@@ -18,13 +18,13 @@ from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors import vector_tables
 from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
-    create_tables,
     drop_old_vectors,
     has_queue,
     library_coverage,
     next_batch,
     read_state,
     save_vectors,
+    start_model,
 )
 
 # The source that errors of these reads and writes name.
@@ -73,8 +73,8 @@ class LibraryVectors:
         await self._database.write_vectors(_SOURCE, lambda connection: release(connection, EMBEDDING_LEASE, process_id))
 
     async def create(self, model: ModelInfo) -> None:
-        extension = await self._extension()
-        await self._database.write_vectors(_SOURCE, lambda connection: create_tables(connection, extension, model.id))
+        await self._extension()
+        await self._database.write_vectors(_SOURCE, lambda connection: start_model(connection, model.id))
         self._database.vector_model = None
 
     async def require_room(self) -> int | None:
@@ -103,14 +103,13 @@ class LibraryVectors:
 
         def prepare(connection: PostgresConnection) -> vector_tables.HnswIndex | None:
             index = None if has_queue(connection) else self._missing_index(connection)
-            return index if index is not None and vector_tables.claim_build(connection, owner, index) else None
+            return index if index is not None and vector_tables.claim_build(connection, owner) else None
 
         index = await self._database.write_vectors(_SOURCE, prepare)
         if index is None:
             return False
-        schema = await self._database.schema_name()
-        statement = index.statement(schema, extension)
-        if not await self._database.index_builds.run(statement):
+        statements = index.statements(await self._database.tenant(), extension)
+        if not await self._database.index_builds.run(statements):
             logger.warning("An index of vectors could not be built; searches compare all vectors")
             return False
         await self._database.write_vectors(_SOURCE, partial(vector_tables.finish_build, index, owner))

@@ -1,8 +1,8 @@
 """The vectors of a library: which rows have them, which still need them, and of which model they are.
 
-The tables are created when a model is first used. From then on every write removes the vectors of the rows whose text
-it changed, in its own transaction, and adds the rows to a queue (`changed_rows.py`). New vectors are made later, in
-batches, newest rows first. The queue is stored, so an interrupted run continues where it stopped.
+The table is created when the extension is first used. Once a library has a model, every write removes the vectors of
+the rows whose text it changed, in its own transaction, and adds the rows to a queue (`changed_rows.py`). New vectors
+are made later, in batches, newest rows first. The queue is stored, so an interrupted run continues where it stopped.
 
 After a change of the model, all rows are in the queue, and the vectors of the previous model stay until it is empty.
 """
@@ -20,9 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.postgres.connection import PostgresConnection, Rows
-from config.postgres.sql import quote_schema
 from sources.semantic.model import ModelInfo, SemanticUnavailable
-from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
+from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
 from sources.storage.postgres.extensions import find_extension
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
@@ -33,7 +32,7 @@ from sources.storage.postgres.index.entries import (
 )
 from sources.storage.postgres.jobs import claim, is_held, release
 from sources.storage.postgres.search.entry_sql import postgres_sql
-from sources.storage.search.candidates import Passage
+from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
 from sources.storage.search.fused_search import CountRows
 from sources.storage.sqlite.vectors.kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
 
@@ -104,6 +103,9 @@ class _TranslatedConnection:
 # The first version with `halfvec`, and the first with iterative scans of an HNSW index.
 _MIN_VERSION = (0, 7)
 _ITERATIVE_SCANS = (0, 8)
+_HAS_TABLE = f"SELECT to_regclass('{LIBRARY_SCHEMA}.vectors') IS NOT NULL"
+# Keeps processes that start at the same time from creating the table twice.
+_TABLE_LOCK = 7_305_126_186
 # How long an absent extension is not looked for again.
 _ABSENT_FOR_S = 30.0
 _ABSENT = (
@@ -144,6 +146,11 @@ class VectorExtensionMemory:
     def is_known(self) -> bool:
         return self._extension is not None or time.monotonic() - self._checked_at < _ABSENT_FOR_S
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether the table of vectors is known to exist."""
+        return self._extension is not None
+
     def require(self) -> VectorExtension:
         """Raises SemanticUnavailable with the reason."""
         if self._extension is None:
@@ -162,8 +169,16 @@ class VectorExtensionMemory:
         else:
             self._extension = VectorExtension(installed.schema, installed.version)
 
+    def prepare(self, connection: PostgresConnection) -> None:
+        """Also creates the table of vectors, in a transaction of the control data."""
+        self.check(connection)
+        if self._extension is not None and not connection.execute(_HAS_TABLE).fetchall()[0][0]:
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (_TABLE_LOCK,))
+            if not connection.execute(_HAS_TABLE).fetchall()[0][0]:
+                connection.run_script("; ".join(vectors_table(self._extension.vector_type)))
 
-# Tables of another version are dropped and created again.
+
+# Vectors of another version are deleted and made again.
 _VERSION = 1
 _STATE_NAME = "vectors"
 # Rows whose text is read at once. Together they may have more than a batch can hold.
@@ -194,8 +209,8 @@ _QUEUED = """
     ) AS queued ON TRUE ORDER BY ordered.place, queued.id DESC LIMIT ?
 """
 _DELETE_OLD = """
-    DELETE FROM vectors v USING (SELECT kind, id, model, passage FROM vectors WHERE model <> ? LIMIT ?) AS old
-    WHERE v.kind = old.kind AND v.id = old.id AND v.model = old.model AND v.passage = old.passage
+    DELETE FROM vectors WHERE (kind, id, model, passage) IN (
+        SELECT kind, id, model, passage FROM vectors WHERE model <> ? LIMIT ?)
 """
 _LISTED = "unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[])) AS listed (kind, id)"
 
@@ -230,12 +245,11 @@ def save_state(connection: PostgresConnection, state: LibraryVectorState) -> Lib
     return state
 
 
-def create_tables(connection: PostgresConnection, extension: VectorExtension, model: str) -> LibraryVectorState:
-    """Creates the tables unless they exist. If the vectors are of another model, new ones are made for all rows."""
+def start_model(connection: PostgresConnection, model: str) -> LibraryVectorState:
+    """If the vectors are of another model, new ones are made for all rows."""
     state = read_state(connection)
     if state is None:
-        for statement in _ddl(extension):
-            connection.execute(statement)
+        connection.execute("DELETE FROM vectors")
         state = LibraryVectorState(_VERSION, "", {})
     if state.model == model:
         return state
@@ -318,11 +332,8 @@ def drop_old_vectors(connection: PostgresConnection) -> bool:
     state = read_state(connection)
     if state is None or not state.has_old_models:
         return False
-    old_indexes = [index for index in state.indexes if index[0] != state.number]
-    for index in old_indexes:
-        connection.execute(f"DROP INDEX IF EXISTS {hnsw_index_name(*index)}")
     is_finished = not connection.execute(_DELETE_OLD, (state.number, _DROPPED_ROWS)).rowcount
-    indexes = tuple(index for index in state.indexes if index not in old_indexes)
+    indexes = tuple(index for index in state.indexes if index[0] == state.number)
     numbers = {state.model: state.number} if is_finished else state.numbers
     save_state(connection, replace(state, numbers=numbers, indexes=indexes))
     return not is_finished
@@ -378,27 +389,8 @@ def encode_vector(vector: bytes) -> str:
     return f"[{','.join(map(str, array('b', vector)))}]"
 
 
-def hnsw_index_name(model: int, kind: int) -> str:
-    return f"vectors_hnsw_{model:d}_{kind:d}"
-
-
-def _ddl(extension: VectorExtension) -> tuple[str, ...]:
-    return (
-        "DROP TABLE IF EXISTS vectors",
-        "DROP TABLE IF EXISTS vector_queue",
-        f"""CREATE TABLE vectors (
-            kind SMALLINT NOT NULL,
-            id BIGINT NOT NULL,
-            model SMALLINT NOT NULL,
-            passage INTEGER NOT NULL,
-            char_start INTEGER NOT NULL,
-            char_end INTEGER NOT NULL,
-            digest BIGINT NOT NULL,
-            vector {extension.vector_type} NOT NULL,
-            PRIMARY KEY (kind, id, model, passage)
-        )""",
-        "CREATE TABLE vector_queue (kind SMALLINT NOT NULL, id BIGINT NOT NULL, PRIMARY KEY (kind, id))",
-    )
+def hnsw_index_name(tenant: str, model: int, kind: int) -> str:
+    return f"vectors_hnsw_{tenant}_{model:d}_{kind:d}"
 
 
 def _delete_listed(connection: PostgresConnection, table: str, rows: Sequence[VectorRow], condition: str = "") -> None:
@@ -409,7 +401,8 @@ def _delete_listed(connection: PostgresConnection, table: str, rows: Sequence[Ve
 
 
 # -- hnsw index --------------------------------------------------------------------------------------------------------
-# HNSW indexes of the vectors of a library: one for each model and source that has many passages.
+# HNSW indexes of the vectors of a library: one for each model and source that has many passages. Such an index is
+# partial, with the vectors of one library: in an index of all libraries, the nearest would be those of others.
 
 # How many dimensions pgvector can index with two bytes each.
 _DIMENSIONS_MAX = 4_000
@@ -425,14 +418,19 @@ class HnswIndex(Struct, frozen=True):
     kind: int
     dimension: int
 
-    def statement(self, schema: str, extension: VectorExtension) -> str:
-        """The dimension is that of the model, because an index needs one and the table has vectors of any."""
-        name = hnsw_index_name(self.model, self.kind)
+    def statements(self, tenant: str, extension: VectorExtension) -> tuple[str, ...]:
+        """Removes what an interrupted build left, and the index of a model that is no longer used. The dimension is
+        that of the model, because an index needs one and the table has vectors of any."""
+        name = hnsw_index_name(tenant, self.model, self.kind)
         vector = f"(CAST(vector AS {extension.vector_type}({self.dimension:d})))"
+        old = [hnsw_index_name(tenant, model, self.kind) for model in range(max(1, self.model - 3), self.model)]
         return (
-            f"CREATE INDEX CONCURRENTLY {name} ON {quote_schema(schema)}.vectors "
-            f"USING hnsw ({vector} {extension.schema}.halfvec_ip_ops) "
-            f"WHERE model = {self.model:d} AND kind = {self.kind:d}"
+            *(f"DROP INDEX CONCURRENTLY IF EXISTS {LIBRARY_SCHEMA}.{one}" for one in (*old, name)),
+            (
+                f"CREATE INDEX CONCURRENTLY {name} ON {LIBRARY_SCHEMA}.vectors "
+                f"USING hnsw ({vector} {extension.schema}.halfvec_ip_ops) "
+                f"WHERE tenant_id = '{tenant}' AND model = {self.model:d} AND kind = {self.kind:d}"
+            ),
         )
 
 
@@ -449,12 +447,9 @@ def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex
     return None
 
 
-def claim_build(connection: PostgresConnection, owner: str, index: HnswIndex) -> bool:
-    """Removes what an interrupted build left. Returns False if another process builds an index."""
-    if not claim(connection, _LEASE_NAME, owner, _LEASE_S):
-        return False
-    connection.execute(f"DROP INDEX IF EXISTS {hnsw_index_name(index.model, index.kind)}")
-    return True
+def claim_build(connection: PostgresConnection, owner: str) -> bool:
+    """Returns False if another process builds an index."""
+    return claim(connection, _LEASE_NAME, owner, _LEASE_S)
 
 
 def finish_build(index: HnswIndex, owner: str, connection: PostgresConnection) -> None:

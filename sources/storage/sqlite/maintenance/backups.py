@@ -10,7 +10,7 @@ has the layout of a data directory plus a manifest.
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -125,8 +125,15 @@ class BackupManifest(Struct, frozen=True, kw_only=True):
         return [f"{user.name}: {problem}" for user in self.users.values() for problem in user.problems]
 
 
-def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Path, made_at: str) -> BackupManifest:
+def back_up(
+    data_root: DataRoot,
+    users: Sequence[tuple[UserId, str]],
+    folder: Path,
+    made_at: str,
+    show_progress: Callable[[int], None] = lambda done: None,
+) -> BackupManifest:
     """Copies the control database and the libraries of these users, given as ids and names, to an empty directory.
+    `show_progress` is called with the number of users that are copied, before each.
 
     Every copy is checked. A damaged or missing file is left out and listed in `problems`, so that the fault of one
     user's file does not prevent the backup of the others.
@@ -141,10 +148,14 @@ def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Pa
         if fault := find_fault(target.control_path):
             raise StorageError(f"control.db {fault}; restore it from an older backup")
         audit = _copy_audit(data_root, target)
+        copies: dict[str, BackupUser] = {}
+        for user_id, name in users:
+            show_progress(len(copies))
+            copies[user_id] = _copy_user(data_root, user_id, name, target)
         manifest = BackupManifest(
             made_at=made_at,
             control=_describe(target.control_path),
-            users={user_id: _copy_user(data_root, user_id, name, target) for user_id, name in users},
+            users=copies,
             audit=audit,
         )
         descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
@@ -413,7 +424,8 @@ def _require_empty(folder: Path, name: str) -> None:
 def _read_manifest(folder: Path) -> BackupManifest:
     path = folder / MANIFEST
     if not path.is_file():
-        raise NotFound("backup", folder.name)
+        missing = f"it has no {MANIFEST}" if folder.is_dir() else "there is no such folder"
+        raise StorageError(f"{folder} is not a backup: {missing}; expected a folder that `florilegium backup` wrote")
     if path.stat().st_size > _MANIFEST_MAX_BYTES:
         raise StorageError(f"the backup cannot be read: its manifest is larger than {_MANIFEST_MAX_BYTES} bytes")
     try:

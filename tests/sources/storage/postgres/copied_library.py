@@ -1,6 +1,6 @@
-"""Copies a library of SQLite to a schema of PostgreSQL and indexes it, to compare the searches of both engines."""
+"""Copies a library of SQLite to PostgreSQL and indexes it, to compare the searches of both engines."""
 
-import re
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +11,14 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from config.postgres.connection import ConnectionOptions, PostgresConnection, Transaction
-from config.postgres.sql import quote_schema
+from auth.postgres_control import migrate_control
+from config.paths import UserId
+from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from sources.records import HitPage
 from sources.storage.contract import Search
-from sources.storage.postgres.index.entries import ENTRY_KINDS, ENTRY_TABLES, index_rows
+from sources.storage.postgres.connection import LibraryConnection, LibraryTransaction
+from sources.storage.postgres.index.entries import ENTRY_KINDS, index_rows
+from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
 from sources.storage.search.engine import SearchTarget
 from sources.storage.search.text_search import TextSearch, search_relaxed
@@ -26,7 +29,7 @@ T = TypeVar("T")
 _RANKED_ROWS_MAX = 20_000
 _NEAR_WORDS_MAX = 20_000
 _TABLES = (
-    "state", "notes", "notes_tags", "conversations", "conversations_tags", "messages", "messages_tags", "characters",
+    "notes", "notes_tags", "conversations", "conversations_tags", "messages", "messages_tags", "characters",
     "characters_tags", "observations", "observations_tags", "observations_values", "media", "media_tags", "texts",
     "chunks", "prompts", "prompts_tags",
 )  # fmt: skip
@@ -45,17 +48,19 @@ class CopiedLibrary:
     """A connection to the copy, which runs on a thread of its own."""
 
     def __init__(self, url: str) -> None:
-        self._schema = f"u_{uuid4().hex.translate(str.maketrans('0189', 'wxyz'))[:26]}"
         self._thread = ThreadPoolExecutor(1)
-        self._connection = self._thread.submit(PostgresConnection.connect, ConnectionOptions(url=url)).result()
+        options = ConnectionOptions(url=url)
+        self._connection = self._thread.submit(LibraryConnection.connect, options).result()
+        self._thread.submit(lambda: asyncio.run(_migrate_control(options))).result()
+        self._tenant = self._thread.submit(self._connection.run, Transaction(schema="florilegium"), _create).result()
         self.counts = IndexCounts(VocabularyMemory(1_000_000))
 
     def close(self) -> None:
         self._thread.submit(self._connection.close).result()
         self._thread.shutdown()
 
-    def run(self, work: Callable[[PostgresConnection], T], *, is_read_only: bool = False) -> T:
-        transaction = Transaction(schema=self._schema, is_read_only=is_read_only)
+    def run(self, work: Callable[[LibraryConnection], T], *, is_read_only: bool = False) -> T:
+        transaction = LibraryTransaction(tenant=self._tenant, is_read_only=is_read_only)
         return self._thread.submit(self._connection.run, transaction, work).result()
 
     def copy(self, folder: Path) -> None:
@@ -64,7 +69,7 @@ class CopiedLibrary:
     def search(self, target: SearchTarget, search: Search) -> HitPage:
         return self.run(lambda connection: self._search(connection, target, search), is_read_only=True)
 
-    def _search(self, connection: PostgresConnection, target: SearchTarget, search: Search) -> HitPage:
+    def _search(self, connection: LibraryConnection, target: SearchTarget, search: Search) -> HitPage:
         statistics = EntryStatistics(self.counts)
 
         def run(reading: Search) -> HitPage:
@@ -79,25 +84,27 @@ class CopiedLibrary:
         return search_relaxed(search, has_match, run)
 
 
-def _copy(connection: PostgresConnection, folder: Path) -> None:
-    connection.run_script(f"CREATE SCHEMA {quote_schema(connection.schema)}")
+async def _migrate_control(options: ConnectionOptions) -> None:
+    threads = ConnectionThreads(options, 1, "control")
+    await migrate_control(threads)
+    await threads.close()
+
+
+def _create(connection: LibraryConnection) -> str:
+    schemas = LibrarySchemas()
+    schemas.prepare(connection)
+    return schemas.open(UserId(uuid4().hex), connection)
+
+
+def _copy(connection: LibraryConnection, folder: Path) -> None:
     copied: set[str] = set()
     for path in sorted(folder.rglob("*.db")):
         with closing(sqlite3.connect(path)) as file:
             definitions = dict(file.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall())
             for table in [name for name in _TABLES if name in definitions and name not in copied]:
-                _copy_table(connection, file, table, definitions[table])
+                columns = [f'"{name}"' for _, name, *_ in file.execute(f"PRAGMA table_info({table})")]
+                sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+                connection.executemany(sql, file.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall())
                 copied.add(table)
-    for statement in ENTRY_TABLES:
-        connection.execute(statement)
     for index, sql in _ROWIDS.items():
         index_rows(connection, ENTRY_KINDS[index], [rowid for (rowid,) in connection.execute(sql)])
-
-
-def _copy_table(connection: PostgresConnection, file: sqlite3.Connection, table: str, definition: str) -> None:
-    definition = re.sub(r"\)\s*STRICT(, WITHOUT ROWID)?$", ")", definition.strip())
-    definition = definition.replace(" AUTOINCREMENT", "").replace("INTEGER", "BIGINT")
-    connection.execute(re.sub(r"\bTEXT\b", 'TEXT COLLATE "C"', definition))
-    columns = [name for _, name, *_ in file.execute(f"PRAGMA table_info({table})")]
-    rows = file.execute(f"SELECT * FROM {table}").fetchall()
-    connection.copy_rows(table, columns, rows)

@@ -175,6 +175,8 @@ async def test_reads_whose_connection_is_lost_are_run_again(database: PostgresDa
     def lose_connection(connection: SqlConnection) -> object:
         if losses:
             losses.pop()
+            # The role of tenants must not end connections.
+            connection.execute("RESET ROLE")
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return _transaction(connection)
 

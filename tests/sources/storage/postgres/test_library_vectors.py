@@ -14,12 +14,14 @@ from config.postgres.connection import PostgresConnection
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.semantic.model import ModelInfo
 from sources.storage.postgres import PostgresLibraries
+from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.jobs import claim
 from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import read_state
 from tests.servers.postgres import with_database
 from tests.servers.shared import SharedServer
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_postgres, titles
+from tests.sources.storage.postgres.plans import explain
 from tests.sources.storage.test_vectors import BREAD, CAR, SEMANTIC, WEATHER
 
 pytestmark = pytest.mark.slow("makes a database for each test")
@@ -153,16 +155,16 @@ async def _rank(libraries: LibraryFixture) -> list[tuple[str, float]]:
     return [(hit.title, hit.score) for hit in page.hits]
 
 
-def _plan(connection: PostgresConnection) -> list[str]:
+def _plan(connection: LibraryConnection) -> list[str]:
     """Returns the plan of a search by the index."""
     state = read_state(connection)
     assert state is not None
     vector = connection.execute("SELECT CAST(vector AS TEXT) FROM vectors LIMIT 1").fetchall()[0][0]
     value = f"(SELECT CAST('{vector}' AS public.halfvec))"
     order = f"CAST(v.vector AS public.halfvec(256)) OPERATOR(public.<#>) {value}"
-    sql = f"EXPLAIN SELECT v.id FROM vectors v WHERE v.kind = 1 AND v.model = {state.number} ORDER BY {order} LIMIT 40"
+    rows = f"v.tenant_id = '{connection.tenant}' AND v.kind = 1 AND v.model = {state.number}"
     connection.execute("SELECT set_config('enable_seqscan', 'off', TRUE), set_config('enable_sort', 'off', TRUE)")
-    return [line for (line,) in connection.execute(sql)]
+    return explain(connection, f"SELECT v.id FROM vectors v WHERE {rows} ORDER BY {order} LIMIT 40")
 
 
 async def _forget_indexes(libraries: LibraryFixture) -> None:

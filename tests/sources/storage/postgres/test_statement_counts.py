@@ -12,7 +12,7 @@ from config.postgres.connection import ConnectionOptions, Transaction
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.query import parse
 from sources.storage.contract import Library
-from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.connection import LibraryConnection, LibraryTransaction
 from sources.storage.postgres.search.entry_sql import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
@@ -39,12 +39,13 @@ def count_statements(database_url: str) -> Callable[[Work], int]:
     def count(work: Work) -> int:
         connection = LibraryConnection.connect(ConnectionOptions(url=database_url))
         try:
-            schemas = connection.run(
+            tenants = connection.run(
                 Transaction(schema="florilegium"),
-                lambda one: one.execute("SELECT schema_name FROM libraries").fetchall(),
+                lambda one: one.execute("SELECT tenant_id FROM tenants").fetchall(),
             )
-            sizes = {schema: _count_messages(connection, schema) for (schema,) in schemas}
-            connection.begin(Transaction(schema=max(sizes, key=lambda schema: sizes[schema]), is_read_only=True))
+            sizes = {tenant: _count_messages(connection, tenant) for (tenant,) in tenants}
+            largest = max(sizes, key=lambda tenant: sizes[tenant])
+            connection.begin(LibraryTransaction(tenant=largest, is_read_only=True))
             before = connection.statements
             work(connection)
             return connection.statements - before
@@ -54,12 +55,12 @@ def count_statements(database_url: str) -> Callable[[Work], int]:
     return count
 
 
-def _count_messages(connection: LibraryConnection, schema: str) -> int:
+def _count_messages(connection: LibraryConnection, tenant: str) -> int:
     def work(one: LibraryConnection) -> int:
         [count] = one.execute("SELECT count(*) FROM messages").fetchone() or (0,)
         return int(count)
 
-    return connection.run(Transaction(schema=schema, is_read_only=True), work)
+    return connection.run(LibraryTransaction(tenant=tenant, is_read_only=True), work)
 
 
 @pytest.mark.parametrize(("question", "expected_statements"), [("Lisbon?", 0), ("Lisbon? " * 1_000, 1)])

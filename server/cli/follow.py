@@ -254,7 +254,8 @@ def _change_command(name: str, help_text: str, done: str) -> None:
                     call(follows.remove_follow, follows.FollowIdRequest(id=follow_id))
                 else:
                     call(follows.update_follow, follows.UpdateFollowRequest(id=follow_id, paused=is_paused))
-        print_result({"id": follow_id, "state": done.partition(" ")[0].lower()}, done.format(id=follow_id), as_json=as_json)
+        state = done.partition(" ")[0].lower()
+        print_result({"id": follow_id, "state": state}, done.format(id=follow_id), as_json=as_json)
 
 
 _change_command("pause", "Stop following the source ID until it is resumed.", "Paused {id}.")

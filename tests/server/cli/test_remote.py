@@ -81,7 +81,7 @@ async def test_errors_are_plain(program: Program, server: LiveServer) -> None:
         ("--server", "http://kb.example.com", "search", "x"): "--server: expected https",
         ("--server", "kb.example.com", "search", "x"): "--server: expected a URL such as https://kb.example.com",
         ("--server", "http://127.0.0.1:1", "search", "x"): "http://127.0.0.1:1 does not respond: ",
-        ("--server", server.url, "import", "x"): "--server can be used with search, get, user, key, audit only",
+        ("--server", server.url, "import", "x"): "--server cannot be used with import",
         ("--token-file", str(missing), "search", "x"): "--token-file requires --server",
         ("--server", server.url, "--token-file", str(missing), "search", "x"): "cannot be read: no such file",
     }

@@ -8,7 +8,7 @@ from msgspec import UNSET, to_builtins
 
 from auth.context import ADMIN
 from server.cli.caller import admin_caller, library_caller
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides
+from server.cli.lazy_group import SettingsOverrides
 from server.cli.options import admin_options, library_options, load_for_change
 from server.cli.output import echo, print_json, print_table, strip_control_characters
 from server.operations import operations_of
@@ -63,7 +63,7 @@ def operation_command(operation: Operation, binding: CommandBinding) -> click.Co
 
     run.__doc__ = binding.help or operation.description
     decorated = (admin_options if is_admin else library_options)(run)
-    command = click.command(binding.name.rpartition(" ")[2], cls=SettingsCommand)(decorated)
+    command = click.command(binding.name.rpartition(" ")[2])(decorated)
     command.params[:0] = _parameters(operation, binding)
     return command
 

@@ -112,7 +112,7 @@ def read_message(value: Any) -> Message:
 
 
 class _Envelope(Struct):
-    # In the order of the tools' arguments: typing caches equal unions, so that the first one imported is in all schemas.
+    # In the order of the tools: typing caches equal unions, so that the first one imported is in all schemas.
     id: str | int | None = None
 
 

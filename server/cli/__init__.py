@@ -56,7 +56,10 @@ COMMANDS = {
 FIRST_COMMANDS = ("import", "search", "serve", "connect", "backup", "doctor")
 
 # The commands that can work on a remote server. The REST API has no equivalent for the others.
-_REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
+_REMOTE_COMMANDS = (
+    *("search", "similar", "get", "add", "list", "edit", "rm", "tag", "import"),
+    *("user", "key", "audit"),
+)
 
 
 @click.group(
@@ -78,7 +81,7 @@ _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 @click.option(
     "--server",
     metavar="URL",
-    help="Run key, user, audit, search or get on this server, with the credential in $FLORILEGIUM_TOKEN.",
+    help="Run the command on this server, with the credential in $FLORILEGIUM_TOKEN.",
 )
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="With --server: the file with the API key or token."

@@ -52,6 +52,12 @@ class RemoteApi:
         self._base_url = url.rstrip("/").removesuffix("/mcp")
         self._token = token
 
+    def get(self, path: str, **query: Any) -> Any:
+        return msgspec.json.decode(self.request("GET", path, query=query))
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        return msgspec.json.decode(self.request(method, path, body, query))
+
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
     ) -> bytes:

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from config.errors import InvalidParams
 from server.console.page_handler import LibraryPage, PageFunction
 from server.console.pages import form_error
-from server.operations import operations_of
 from server.operations.operation import FormBinding, Operation
 from server.protocol.schema import read_arguments
 
@@ -22,7 +21,7 @@ class FormPages(LibraryPage):
         """Returns the functions that show and run the form of each path."""
         return {
             FORMS_PATH + operation.console.path: self._functions(operation, operation.console)
-            for operation in operations_of()
+            for operation in self._operations.values()
             if operation.console is not None
         }
 
@@ -48,15 +47,14 @@ class FormPages(LibraryPage):
             )
 
         async def show(request: Request) -> Response:
-            return await page(request, await self.admit(request, operation), {})
+            return await page(request, await self.admit(request, operation.id), {})
 
         async def run(request: Request) -> Response:
-            viewer = await self.admit(request, operation)
-            values = await self._browser.check_form(request)
+            viewer, values = await self.admit_form(request, operation.id)
             try:
                 given = {field["name"]: _value(field, values) for field in fields}
                 present = {name: value for name, value in given.items() if value != ""}
-                output = await self.run(viewer, operation, read_arguments(present, operation.input))
+                output = await self.run(viewer, operation.id, read_arguments(present, operation.input))
             except InvalidParams as error:
                 return await page(request, viewer, values, error=form_error(error), status=error.status)
             return await page(request, viewer, values, output=to_builtins(output))

@@ -56,10 +56,10 @@ def make_users(root: Path) -> tuple[DataRoot, Path, Path]:
     data_root = DataRoot(root)
     data_root.prepare()
     source, target = new_user_id(), new_user_id()
-    folders = [data_root.prepare_user(user_id).media.parent for user_id in (source, target)]
-    for folder, text in zip(folders, ("library", "empty"), strict=True):
-        (folder / "media.db").write_text(text)
-    return data_root, *folders
+    library, empty = (data_root.prepare_user(user_id).media.parent for user_id in (source, target))
+    (library / "media.db").write_text("library")
+    (empty / "media.db").write_text("empty")
+    return data_root, library, empty
 
 
 def test_a_crash_at_any_step_leaves_one_of_the_two_libraries_whole(

@@ -313,4 +313,5 @@ def service_operation(*, handler: Callable[[RequestContext, Any], Awaitable[Any]
     async def run(context: RequestContext, _services: Any, request: Any) -> Any:
         return await handler(context, request)
 
-    return Operation(handler=run, **declared)
+    *_, input_type, response = handler.__annotations__.values()
+    return Operation(handler=run, **{"input": input_type, "response": response, **declared})

@@ -114,7 +114,8 @@ def list_(
             if len(items) >= limit or page.next_offset is None:
                 break
     if as_json:
-        print_json({"items": items, "total": page.total})
+        rows_with_id = [{"id": item.uri.partition("://")[2], **msgspec.to_builtins(item)} for item in items]
+        print_json({"items": rows_with_id, "total": page.total})
         return
     rows = [(item.uri, item.last_modified[:10], strip_control_characters(item.title or "")) for item in items]
     if rows:

@@ -217,7 +217,7 @@ class KindSearch(SearchArguments, frozen=True, kw_only=True):
 
 
 class KindGet(SourceGetArguments, frozen=True, kw_only=True):
-    id: Annotated[int | str | None, Meta(description="id of a hit.")] = None
+    id: Annotated[str | int | None, Meta(description="id of a hit.")] = None
 
 
 class KindSource(LibrarySource):

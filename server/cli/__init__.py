@@ -55,10 +55,11 @@ COMMANDS = {
 # What a new user needs, as in docs/getting-started.md.
 FIRST_COMMANDS = ("import", "search", "serve", "connect", "backup", "doctor")
 
-# The commands that can work on a remote server. The REST API has no equivalent for the others.
-_REMOTE_COMMANDS = (
-    *("search", "similar", "get", "add", "list", "edit", "rm", "tag", "import"),
-    *("user", "key", "audit"),
+# These work on this machine: on its files, its settings or its processes. All others can work on a remote server.
+_LOCAL_COMMANDS = (
+    *("serve", "stdio", "demo", "embed", "export", "backup", "restore", "check", "repair", "reindex"),
+    *("schema", "migrate", "migrate-store", "model", "connect", "token", "client", "config", "doctor", "healthcheck"),
+    *("completion", "version"),
 )
 
 
@@ -81,7 +82,7 @@ _REMOTE_COMMANDS = (
 @click.option(
     "--server",
     metavar="URL",
-    help="Run the command on this server, with the credential in $FLORILEGIUM_TOKEN.",
+    help="Run the command on this server, with the credential in $FLORILEGIUM_TOKEN. Not for all commands.",
 )
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="With --server: the file with the API key or token."
@@ -95,8 +96,8 @@ def florilegium(context: click.Context, config_file: Path | None, server: str | 
         if token_file is not None:
             raise click.UsageError("--token-file requires --server")
         return
-    if context.invoked_subcommand not in _REMOTE_COMMANDS:
-        raise click.UsageError(f"--server can be used with {', '.join(_REMOTE_COMMANDS)} only")
+    if context.invoked_subcommand in _LOCAL_COMMANDS:
+        raise click.UsageError(f"--server cannot be used with {context.invoked_subcommand}")
     from server.cli.remote import connect_to_server  # noqa: PLC0415 - only needed with --server
 
     connect_to_server(server, token_file)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -19,7 +20,7 @@ from server.cli.local_library import open_local, settings_of_user
 from server.cli.options import library_options
 from server.cli.output import dim, echo, pluralize, print_json, strip_control_characters
 from server.cli.progress import show_progress
-from server.cli.remote import LocalApi, RemoteApi, library_server, path_segment
+from server.cli.remote import LocalApi, RemoteApi, library_server
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
@@ -129,7 +130,7 @@ def _upload(
         while job["state"] in ("waiting", "running"):
             update_progress({name: job[name] for name in ("bytes_read", "bytes_total", "items")} | {"file": path.name})
             time.sleep(_POLL_S)
-            job = server.get(f"/api/v1/import/{path_segment(job['id'])}")
+            job = msgspec.json.decode(server.request("GET", f"/api/v1/import/{quote(job['id'], safe='')}"))
         if job["summary"] is None:
             raise FlorilegiumError(f"{path}: {job['problem'] or job['state']}")
         total.add(msgspec.convert(job["summary"], ImportSummary))

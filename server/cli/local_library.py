@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.audit import Audit, AuditEvent
-from auth.authenticator import NOBODY, OPERATOR, local_principal
-from auth.context import ADMIN, ClientId, Principal, RequestContext, build_context
+from auth.authenticator import OPERATOR, local_principal, operator_principal
+from auth.context import ClientId, RequestContext, build_context
 from auth.oauth.grants import OAuthGrants
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord
@@ -76,11 +76,6 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
             return await work(registry)
 
     return asyncio.run(run())
-
-
-def record_change(settings: Settings, action: str, user: UserRecord, target: str = "", detail: str = "") -> None:
-    """Records a change of a user that the operator made."""
-    record_operation(settings, action, user.id, target or user.id, detail)
 
 
 def record_operation(settings: Settings, action: str, user_id: str = "", target: str = "", detail: str = "") -> None:
@@ -174,16 +169,7 @@ async def open_services(
 
 
 def operator_context(root: DataRoot) -> RequestContext:
-    """The context of commands that administrate. The operator has the files of all users, but no library."""
-    principal = Principal(
-        user_id=NOBODY,
-        user_name=OPERATOR,
-        client_id=ClientId(OPERATOR),
-        scopes=frozenset((ADMIN,)),
-        kind="operator",
-        credential_id=OPERATOR,
-    )
-    return build_context(principal, root, OPERATOR, is_agent=False)
+    return build_context(operator_principal(), root, OPERATOR, is_agent=False)
 
 
 def run_with_library(

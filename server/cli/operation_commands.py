@@ -8,7 +8,7 @@ from msgspec import UNSET, to_builtins
 
 from auth.context import ADMIN
 from server.cli.caller import admin_caller, library_caller
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides
+from server.cli.lazy_group import SettingsOverrides
 from server.cli.options import admin_options, library_options, load_for_change
 from server.cli.output import echo, print_json, print_table, strip_control_characters
 from server.operations import operations_of
@@ -63,7 +63,7 @@ def operation_command(operation: Operation, binding: CommandBinding) -> click.Co
 
     run.__doc__ = binding.help or operation.description
     decorated = (admin_options if is_admin else library_options)(run)
-    command = click.command(binding.name.rpartition(" ")[2], cls=SettingsCommand)(decorated)
+    command = click.command(binding.name.rpartition(" ")[2])(decorated)
     command.params[:0] = _parameters(operation, binding)
     return command
 
@@ -100,15 +100,21 @@ def _parameters(operation: Operation, binding: CommandBinding) -> list[click.Par
 def print_output(output: Any) -> None:
     """Prints each field in a line, and lists of objects as tables."""
     for name, value in output.items():
-        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
             rows = [[_cell(one) for one in row.values()] for row in value]
             print_table([title.upper().replace("_", " ") for title in value[0]], rows)
-        elif value not in (None, "", []):
+        elif value not in (None, "", [], ()):
             echo(f"{name.replace('_', ' ')}: {_cell(value)}")
 
 
 def _cell(value: Any) -> str:
     if value in (None, ""):
         return "-"
-    text = " ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
+    text = (
+        " ".join(map(str, value))
+        if isinstance(value, list | tuple)
+        else f"{value:,}"
+        if type(value) is int
+        else str(value)
+    )
     return strip_control_characters(text)

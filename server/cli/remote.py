@@ -52,12 +52,6 @@ class RemoteApi:
         self._base_url = url.rstrip("/").removesuffix("/mcp")
         self._token = token
 
-    def get(self, path: str, **query: Any) -> Any:
-        return msgspec.json.decode(self.request("GET", path, query=query))
-
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
-        return msgspec.json.decode(self.request(method, path, body, query))
-
     def upload(self, path: str, file: Path, **query: Any) -> Any:
         """Sends a file as it is. Returns the response."""
         present = {name: value for name, value in query.items() if value is not None}
@@ -246,10 +240,6 @@ def running_server(settings: Settings, user_name: str | None) -> LocalApi | None
     root = Path(settings.data_dir).absolute()
     found = connect_to_running_server(root)
     return None if found is None else LocalApi(root, *found, user_name)
-
-
-def path_segment(name: str) -> str:
-    return quote(name, safe="")
 
 
 # The exit code is that of the same mistake on this machine: 2 for invalid arguments, 1 for everything else.

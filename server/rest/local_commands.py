@@ -8,7 +8,7 @@ documentation of the API has them.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,7 @@ from auth.context import ADMIN, WRITE, RequestContext, build_context
 from auth.follows import FollowRecord, Follows
 from auth.registry import UserRecord
 from config.errors import ConfigurationError, FlorilegiumError, InvalidParams, Unavailable
-from server.following.runs import REPORT_FIELDS, resolve_conflict, run_source
+from server.following.runs import REPORT_FIELDS, run_source
 from server.library_repair import repair_library
 from server.operations.operation import Handler, Operation, StreamedFile
 from server.runtime import Runtime
@@ -64,12 +64,6 @@ class RestoreRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class FollowRunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str | None = None
     accept: bool = False
-
-
-class FollowResolveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    file: str
-    keep: Literal["library", "file"]
 
 
 class NoRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,18 +214,6 @@ async def follow_run(context: RequestContext, runtime: Runtime, request: FollowR
     return _respond(work())
 
 
-async def follow_resolve(context: RequestContext, runtime: Runtime, request: FollowResolveRequest) -> StreamedFile:
-    async def work() -> None:
-        user = await _user(context, runtime)
-        record = next((one for one in await _follows(context, runtime) if one.id == request.id), None)
-        if record is None:
-            raise InvalidParams(f"ID: expected the id of a followed source, got {request.id!r}")
-        async with runtime.libraries.library(context) as library:
-            await resolve_conflict(library, record, user, runtime.settings, request.file, keep=request.keep)
-
-    return _respond(work())
-
-
 async def _user(context: RequestContext, runtime: Runtime) -> UserRecord:
     user = await runtime.registry.user_by_id(context.user_id)
     assert user is not None, "admission found the user"
@@ -285,7 +267,6 @@ def local_operations() -> Sequence[Operation]:
         "repair": repair,
         "restore": restore,
         "follow-run": follow_run,
-        "follow-resolve": follow_resolve,
         "migrate": migrate,
     }
     return [

@@ -96,7 +96,7 @@ async def test_errors_are_plain(program: Program, server: LiveServer) -> None:
         ("--server", "http://kb.example.com", "search", "x"): "--server: expected https",
         ("--server", "kb.example.com", "search", "x"): "--server: expected a URL such as https://kb.example.com",
         ("--server", "http://127.0.0.1:1", "search", "x"): "http://127.0.0.1:1 does not respond: ",
-        ("--server", server.url, "backup", "x"): "--server can be used with search, similar, get, add, list, edit, rm",
+        ("--server", server.url, "backup", "x"): "--server cannot be used with backup",
         ("--server", server.url, "list", "--user", "ada"): "--user cannot be combined with --server",
         ("--token-file", str(missing), "search", "x"): "--token-file requires --server",
         ("--server", server.url, "--token-file", str(missing), "search", "x"): "cannot be read: no such file",

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from auth.authenticator import NOBODY
 from auth.browser_sessions import KeyCreations
-from auth.context import Principal, RequestContext
+from auth.context import ADMIN, Principal, RequestContext
 from auth.registry import KeyRecord
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.times import format_time_seconds, parse_time
@@ -77,7 +77,7 @@ class KeyList(Struct, frozen=True):
     keys: Sequence[Key]
 
 
-@account_operation("GET /api/v1/keys")
+@account_operation("GET /api/v1/keys", other_scopes=(ADMIN,))
 async def list_keys(context: RequestContext, services: Services, _request: NoArguments) -> KeyList:
     """List your API keys
 
@@ -114,7 +114,7 @@ async def create_key(context: RequestContext, services: Services, request: Creat
     return NewKey(**asdict(_key(record, time.time())), secret=secret)
 
 
-@account_operation("DELETE /api/v1/keys/{id}", caller="unrestricted", error_statuses=NOT_FOUND)
+@account_operation("DELETE /api/v1/keys/{id}", other_scopes=(ADMIN,), caller="unrestricted", error_statuses=NOT_FOUND)
 async def revoke_key(context: RequestContext, services: Services, request: RevokeKeyRequest) -> RevokedKey:
     """Revoke an API key
 

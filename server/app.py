@@ -22,7 +22,7 @@ from server.oauth.code_request import PublicEndpoint, PublicPaths
 from server.oauth.endpoints import oauth_routes
 from server.rest.errors import MethodNotAllowed
 from server.rest.handler import html_error
-from server.rest.routes import operations_by_id, rest_routes
+from server.rest.routes import rest_routes
 from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints
 from server.transports.bounded_websocket import WebSocketTransport
@@ -42,7 +42,6 @@ _EXPOSED_HEADERS = (
 def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
     service, websocket = ServiceEndpoints(runtime, metrics), WebSocketTransport(runtime)
     services = build_http_services(runtime, metrics)
-    operations = operations_by_id(runtime, services)
     resource_metadata = PublicEndpoint("GET", service.resource_metadata)
     routes = [
         WebSocketRoute("/mcp/ws", websocket),
@@ -59,9 +58,9 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/metrics", service.metrics),
         *tldw_routes(runtime, metrics),
         *oauth_routes(runtime, services.browser),
-        *console_routes(runtime, services, operations),
-        *library_page_routes(runtime, services.browser, operations),
-        *rest_routes(runtime, services, operations),
+        *console_routes(runtime, services),
+        *library_page_routes(runtime, services),
+        *rest_routes(runtime, services),
         # APIs of other distributions. A path that is above comes first.
         *chain.from_iterable(load_points(COMPATIBILITY, lambda make_routes: list(make_routes(runtime)))),
     ]

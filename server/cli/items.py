@@ -92,14 +92,16 @@ def add(
 
 
 @click.command("list", cls=SettingsCommand)
-@click.argument("kind", type=KindName())
+@click.argument("kind", type=KindName(), required=False)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Items to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Items to skip.")
 @library_options
-def list_(overrides: SettingsOverrides, kind: str, limit: int, offset: int, user: str | None, as_json: bool) -> None:
-    """List items of a library on this machine, most recently changed first.
+def list_(
+    overrides: SettingsOverrides, kind: str | None, limit: int, offset: int, user: str | None, as_json: bool
+) -> None:
+    """List items of a library, most recently changed first.
 
-    KIND is notes, media, chats, characters or prompts.
+    KIND is notes, media, chats, characters or prompts. Default: all.
     """
     from server.operations.library import LibraryItemsRequest, list_items  # noqa: PLC0415 - not for `--help`
 
@@ -119,7 +121,7 @@ def list_(overrides: SettingsOverrides, kind: str, limit: int, offset: int, user
         print_table(("URI", "CHANGED", "TITLE"), rows)
     shown = offset + len(rows)
     more = f"; more: --offset {shown}" if shown < page.total else ""
-    echo(f"{len(rows):,} of {page.total:,} {kind}{more}", err=True)
+    echo(f"{len(rows):,} of {page.total:,} {kind or 'items'}{more}", err=True)
 
 
 @click.command(cls=SettingsCommand)

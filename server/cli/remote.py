@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -52,11 +52,15 @@ class RemoteApi:
         self._base_url = url.rstrip("/").removesuffix("/mcp")
         self._token = token
 
-    def get(self, path: str, **query: Any) -> Any:
-        return msgspec.json.decode(self.request("GET", path, query=query))
-
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
-        return msgspec.json.decode(self.request(method, path, body, query))
+    def upload(self, path: str, file: Path, **query: Any) -> Any:
+        """Sends a file as it is. Returns the response."""
+        present = {name: value for name, value in query.items() if value is not None}
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
+        with file.open("rb") as data:
+            status, content = self._send("POST", f"{path}?{urlencode(present)}", headers, data)
+        if status >= 300:
+            raise _error(self._base_url, status, content)
+        return msgspec.json.decode(content)
 
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
@@ -72,7 +76,9 @@ class RemoteApi:
             raise _error(self._base_url, status, content)
         return content
 
-    def _send(self, method: str, path: str, headers: dict[str, str], data: bytes | None) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None
+    ) -> tuple[int, bytes]:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         # Without a handler for redirects: the token must not reach another server.
@@ -136,7 +142,9 @@ class LocalApi(RemoteApi):
                 raise self._lost() from error
         raise self._lost()
 
-    def _send(self, method: str, path: str, headers: dict[str, str], data: bytes | None) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None
+    ) -> tuple[int, bytes]:
         with self._open(method, path, headers, data) as response:
             try:
                 return response.status, response.read(_RESPONSE_MAX_BYTES)
@@ -145,7 +153,7 @@ class LocalApi(RemoteApi):
 
     @contextmanager
     def _open(
-        self, method: str, path: str, headers: dict[str, str], data: bytes | None
+        self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None
     ) -> Iterator[http.client.HTTPResponse]:
         """A connection for each request: a command sends few of them, some of them minutes apart."""
         opened, self._connection = self._connection, None

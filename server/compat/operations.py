@@ -1,14 +1,14 @@
 """Declares REST operations where their handlers are: `@operation(...)` on a method, and `operations_of` its service."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from config.settings import Settings
+from server.operations.operation import Operation, service_operation
 from server.rest.errors import Unprocessable
 
 if TYPE_CHECKING:
     from server.middleware import ErrorFormat
-    from server.operations.operation import Operation
 
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
@@ -45,16 +45,18 @@ def operation(
     return declare
 
 
-def operations_of(service: object, error_format: "ErrorFormat", settings: Settings) -> list["Operation"]:
+def operations_of(service: object, error_format: "ErrorFormat", settings: Settings) -> list[Operation]:
     """Returns the operations of a service of conversations in the order in which its class declares them."""
-    from server.operations.operation import service_operation  # noqa: PLC0415 - the modules import each other
-
     operations = []
     for name, handler in vars(type(service)).items():
         if declared := getattr(handler, "operation", None):
             fields, from_settings = declared
+            _, input_type, *_, response = get_type_hints(handler).values()
             common = {"error_format": error_format, "input_error": Unprocessable, "source": "chats"}
+            types = {"input": input_type, "response": response}
             operations.append(
-                service_operation(handler=getattr(service, name), **{**common, **fields, **from_settings(settings)})
+                service_operation(
+                    handler=getattr(service, name), **{**types, **common, **fields, **from_settings(settings)}
+                )
             )
     return operations

@@ -1,6 +1,5 @@
 """The account page: password, passkeys, browsers, usage, and the person's own data."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -16,10 +15,8 @@ from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, Browse
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import form_error
 from server.http_services import HttpServices
-from server.operations.account import Account, UsageResponse
-from server.operations.browser_sessions import BrowserList, BrowserSessionRequest, PasskeyList
-from server.operations.operation import NoArguments, Operation
-from server.operations.own_data import DeletionPreview, DeletionRequest
+from server.operations import account, browser_sessions, own_data
+from server.operations.operation import NoArguments
 from server.operations.users import UserRequest, adopt_local, find_adoptable
 from server.runtime import Runtime
 
@@ -34,13 +31,13 @@ _DONE = {
 
 
 class AccountPages(PersonalPage):
-    def __init__(self, runtime: Runtime, services: HttpServices, operations: Mapping[str, Operation]) -> None:
-        super().__init__(runtime, services.browser, operations)
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser)
         self._accounts = services.accounts
         self._passkeys = services.passkeys
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.admit(request, "get_account")
+        viewer = await self.admit(request, account.get_account)
         return await self._page(request, viewer, done=_DONE.get(request.query_params.get("done", ""), ""))
 
     async def change_password(self, request: Request) -> Response:
@@ -55,7 +52,7 @@ class AccountPages(PersonalPage):
             if isinstance(error, SignInFailed):
                 # Whoever stole a session may be guessing the password.
                 self._browser.record(request, "password.change_failed", session.user.id)
-            viewer = await self.admit(request, "get_account")
+            viewer = await self.admit(request, account.get_account)
             problem = "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
             return await self._page(request, viewer, error=problem, status=error.status)
         self._browser.record(request, "password.change", session.user.id)
@@ -64,48 +61,54 @@ class AccountPages(PersonalPage):
 
     async def end_sessions(self, request: Request) -> Response:
         """Ends the session that the form names, or all if it names none."""
-        viewer, values = await self.admit_form(request, "end_browser_sessions")
+        viewer = await self.admit(request, browser_sessions.end_browser_sessions)
+        values = await self._browser.check_form(request)
         if "session" not in values:
-            await self.run(viewer, "end_browser_sessions", NoArguments())
+            await self.run(viewer, browser_sessions.end_browser_sessions, NoArguments())
             return await self._browser.sign_out(request)
-        sessions: BrowserList = await self.run(viewer, "list_browser_sessions", NoArguments())
+        sessions: browser_sessions.BrowserList = await self.run(
+            viewer, browser_sessions.list_browser_sessions, NoArguments()
+        )
         # It may have ended since the page was loaded, which is what the person wanted.
         if values["session"] in {one.id for one in sessions.sessions}:
-            ended = BrowserSessionRequest(id=values["session"])
-            await self.run(viewer, "end_browser_session", ended)
+            ended = browser_sessions.BrowserSessionRequest(id=values["session"])
+            await self.run(viewer, browser_sessions.end_browser_session, ended)
         return see_other(f"{ACCOUNT_PATH}?done=session")
 
     async def show_deletion(self, request: Request) -> Response:
-        viewer = await self.admit(request, "prepare_deletion")
+        viewer = await self.admit(request, own_data.prepare_deletion)
         return await self._deletion_page(request, viewer)
 
     async def delete(self, request: Request) -> Response:
         """Deletes the library, or the account with it, if the person typed the name of the account."""
-        viewer, values = await self.admit_form(request, "prepare_deletion")
-        account = await self._account(viewer)
+        viewer = await self.admit(request, own_data.prepare_deletion)
+        values = await self._browser.check_form(request)
+        own = await self._account(viewer)
         is_account = values.get("what") == "account"
-        operation = "delete_account" if is_account else "delete_data"
+        operation = own_data.delete_account if is_account else own_data.delete_data
         try:
-            if values.get("name", "").strip() != account.name:
-                raise InvalidParams(f"name: type {account.name} to confirm")
-            await self.run(viewer, operation, DeletionRequest(token=values.get("token", "")))
+            if values.get("name", "").strip() != own.name:
+                raise InvalidParams(f"name: type {own.name} to confirm")
+            await self.run(viewer, operation, own_data.DeletionRequest(token=values.get("token", "")))
         except (InvalidParams, Conflict) as error:
             return await self._deletion_page(request, viewer, error=form_error(error), status=error.status)
         if not is_account:
             return see_other(f"{ACCOUNT_PATH}?done=deleted")
         return await self._browser.sign_out(request, f"{SIGN_IN_PATH}?deleted=yes")
 
-    async def _account(self, viewer: Viewer) -> Account:
-        account: Account = await self.run(viewer, "get_account", NoArguments())
-        return account
+    async def _account(self, viewer: Viewer) -> account.Account:
+        own: account.Account = await self.run(viewer, account.get_account, NoArguments())
+        return own
 
     async def _page(
         self, request: Request, viewer: Viewer, *, done: str = "", error: str = "", status: int = 200
     ) -> Response:
         settings, session = self._runtime.settings, await self._browser.session_of(request)
-        sessions: BrowserList = await self.run(viewer, "list_browser_sessions", NoArguments())
-        passkeys: PasskeyList = await self.run(viewer, "list_passkeys", NoArguments())
-        usage: UsageResponse = await self.run(viewer, "get_usage", NoArguments())
+        sessions: browser_sessions.BrowserList = await self.run(
+            viewer, browser_sessions.list_browser_sessions, NoArguments()
+        )
+        passkeys: browser_sessions.PasskeyList = await self.run(viewer, browser_sessions.list_passkeys, NoArguments())
+        usage: account.UsageResponse = await self.run(viewer, account.get_usage, NoArguments())
         return await self.render(
             request,
             viewer,
@@ -129,7 +132,7 @@ class AccountPages(PersonalPage):
         )
 
     async def _deletion_page(self, request: Request, viewer: Viewer, *, error: str = "", status: int = 200) -> Response:
-        preview: DeletionPreview = await self.run(viewer, "prepare_deletion", NoArguments())
+        preview: own_data.DeletionPreview = await self.run(viewer, own_data.prepare_deletion, NoArguments())
         return await self.render(
             request,
             viewer,

@@ -13,9 +13,11 @@ from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
-from server.operations.audit import AuditPage, AuditRequest
-from server.operations.operation import NoArguments
-from server.operations.status import ServerStatus
+from server.http_services import HttpServices
+from server.operations import users
+from server.operations.audit import AuditPage, AuditRequest, list_audit_events
+from server.operations.operation import NoArguments, Operation
+from server.operations.status import ServerStatus, status_operation
 from server.operations.users import (
     AccountLinkResponse,
     AddUserRequest,
@@ -30,6 +32,7 @@ from server.operations.users import (
     UserQuotas,
     UserRequest,
 )
+from server.runtime import Runtime
 
 USERS_PATH = "/admin/users"
 _AUDIT_LIMIT = 100
@@ -73,67 +76,71 @@ class AuditForm(PageForm, frozen=True, kw_only=True):
 
 
 class AdminPages(PersonalPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser)
+        self._status = status_operation(services.metrics)
+
     async def overview(self, request: Request) -> Response:
-        viewer = await self.admit(request, "get_server_status")
-        status: ServerStatus = await self.run(viewer, "get_server_status", NoArguments())
+        viewer = await self.admit(request, self._status)
+        status: ServerStatus = await self.run(viewer, self._status, NoArguments())
         return await self.render(request, viewer, "admin.html", state=status, section="admin", tab="overview")
 
     async def users(self, request: Request) -> Response:
-        viewer = await self.admit(request, "list_users")
+        viewer = await self.admit(request, users.list_users)
         return await self._users_page(request, viewer, done=_done(request))
 
     async def invite(self, request: Request) -> Response:
         """Shows the link in the response to the form, and never again."""
-        viewer, values = await self.admit_form(request, "invite_user")
+        viewer, values = await self._admit_form(request, users.invite_user)
         try:
             invitation = InviteRequest(role=_role(values), name=values.get("name", "").strip())
-            link: AccountLinkResponse = await self.run(viewer, "invite_user", invitation)
+            link: AccountLinkResponse = await self.run(viewer, users.invite_user, invitation)
         except FlorilegiumError as error:
             return await self._users_page(request, viewer, error=form_error(error), status=error.status)
         return await self._users_page(request, viewer, link=link)
 
     async def revoke_invitation(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "revoke_invitation")
-        await self.run(viewer, "revoke_invitation", InvitationRequest(id=values.get("invitation", "")))
+        viewer, values = await self._admit_form(request, users.revoke_invitation)
+        await self.run(viewer, users.revoke_invitation, InvitationRequest(id=values.get("invitation", "")))
         return see_other(f"{USERS_PATH}?done=revoked")
 
     async def add_user(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "add_user")
+        viewer, values = await self._admit_form(request, users.add_user)
         try:
             new = AddUserRequest(name=values.get("name", "").strip(), role=_role(values))
-            user: User = await self.run(viewer, "add_user", new)
+            user: User = await self.run(viewer, users.add_user, new)
         except FlorilegiumError as error:
             return await self._users_page(request, viewer, error=form_error(error), status=error.status)
         return see_other(_user_path(user.name))
 
     async def user(self, request: Request) -> Response:
-        viewer = await self.admit(request, "get_user")
+        viewer = await self.admit(request, users.get_user)
         return await self._user_page(request, viewer, done=_done(request))
 
     async def change_user(self, request: Request) -> Response:
         """Runs the action that the button of the form names, which is also the word for what was done."""
-        viewer, values = await self.admit_form(request, "update_user")
+        viewer, values = await self._admit_form(request, users.update_user)
         name, action = request.path_params["name"], values.get("action", "")
         run = self.run
         try:
             match action:
                 case "role":
-                    await run(viewer, "update_user", UpdateUserRequest(name=name, role=_role(values)))
+                    await run(viewer, users.update_user, UpdateUserRequest(name=name, role=_role(values)))
                 case "disabled" | "enabled":
                     is_disabled = action == "disabled"
-                    await run(viewer, "update_user", UpdateUserRequest(name=name, is_disabled=is_disabled))
+                    await run(viewer, users.update_user, UpdateUserRequest(name=name, is_disabled=is_disabled))
                 case "quotas":
                     # An empty field means the quota of the settings.
                     quotas = {one: _quota(one, values.get(one, "")) for one in QuotaOverrides.__struct_fields__}
-                    await run(viewer, "set_quotas", QuotasRequest(name=name, **quotas))
+                    await run(viewer, users.set_quotas, QuotasRequest(name=name, **quotas))
                 case "deleted":
                     if values.get("confirmation", "").strip() != name:
                         raise InvalidParams(f"name: type {name} to confirm")
                     purge = values.get("purge") == "yes"
-                    await run(viewer, "delete_user", DeleteUserRequest(name=name, purge=purge))
+                    await run(viewer, users.delete_user, DeleteUserRequest(name=name, purge=purge))
                 case "reset":
                     # The link is shown in the response to the form, and never again.
-                    link: AccountLinkResponse = await run(viewer, "reset_password", UserRequest(name=name))
+                    link: AccountLinkResponse = await run(viewer, users.reset_password, UserRequest(name=name))
                     return await self._user_page(request, viewer, link=link)
                 case _:
                     raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
@@ -145,10 +152,10 @@ class AdminPages(PersonalPage):
 
     async def audit(self, request: Request) -> Response:
         form = AuditForm.of(request)
-        viewer = await self.admit(request, "get_server_status")
+        viewer = await self.admit(request, self._status)
         page, error, status = AuditPage((), None), "", 200
         try:
-            page = await self.run(viewer, "list_audit_events", form.request())
+            page = await self.run(viewer, list_audit_events, form.request())
         except FlorilegiumError as problem:
             error, status = form_error(problem), problem.status
         return await self.render(
@@ -165,16 +172,20 @@ class AdminPages(PersonalPage):
             tab="audit",
         )
 
+    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        viewer = await self.admit(request, operation)
+        return viewer, await self._browser.check_form(request)
+
     async def _users_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
-        users: UserList = await self.run(viewer, "list_users", NoArguments())
-        pending: InvitationList = await self.run(viewer, "list_invitations", NoArguments())
+        listed: UserList = await self.run(viewer, users.list_users, NoArguments())
+        pending: InvitationList = await self.run(viewer, users.list_invitations, NoArguments())
         shared = {"link": None, "error": "", "done": "", **values}
         return await self.render(
             request,
             viewer,
             "admin-users.html",
             status=status,
-            users=users.users,
+            users=listed.users,
             invitations=pending.invitations,
             has_invitations=self._runtime.settings.is_auth_configured and self._runtime.settings.password_sign_in,
             roles=_ROLES,
@@ -186,8 +197,8 @@ class AdminPages(PersonalPage):
 
     async def _user_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
         named = UserRequest(name=request.path_params["name"])
-        user: User = await self.run(viewer, "get_user", named)
-        quotas: UserQuotas = await self.run(viewer, "get_quotas", named)
+        user: User = await self.run(viewer, users.get_user, named)
+        quotas: UserQuotas = await self.run(viewer, users.get_quotas, named)
         shared = {"link": None, "error": "", "done": "", **values}
         return await self.render(
             request,

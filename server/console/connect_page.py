@@ -15,16 +15,16 @@ from config.errors import FlorilegiumError, StorageError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
 from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
-from server.console.browser import see_other
+from server.console.browser import BrowserGuard, see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm, form_error
 from server.doctor.replay import FLOWS
-from server.operations.account import ConnectionList, ConnectionRequest
-from server.operations.audit import CallList, CallsRequest, ReadPage, ReadsRequest
-from server.operations.connection_test import ConnectionReport, ConnectionTestRequest
-from server.operations.keys import CreateKeyRequest, KeyList, NewKey, RevokedKey, RevokeKeyRequest
-from server.operations.operation import NoArguments, SignInNeeded
+from server.operations import account, keys
+from server.operations.audit import CallList, CallsRequest, ReadPage, ReadsRequest, list_calls, list_reads
+from server.operations.connection_test import ConnectionReport, ConnectionTestRequest, test_connection
+from server.operations.operation import NoArguments, Operation, SignInNeeded
 from server.profiles import PROFILE_NAMES
+from server.runtime import Runtime
 
 CONNECT_PATH = "/connect"
 _DAY_S = 86_400
@@ -63,33 +63,32 @@ class ClientSetup(Struct, frozen=True, kw_only=True):
 
 
 class ConnectPages(PersonalPage):
-    async def admit_form(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
-        """Refuses a form without a token first, also of someone who is not signed in."""
-        values = await self._browser.check_form(request)
-        return await self.admit(request, operation_id), values
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.admit(request, "list_keys")
+        viewer = await self.admit(request, keys.list_keys)
         form = ConnectForm.of(request)
         return await self._page(request, viewer, form, done=_DONE.get(form.done, ""))
 
     async def create_key(self, request: Request) -> Response:
         """Shows the key in the response to the form, and never again."""
-        viewer, values = await self.admit_form(request, "create_key")
+        viewer, values = await self._admit_form(request, keys.create_key)
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
-        chosen = tuple(name for name, _ in self.sources if values.get(f"source_{name}") == "on")
+        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
         days = values.get("expires", "")
         expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
-        new = CreateKeyRequest(
+        new = keys.CreateKeyRequest(
             name=values.get("name", "").strip(),
             scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
             profile=values.get("profile") or None,
             # All and none both mean no restriction.
-            sources=None if len(chosen) in (0, len(self.sources)) else chosen,
+            sources=None if len(chosen) in (0, len(self._sources)) else chosen,
             expires_at=None if expires_at is None else format_time_seconds(expires_at),
         )
         try:
-            key: NewKey = await self.run(viewer, "create_key", new)
+            key: keys.NewKey = await self.run(viewer, keys.create_key, new)
         except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
@@ -97,31 +96,35 @@ class ConnectPages(PersonalPage):
         return await self._page(request, viewer, form, new_key=key, status=201)
 
     async def revoke_key(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "revoke_key")
-        request_of_form = RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
-        revoked: RevokedKey = await self.run(viewer, "revoke_key", request_of_form)
+        viewer, values = await self._admit_form(request, keys.revoke_key)
+        request_of_form = keys.RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
+        revoked: keys.RevokedKey = await self.run(viewer, keys.revoke_key, request_of_form)
         if revoked.created and not request_of_form.created:
             # Asks whether the keys that were created with this one are revoked, too.
             return await self._page(request, viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "revoke_connection")
-        connection = ConnectionRequest(id=values.get("connection", ""))
-        await self.run(viewer, "revoke_connection", connection)
+        viewer, values = await self._admit_form(request, account.revoke_connection)
+        connection = account.ConnectionRequest(id=values.get("connection", ""))
+        await self.run(viewer, account.revoke_connection, connection)
         return see_other(f"{CONNECT_PATH}?done=disconnected#applications")
 
     async def test(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "test_connection")
+        viewer, values = await self._admit_form(request, test_connection)
         client = values.get("client", "any")
         form = ConnectForm(client=client[:40], auth=values.get("auth", "")[:40])
         try:
             report: ConnectionReport = await self.run(
-                viewer, "test_connection", ConnectionTestRequest(client=client or "any")
+                viewer, test_connection, ConnectionTestRequest(client=client or "any")
             )
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, error=form_error(error), status=error.status)
         return await self._page(request, viewer, form, report=report)
+
+    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        values = await self._browser.check_form(request)
+        return await self.admit(request, operation), values
 
     async def _page(
         self,
@@ -129,8 +132,8 @@ class ConnectPages(PersonalPage):
         viewer: Viewer,
         form: ConnectForm,
         *,
-        new_key: NewKey | None = None,
-        revoked: RevokedKey | None = None,
+        new_key: keys.NewKey | None = None,
+        revoked: keys.RevokedKey | None = None,
         report: ConnectionReport | None = None,
         values: Mapping[str, str] | None = None,
         done: str = "",
@@ -139,10 +142,10 @@ class ConnectPages(PersonalPage):
     ) -> Response:
         with suppress(StorageError):  # so that the last use of each key is that of this moment
             await self._runtime.authenticator.flush()
-        keys: KeyList = await self.run(viewer, "list_keys", NoArguments())
-        connections: ConnectionList = await self.run(viewer, "list_connections", NoArguments())
-        calls: CallList = await self.run(viewer, "list_calls", CallsRequest(limit=_ACTIVITY_LIMIT))
-        reads: ReadPage = await self.run(viewer, "list_reads", ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True))
+        listed: keys.KeyList = await self.run(viewer, keys.list_keys, NoArguments())
+        connections: account.ConnectionList = await self.run(viewer, account.list_connections, NoArguments())
+        calls: CallList = await self.run(viewer, list_calls, CallsRequest(limit=_ACTIVITY_LIMIT))
+        reads: ReadPage = await self.run(viewer, list_reads, ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True))
         own_scopes = viewer.context.scopes
         return await self.render(
             request,
@@ -157,12 +160,12 @@ class ConnectPages(PersonalPage):
             setup=self._setup(form, new_key),
             new_key=new_key,
             revoked=revoked,
-            keys=[key for key in keys.keys if key.state == "active"],
-            old_keys=[key for key in keys.keys if key.state != "active"],
+            keys=[key for key in listed.keys if key.state == "active"],
+            old_keys=[key for key in listed.keys if key.state != "active"],
             rights={name: words for name, (words, scopes) in _RIGHTS.items() if own_scopes.issuperset(scopes)},
             rights_of=rights_text,
             profiles=PROFILE_NAMES,
-            sources=self.sources,
+            sources=self._sources,
             expiries=_EXPIRIES,
             values=values or {},
             report=report,
@@ -173,7 +176,7 @@ class ConnectPages(PersonalPage):
             reads=reads.reads,
         )
 
-    def _setup(self, form: ConnectForm, new_key: NewKey | None) -> ClientSetup:
+    def _setup(self, form: ConnectForm, new_key: keys.NewKey | None) -> ClientSetup:
         settings = self._runtime.settings
         client = form.client if form.client in CLIENTS else next(iter(CLIENTS))
         flow, is_open = FLOWS[client], not settings.is_auth_configured

@@ -13,6 +13,7 @@ from config.errors import Conflict, InvalidParams
 from server.console.browser import see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import form_error
+from server.operations import items
 from server.operations.items import (
     SOURCE_NAMES,
     EditableItem,
@@ -25,6 +26,7 @@ from server.operations.items import (
     WriteResult,
     parse_item_uri,
 )
+from server.operations.operation import Operation
 from server.tools.research import Permalinks
 from sources.installed import ITEM_KINDS
 from sources.items import uri_of
@@ -43,20 +45,20 @@ _PART = re.compile(r"(\w+)\.(\d{1,4})(?:\.(\w+))?\Z")
 
 class EditPages(LibraryPage):
     async def show_new(self, request: Request) -> Response:
-        viewer = await self.admit(request, "create_item")
+        viewer = await self.admit(request, items.create_item)
         source = request.query_params.get("source", "notes")
         item = _empty_item(source if source in SOURCE_NAMES else "notes")
         return await self._form(request, viewer, item, section="new")
 
     async def create(self, request: Request) -> Response:
-        viewer, values = await self._admit_text(request, "create_item")
+        viewer, values = await self._admit_form(request, items.create_item)
         source = values.get("source", "notes")
         item = _entered_item(values, _empty_item(source if source in SOURCE_NAMES else "notes"))
         names = {field.name for field in ITEM_KINDS[item.source].editable}
         try:
             created: WriteResult = await self.run(
                 viewer,
-                "create_item",
+                items.create_item,
                 ItemsCreate(
                     source=item.source,
                     title=item.title,
@@ -70,23 +72,25 @@ class EditPages(LibraryPage):
         return see_other(_done(created.uri, "created"))
 
     async def show_edit(self, request: Request) -> Response:
-        viewer = await self.admit(request, "read_editable_item")
-        item: EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=_uri(request)))
+        viewer = await self.admit(request, items.read_editable_item)
+        item: EditableItem = await self.run(viewer, items.read_editable_item, EditableItemRequest(uri=_uri(request)))
         return await self._form(request, viewer, item)
 
     async def edit(self, request: Request) -> Response:
         """Saves the form. If the item was changed since it was opened, the form shows what was entered next to what is
         stored now, and saving it again replaces that."""
-        viewer, values = await self._admit_text(request, "update_item_by_uri")
+        viewer, values = await self._admit_form(request, items.update_item_by_uri)
         uri = _uri(request)
-        stored: EditableItem = await self.run(viewer, "read_editable_item", EditableItemRequest(uri=uri))
+        stored: EditableItem = await self.run(viewer, items.read_editable_item, EditableItemRequest(uri=uri))
         entered = _entered_item(values, stored)
         version = values.get("version", "")
         try:
             changes = _changes(entered, stored)
             if changes:
                 expected = int(version) if version.isdecimal() else None
-                await self.run(viewer, "update_item_by_uri", ItemsUpdate(uri=uri, expected_version=expected, **changes))
+                await self.run(
+                    viewer, items.update_item_by_uri, ItemsUpdate(uri=uri, expected_version=expected, **changes)
+                )
         except Conflict as error:
             return await self._form(request, viewer, entered, conflict=stored, status=error.status)
         except InvalidParams as error:
@@ -94,26 +98,26 @@ class EditPages(LibraryPage):
         return see_other(_done(uri, "saved"))
 
     async def tag(self, request: Request) -> Response:
-        viewer, values = await self._admit_text(request, "tag_item_by_uri")
+        viewer, values = await self._admit_form(request, items.tag_item_by_uri)
         uri = _uri(request)
         add, remove = _tags(values.get("add", "")), _tags(values.get("remove", ""))
         if add or remove:
-            await self.run(viewer, "tag_item_by_uri", ItemsTag(uri=uri, add=add, remove=remove))
+            await self.run(viewer, items.tag_item_by_uri, ItemsTag(uri=uri, add=add, remove=remove))
         return see_other(_done(uri, "tagged"))
 
     async def delete(self, request: Request) -> Response:
-        viewer, _ = await self._admit_text(request, "delete_item_by_uri")
+        viewer, _ = await self._admit_form(request, items.delete_item_by_uri)
         uri = _uri(request)
-        await self.run(viewer, "delete_item_by_uri", ItemsDelete(uri=uri))
+        await self.run(viewer, items.delete_item_by_uri, ItemsDelete(uri=uri))
         if parse_item_uri(uri).message_id is not None:
             return see_other(_done(uri.rpartition("/")[0], "deleted"))
         return see_other(f"/library?{urlencode({'deleted': uri})}")
 
     async def restore(self, request: Request) -> Response:
-        viewer, values = await self._admit_text(request, "restore_item")
+        viewer, values = await self._admit_form(request, items.restore_item)
         uris = [uri for uri in values.get("uris", "").split() if uri]
         for uri in uris:
-            await self.run(viewer, "restore_item", ItemsRestore(uri=uri))
+            await self.run(viewer, items.restore_item, ItemsRestore(uri=uri))
         return see_other(_done(uris[0], "restored") if len(uris) == 1 else "/library?done=restored")
 
     async def bulk(self, request: Request) -> Response:
@@ -121,22 +125,22 @@ class EditPages(LibraryPage):
         values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
         uris = [value for name, value in values.items() if name.startswith("item-")]
         is_deletion = values.get("action") == "delete"
-        viewer = await self.admit(request, "delete_item_by_uri" if is_deletion else "tag_item_by_uri")
+        viewer = await self.admit(request, items.delete_item_by_uri if is_deletion else items.tag_item_by_uri)
         tags = _tags(values.get("tag", ""))
         if not uris or not (is_deletion or tags):
             return see_other("/library")
         for uri in uris:
             if is_deletion:
-                await self.run(viewer, "delete_item_by_uri", ItemsDelete(uri=uri))
+                await self.run(viewer, items.delete_item_by_uri, ItemsDelete(uri=uri))
             else:
                 removes = values.get("action") == "untag"
                 change = ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
-                await self.run(viewer, "tag_item_by_uri", change)
+                await self.run(viewer, items.tag_item_by_uri, change)
         return see_other(f"/library?{urlencode({'deleted': ' '.join(uris)} if is_deletion else {'done': 'tagged'})}")
 
-    async def _admit_text(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
-        """Admits a form with whole texts. Browsers send line breaks as CRLF, which texts do not have."""
-        viewer = await self.admit(request, operation_id)
+    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        """Admits a form. Browsers send line breaks as CRLF, which texts do not have."""
+        viewer = await self.admit(request, operation)
         values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
         return viewer, {name: value.replace("\r\n", "\n") for name, value in values.items()}
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from config.errors import InvalidParams
 from server.console.page_handler import LibraryPage, PageFunction
 from server.console.pages import form_error
+from server.operations import operations_of
 from server.operations.operation import FormBinding, Operation
 from server.protocol.schema import read_arguments
 
@@ -21,7 +22,7 @@ class FormPages(LibraryPage):
         """Returns the functions that show and run the form of each path."""
         return {
             FORMS_PATH + operation.console.path: self._functions(operation, operation.console)
-            for operation in self._operations.values()
+            for operation in operations_of()
             if operation.console is not None
         }
 
@@ -47,14 +48,15 @@ class FormPages(LibraryPage):
             )
 
         async def show(request: Request) -> Response:
-            return await page(request, await self.admit(request, operation.id), {})
+            return await page(request, await self.admit(request, operation), {})
 
         async def run(request: Request) -> Response:
-            viewer, values = await self.admit_form(request, operation.id)
+            viewer = await self.admit(request, operation)
+            values = await self._browser.check_form(request)
             try:
                 given = {field["name"]: _value(field, values) for field in fields}
                 present = {name: value for name, value in given.items() if value != ""}
-                output = await self.run(viewer, operation.id, read_arguments(present, operation.input))
+                output = await self.run(viewer, operation, read_arguments(present, operation.input))
             except InvalidParams as error:
                 return await page(request, viewer, values, error=form_error(error), status=error.status)
             return await page(request, viewer, values, output=to_builtins(output))

@@ -16,9 +16,11 @@ from server.compat.agentkit.schemas import ConversationSummary
 from server.console.browser import see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
-from server.console.threads_page import read_conversation
-from server.operations.items import ItemsRestore
+from server.console.threads_page import ConversationReader
+from server.http_services import HttpServices
+from server.operations.items import ItemsRestore, restore_item
 from server.operations.operation import NoArguments
+from server.runtime import Runtime
 from sources.items import local_time, uri_of
 
 # -- date groups -------------------------------------------------------------------------------------------------------
@@ -105,9 +107,15 @@ class HistoryForm(PageForm, frozen=True, kw_only=True):
 
 
 class HistoryPage(LibraryPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser, services.agentkit.operations)
+        self._list = self._operations["list_conversations"]
+        self._namespaces = self._operations["list_namespaces"]
+        self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
+
     async def show(self, request: Request) -> Response:
         form, current = HistoryForm.of(request), request.path_params.get("id", "")
-        viewer = await self.admit(request, "list_conversations")
+        viewer = await self.admit(request, self._list)
         values: dict[str, Any] = {"groups": [], "pinned": [], "total": 0, "more": "", "namespaces": ()}
         values |= {"conversation": None, "messages": [], "parts": {}, "list_error": "", "reader_error": ""}
         status = 200
@@ -117,7 +125,7 @@ class HistoryPage(LibraryPage):
             pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
             rows, total = await self._rows(viewer, form, is_pinned=False)
             more = form.more_rows(total)
-            namespaces: schemas.NamespaceList = await self.run(viewer, "list_namespaces", NoArguments())
+            namespaces: schemas.NamespaceList = await self.run(viewer, self._namespaces, NoArguments())
             now = local_time(viewer.context, self._runtime.settings)
             target = form.of_conversation(current, **more) if current else form.address(**more)
             values |= {
@@ -132,9 +140,7 @@ class HistoryPage(LibraryPage):
         # Separately: a conversation that is gone does not hide the list, and a bad search not the conversation.
         try:
             if current:
-                values |= await read_conversation(
-                    self, viewer, current, self._runtime.settings, start=form.first_message
-                )
+                values |= await self._reader.read(viewer, current, start=form.first_message)
         except FlorilegiumError as error:
             values["reader_error"], status = error.message, error.status
         # What was done just now, and how to undo it.
@@ -162,7 +168,7 @@ class HistoryPage(LibraryPage):
         while True:
             page: schemas.ConversationList = await self.run(
                 viewer,
-                "list_conversations",
+                self._list,
                 schemas.ListConversationsRequest(
                     limit=form.rows - len(rows),
                     offset=form.position + len(rows),
@@ -189,24 +195,28 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 
 
 class ConversationForms(LibraryPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser, services.agentkit.operations)
+        self._update = self._operations["update_conversation"]
+        self._delete = self._operations["delete_conversation"]
+
     async def change(self, request: Request) -> Response:
         """Leads back to the list as it was. A conversation that was open stays open, unless it leaves the list."""
-        viewer, values = await self.admit_form(request, "update_conversation")
+        viewer = await self.admit(request, self._update)
+        values = await self._browser.check_form(request)
         form, conversation_id = HistoryForm.of(request), request.path_params["id"]
         action, current = values.get("action", ""), values.get("current", "")
         title = values.get("title", "")
         if action in _CHANGES:
             change = schemas.UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
-            await self.run(viewer, "update_conversation", change)
+            await self.run(viewer, self._update, change)
         elif action == "rename":
             change = schemas.UpdateConversationRequest(conversation_id=conversation_id, title=title.strip())
-            await self.run(viewer, "update_conversation", change)
+            await self.run(viewer, self._update, change)
         elif action == "delete":
-            await self.run(
-                viewer, "delete_conversation", schemas.DeleteConversationRequest(conversation_id=conversation_id)
-            )
+            await self.run(viewer, self._delete, schemas.DeleteConversationRequest(conversation_id=conversation_id))
         elif action == "restore":
-            await self.run(viewer, "restore_item", ItemsRestore(uri=uri_of("chats", conversation_id)))
+            await self.run(viewer, restore_item, ItemsRestore(uri=uri_of("chats", conversation_id)))
         else:
             raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
         if current == conversation_id and action in ("archive", "unarchive", "delete"):

@@ -20,7 +20,7 @@ from server.following.deployments import FollowedDeployment
 from server.following.status import FollowedSource
 from server.import_board import ImportJob
 from server.operations import follows, imports
-from server.operations.operation import NoArguments, Operation, UploadRequest
+from server.operations.operation import NoArguments, UploadRequest
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
 from server.rest.requests import receive_upload
 from server.runtime import Runtime
@@ -115,10 +115,10 @@ _DETAILS_MAX = 10
 class FollowForms(LibraryPage):
     async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
         """Returns the followed sources, with the files that have problems."""
-        listed: follows.FollowedSources = await self.run(viewer, "list_follows", NoArguments())
+        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, NoArguments())
         troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
         details: dict[str, FollowedSource] = {
-            id_: await self.run(viewer, "get_follow", follows.FollowIdRequest(id=id_)) for id_ in troubled
+            id_: await self.run(viewer, follows.get_follow, follows.FollowIdRequest(id=id_)) for id_ in troubled
         }
         return [details.get(source.id, source) for source in listed.follows]
 
@@ -126,37 +126,38 @@ class FollowForms(LibraryPage):
         """Returns the followed deployments, which administrators see."""
         if not viewer.is_admin:
             return ()
-        request = NoArguments()
-        listed: follows.FollowedDeployments = await self.run(viewer, "list_follow_deployments", request)
+        operation = follows.list_follow_deployments
+        listed: follows.FollowedDeployments = await self.run(viewer, operation, NoArguments())
         return listed.deployments
 
     async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
         request = follows.FollowRequest(
             location=values.get("location", "").strip(), format=values.get("format") or None
         )
-        await self.run(viewer, "add_follow", request)
+        await self.run(viewer, follows.add_follow, request)
 
     async def change(self, request: Request) -> Response:
         """Does what the button says that was pressed."""
         values = await self._browser.check_form(request)
         follow, action = values.get("follow", ""), values.get("action", "")
-        args: Struct
+        operation, args = follows.run_follow, follows.FollowIdRequest(id=follow)
         match action:
             case "pause" | "resume":
-                name, args = "update_follow", follows.UpdateFollowRequest(id=follow, paused=action == "pause")
+                operation, args = (
+                    follows.update_follow,
+                    follows.UpdateFollowRequest(id=follow, paused=action == "pause"),
+                )
             case "library" | "file":
-                name = "resolve_follow_conflict"
+                operation = follows.resolve_follow_conflict
                 args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
             case "remove":
-                name, args = "remove_follow", follows.FollowIdRequest(id=follow)
-            case _:
-                name, args = "run_follow", follows.FollowIdRequest(id=follow)
-        await self.run(await self.admit(request, name), name, args)
+                operation = follows.remove_follow
+        await self.run(await self.admit(request, operation), operation, args)
         return see_other(_SECTION)
 
     async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
         values = await self._browser.check_form(request)
-        return await self.admit(request, "add_follow"), values
+        return await self.admit(request, follows.add_follow), values
 
 
 IMPORT_PATH = "/import"
@@ -187,15 +188,15 @@ class ImportRow(Struct, frozen=True):
 
 
 class ImportPage(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Mapping[str, Operation]) -> None:
-        super().__init__(runtime, browser, operations)
-        self.follows = FollowForms(runtime, browser, operations)
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        self.follows = FollowForms(runtime, browser)
 
     async def show(self, request: Request) -> Response:
-        return await self._page(request, await self.admit(request, "list_imports"))
+        return await self._page(request, await self.admit(request, imports.list_imports))
 
     async def upload(self, request: Request) -> Response:
-        viewer = await self.admit(request, "import_file")
+        viewer = await self.admit(request, imports.import_file)
         self._browser.check_sender(request)
         limits = await self._runtime.quotas.limits(viewer.context.user_id)
         max_bytes = limits.import_max_bytes + _FORM_OVERHEAD_BYTES
@@ -213,14 +214,17 @@ class ImportPage(LibraryPage):
                         format=form.values.get("format") or None,
                         dry_run=form.values.get("dry_run") == "true",
                     )
-                    job: ImportJob = await self.run(viewer, "import_file", UploadRequest(args, form.file))
+                    job: ImportJob = await self.run(viewer, imports.import_file, UploadRequest(args, form.file))
                 except FlorilegiumError as error:
                     return await self._page(request, viewer, error=error)
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def cancel(self, request: Request) -> Response:
-        viewer, values = await self.admit_form(request, "cancel_import")
-        job: ImportJob = await self.run(viewer, "cancel_import", imports.ImportJobRequest(id=values.get("job", "")))
+        viewer = await self.admit(request, imports.cancel_import)
+        values = await self._browser.check_form(request)
+        job: ImportJob = await self.run(
+            viewer, imports.cancel_import, imports.ImportJobRequest(id=values.get("job", ""))
+        )
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def follow(self, request: Request) -> Response:
@@ -235,9 +239,8 @@ class ImportPage(LibraryPage):
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
     ) -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
-        list_formats = self._operations["list_import_formats"].handler
-        formats = await list_formats(viewer.context, self._runtime, NoArguments())
-        jobs = (await self.run(viewer, "list_imports", NoArguments())).imports
+        formats = await imports.list_import_formats.handler(viewer.context, self._runtime, NoArguments())
+        jobs = (await self.run(viewer, imports.list_imports, NoArguments())).imports
         return await self.render(
             request,
             viewer,

@@ -21,9 +21,8 @@ from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
 from server.console.search_page import SearchForm
 from server.middleware import PRIVATE_HEADERS, json_error
-from server.operations.knowledge import ItemRequest
-from server.operations.links import ItemLinks, ItemLinksRequest
-from server.operations.operation import Operation
+from server.operations.knowledge import ItemRequest, read_item
+from server.operations.links import ItemLinks, ItemLinksRequest, get_item_links
 from server.rest.handler import build_response, check_method, html_error, rest_context, run_operation
 from server.rest.requests import read_input
 from server.runtime import Runtime
@@ -224,9 +223,9 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
 class ItemPage(LibraryPage):
     """The ASGI application of permalinks."""
 
-    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Mapping[str, Operation]) -> None:
-        self._operation = replace(operations["read_item"], path=PERMALINK, input=PermalinkRequest)
-        super().__init__(runtime, browser, {**operations, "read_item": self._operation})
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        self._operation = replace(read_item.at(runtime), path=PERMALINK, input=PermalinkRequest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -254,12 +253,12 @@ class ItemPage(LibraryPage):
         await response(scope, receive, send)
 
     async def _page(self, request: Request) -> Response:
-        viewer = await self.admit(request, "read_item")
+        viewer = await self.admit(request, self._operation)
         args = await self._args(request, IncomingRequest.from_scope(request.scope))
         item, marks = await self._read(viewer, args)
         links: ItemLinks | None = None
         if item.meta.source == "notes":
-            found: ItemLinks = await self.run(viewer, "get_item_links", ItemLinksRequest(uri=item.meta.uri))
+            found: ItemLinks = await self.run(viewer, get_item_links, ItemLinksRequest(uri=item.meta.uri))
             links = found
             async with self._runtime.libraries.library(viewer.context) as library:
                 names = await library.notes.image_names(str(item.meta.id))
@@ -273,12 +272,12 @@ class ItemPage(LibraryPage):
         values = page_values(item, sections)
         if values["is_partial"] and args.has_position:
             # What surrounds the passage may be all there is.
-            whole: GetResponse = await self.run(viewer, "read_item", args.for_whole_item())
+            whole: GetResponse = await self.run(viewer, self._operation, args.for_whole_item())
             values["is_partial"] = whole.truncated or whole.content.strip() != item.content.strip()
         # What an assistant gets of the item in each mode.
         modes = _MODES if args.assistant else ()
         readings = [
-            await self.run(viewer, "read_item", PermalinkRequest(source=args.source, id=args.id, mode=mode))
+            await self.run(viewer, self._operation, PermalinkRequest(source=args.source, id=args.id, mode=mode))
             for mode in modes
         ]
         return await self.render(
@@ -294,7 +293,7 @@ class ItemPage(LibraryPage):
 
     async def show_image(self, request: Request) -> Response:
         """Returns an image of a note. It was checked to be one when it was imported, and is never anything else."""
-        viewer = await self.admit(request, "read_item")
+        viewer = await self.admit(request, self._operation)
         note, name = request.path_params["id"], request.path_params["name"]
         async with self._runtime.libraries.library(viewer.context) as library:
             image = await library.notes.image(note, name)
@@ -304,7 +303,7 @@ class ItemPage(LibraryPage):
         """Returns the beginning of a recording with the times of its passages, or None if it has none."""
         request = replace(args, chunk_index=0).for_page()
         try:
-            item: GetResponse = await self.run(viewer, "read_item", request)
+            item: GetResponse = await self.run(viewer, self._operation, request)
         except InvalidParams:
             return None
         is_timed = any(attachment.get("start_ms") is not None for attachment in item.attachments or ())
@@ -313,7 +312,7 @@ class ItemPage(LibraryPage):
         has_more, next_index = True, _chunk_indexes(item)[-1] + 1
         try:
             following = PermalinkRequest(source=args.source, id=args.id, chunk_index=next_index, mode="snippet")
-            await self.run(viewer, "read_item", following)
+            await self.run(viewer, self._operation, following)
         except (InvalidParams, NotFound):
             has_more = False
         return replace(item, anchor="beginning", mode="full", truncated=has_more)
@@ -336,14 +335,14 @@ class ItemPage(LibraryPage):
         ):
             return transcript, marks
         try:
-            item: GetResponse = await self.run(viewer, "read_item", args.for_page())
+            item: GetResponse = await self.run(viewer, self._operation, args.for_page())
         except InvalidParams:
             if not args.has_position:
                 raise
-            return await self.run(viewer, "read_item", args.for_whole_item()), marks
+            return await self.run(viewer, self._operation, args.for_whole_item()), marks
         if item.anchor not in ("loc", "query") or item.attachments is not None:
             return item, marks
-        passage: GetResponse = await self.run(viewer, "read_item", args.for_passage())
+        passage: GetResponse = await self.run(viewer, self._operation, args.for_passage())
         return item, replace(marks, text=passage.content)
 
 

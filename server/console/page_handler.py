@@ -1,6 +1,6 @@
 """Serves one web page: its handlers by method, and errors as pages."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -108,18 +108,16 @@ class Viewer(Struct, frozen=True, kw_only=True):
 
 
 class LibraryPage:
-    """The base class of pages that show a person's library. `operations` are those of REST by id."""
+    """The base class of pages that show a person's library."""
 
-    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Iterable[Operation] = ()) -> None:
         self._runtime = runtime
         self._browser = browser
-        self._operations = operations
-        self.sources = [(source.name, source.title) for source in runtime.knowledge.sources]
+        self._operations = {operation.id: operation for operation in operations}
 
-    async def admit(self, request: Request, operation_id: str) -> Viewer:
-        """Admits a request for a page that shows what an operation returns. Raises SignInRequired if there is no
+    async def admit(self, request: Request, operation: Operation) -> Viewer:
+        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no
         session and the client is a browser, which can show the sign-in page."""
-        operation = self._operations[operation_id]
         incoming = IncomingRequest.from_scope(request.scope)
         admission, authorization = self._runtime.admission, basic_to_bearer(incoming.authorization)
         session = None
@@ -136,20 +134,15 @@ class LibraryPage:
         name = session.user.name if session is not None else ""
         return Viewer(context=replace(context, session=session_id), name=name)
 
-    async def admit_form(self, request: Request, operation_id: str) -> tuple[Viewer, Mapping[str, str]]:
-        """Admits a form that runs an operation, and returns its fields."""
-        viewer = await self.admit(request, operation_id)
-        return viewer, await self._browser.check_form(request)
-
-    async def find_viewer(self, request: Request, operation_id: str) -> Viewer | None:
+    async def find_viewer(self, request: Request, operation: Operation) -> Viewer | None:
         """Returns the person who is signed in, or None. For pages that everyone may see."""
         if self._runtime.settings.is_auth_configured and await self._browser.session_of(request) is None:
             return None
-        return await self.admit(request, operation_id)
+        return await self.admit(request, operation)
 
-    async def run(self, viewer: Viewer, operation_id: str, args: Any) -> Any:
+    async def run(self, viewer: Viewer, operation: Operation, args: Any) -> Any:
         """Runs an operation as a REST request of the viewer would."""
-        return await run_operation(self._runtime, self._operations[operation_id], viewer.context, args)
+        return await run_operation(self._runtime, operation, viewer.context, args)
 
     async def render(
         self, request: Request, viewer: Viewer, template: str, *, status: int = 200, **values: Any
@@ -161,10 +154,10 @@ class PersonalPage(LibraryPage):
     """The base class of pages that change an account or the server. They are for people; programs with an
     API key use REST."""
 
-    async def admit(self, request: Request, operation_id: str) -> Viewer:
+    async def admit(self, request: Request, operation: Operation) -> Viewer:
         if self._runtime.settings.is_auth_configured:
             await self._browser.require_session(request)
-        viewer = await super().admit(request, operation_id)
+        viewer = await super().admit(request, operation)
         if not viewer.is_person:
             raise sign_in_required(request)
         return viewer

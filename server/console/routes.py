@@ -4,7 +4,6 @@
 # admitted and runs the operations of REST, so that it can do nothing that REST cannot. `browser.py` protects forms and
 # starts sessions, and `pages.py` renders the templates.
 
-from collections.abc import Mapping
 from typing import get_args
 
 from starlette.exceptions import HTTPException
@@ -15,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from auth.accounts.service import LinkKind
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
-from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH, BrowserGuard
+from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.edit_page import EditPages
 from server.console.form_page import FormPages
@@ -28,14 +27,13 @@ from server.console.search_page import LibraryBrowser, SearchPage
 from server.console.sign_in import OpenIdPages, PasskeyPages, SignInPages
 from server.console.threads_page import ThreadsPage
 from server.http_services import HttpServices
-from server.operations.operation import Operation
 from server.runtime import Runtime
 from server.version import VERSION
 
 
-def console_routes(runtime: Runtime, services: HttpServices, operations: Mapping[str, Operation]) -> list[BaseRoute]:
+def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     settings, browser, accounts = runtime.settings, services.browser, services.accounts
-    account, admin = AccountPages(runtime, services, operations), AdminPages(runtime, browser, operations)
+    account, admin = AccountPages(runtime, services), AdminPages(runtime, services)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(settings, browser, get=get, post=post))
@@ -49,7 +47,7 @@ def console_routes(runtime: Runtime, services: HttpServices, operations: Mapping
         page("/admin/invitations", post=admin.invite),
         page("/admin/invitations/revoke", post=admin.revoke_invitation),
         page("/admin/audit", admin.audit),
-        *(page(path, show, run) for path, (show, run) in FormPages(runtime, browser, operations).pages().items()),
+        *(page(path, show, run) for path, (show, run) in FormPages(runtime, browser).pages().items()),
     ]
     if not settings.is_auth_configured:
         # A server for one user has no pages to sign in.
@@ -94,15 +92,14 @@ _INDEX = {
 }
 
 
-def library_page_routes(
-    runtime: Runtime, browser: BrowserGuard, operations: Mapping[str, Operation]
-) -> list[BaseRoute]:
-    shared = (runtime, browser, operations)
-    assets, edit = Assets(runtime.admission), EditPages(*shared)
-    imports, connect = ImportPage(*shared), ConnectPages(*shared)
-    history, threads = HistoryPage(*shared), ThreadsPage(*shared)
-    changes, items = ConversationForms(*shared), ItemPage(*shared)
-    search = SearchPage(*shared)
+def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    browser = services.browser
+    assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
+    imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
+    history, threads = HistoryPage(runtime, services), ThreadsPage(runtime, services)
+    changes, items = ConversationForms(runtime, services), ItemPage(runtime, browser)
+
+    search = SearchPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -120,7 +117,7 @@ def library_page_routes(
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
         page("/", show_index),
-        page("/library", LibraryBrowser(*shared).show),
+        page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),
         page("/history/{id}", history.show, changes.change),

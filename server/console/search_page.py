@@ -15,13 +15,15 @@ from aggregator.search import KnowledgeSearch
 from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError
 from config.times import format_clock
+from server.console.browser import BrowserGuard
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
 from server.operations import library
 from server.operations.items import SOURCE_NAMES
-from server.operations.knowledge import UriRequest
+from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
 from server.operations.operation import NoArguments
+from server.runtime import Runtime
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
@@ -95,24 +97,28 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
 
 
 class SearchPage(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
+
     async def show(self, request: Request) -> Response:
         form, status = SearchForm.of(request), 200
-        viewer = await self.admit(request, "find_similar_items" if form.similar else "search_knowledge")
+        viewer = await self.admit(request, find_similar_items if form.similar else search_knowledge)
         try:
             if form.similar:
                 values = await self._similar_items(viewer, form)
             elif form.is_empty:
                 recent: library.LibraryItems = await self.run(
-                    viewer, "list_items", library.LibraryItemsRequest(limit=_RECENT)
+                    viewer, library.list_items, library.LibraryItemsRequest(limit=_RECENT)
                 )
                 values = {"recent": recent}
             else:
                 search = form.request()
-                response: KnowledgeResponse = await self.run(viewer, "search_knowledge", search)
+                response: KnowledgeResponse = await self.run(viewer, search_knowledge, search)
                 counted = response
                 if search.sources:  # the counts of the other sources need a search of all of them
                     counted = await self.run(
-                        viewer, "search_knowledge", replace(search, sources=(), limit=1, offset=0, explain=True)
+                        viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, explain=True)
                     )
                 problems = [
                     f"{name}: {report.error or report.status}"
@@ -130,7 +136,7 @@ class SearchPage(LibraryPage):
         except FlorilegiumError as error:
             values = {"error": error.message}
             status = error.status
-        shared = {"form": form, "sources": self.sources, "periods": PERIOD_LABELS, "section": "search"}
+        shared = {"form": form, "sources": self._sources, "periods": PERIOD_LABELS, "section": "search"}
         defaults: dict[str, Any] = {
             "hits": [],
             "tabs": [],
@@ -147,8 +153,8 @@ class SearchPage(LibraryPage):
 
     async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
-        response: SearchResponse = await self.run(viewer, "find_similar_items", request)
-        item: GetResponse = await self.run(viewer, "read_item_by_uri", UriRequest(uri=form.similar, mode="snippet"))
+        response: SearchResponse = await self.run(viewer, find_similar_items, request)
+        item: GetResponse = await self.run(viewer, read_item_by_uri, UriRequest(uri=form.similar, mode="snippet"))
         return {
             "response": response,
             "item": _LINKS.of(form.similar),
@@ -168,7 +174,7 @@ class SearchPage(LibraryPage):
         totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
         # A source that failed has no total, and then there is none of all.
         total = sum(totals.values()) if len(totals) == len(response.sources) else None
-        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self.sources)]
+        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self._sources)]
         return [
             {"title": title, "address": form.address(source=name), "count": count, "is_current": name == form.source}
             for name, title, count in tabs
@@ -278,14 +284,18 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 
 
 class LibraryBrowser(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        self._titles = {source.name: source.title for source in runtime.knowledge.sources}
+
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
-        viewer = await self.admit(request, "list_items")
-        overview: library.LibraryOverview = await self.run(viewer, "get_library", NoArguments())
+        viewer = await self.admit(request, library.list_items)
+        overview: library.LibraryOverview = await self.run(viewer, library.get_library, NoArguments())
         values: dict[str, Any] = {"items": [], "total": 0, "next_address": "", "error": ""}
         status = 200
         try:
-            page = await self.run(viewer, "list_items", form.request())
+            page = await self.run(viewer, library.list_items, form.request())
             values["items"] = [(item, size_text(item)) for item in page.items]
             values["total"] = page.total
             if page.next_offset is not None:
@@ -296,7 +306,7 @@ class LibraryBrowser(LibraryPage):
         if overview.recent:
             # How much of the library has embeddings. A search says so, and nothing else does.
             probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
-            semantic = (await self.run(viewer, "search_knowledge", probe)).semantic or None
+            semantic = (await self.run(viewer, search_knowledge, probe)).semantic or None
         return await self.render(
             request,
             viewer,
@@ -304,7 +314,7 @@ class LibraryBrowser(LibraryPage):
             status=status,
             form=form,
             overview=overview,
-            titles=dict(self.sources),
+            titles=self._titles,
             first_address=form.address() if form.position else "",
             semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],

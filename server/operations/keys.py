@@ -114,7 +114,7 @@ async def create_key(context: RequestContext, services: Services, request: Creat
     return NewKey(**asdict(_key(record, time.time())), secret=secret)
 
 
-@account_operation("DELETE /api/v1/keys/{id}", other_scopes=(ADMIN,), caller="unrestricted", error_statuses=NOT_FOUND)
+@account_operation("DELETE /api/v1/keys/{id}", caller="unrestricted", other_scopes=(ADMIN,), error_statuses=NOT_FOUND)
 async def revoke_key(context: RequestContext, services: Services, request: RevokeKeyRequest) -> RevokedKey:
     """Revoke an API key
 

@@ -313,5 +313,4 @@ def service_operation(*, handler: Callable[[RequestContext, Any], Awaitable[Any]
     async def run(context: RequestContext, _services: Any, request: Any) -> Any:
         return await handler(context, request)
 
-    *_, input_type, response = handler.__annotations__.values()
-    return Operation(handler=run, **{"input": input_type, "response": response, **declared})
+    return Operation(handler=run, **declared)

@@ -42,6 +42,8 @@ PATH = "/api/v1/local/"
 JSON_LINES = "application/x-ndjson"
 # As often as a terminal draws it.
 _PROGRESS_INTERVAL_S = 0.2
+# How long a command waits for imports and followed sources that use the library.
+_CLOSE_WAIT_S = 120.0
 
 
 class ImportRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -225,7 +227,7 @@ async def _follows(context: RequestContext, runtime: Runtime) -> Sequence[Follow
 async def _run_on_files(context: RequestContext, runtime: Runtime, work: Callable[[], T]) -> T:
     libraries = runtime.libraries
     assert isinstance(libraries, SqliteLibraries), "the command has no meaning for PostgreSQL"
-    return await libraries.run_while_closed([context.user_id], work)
+    return await libraries.run_while_closed([context.user_id], work, _CLOSE_WAIT_S)
 
 
 def _respond(work: Coroutine[Any, Any, Any], progress: Callable[[], Any] = lambda: None) -> StreamedFile:

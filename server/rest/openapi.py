@@ -22,6 +22,7 @@ from server.console.browser import BrowserGuard
 from server.console.page_handler import LibraryPage
 from server.console.pages import render_text
 from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat
+from server.operations.account import get_account
 from server.operations.operation import Location, Operation
 from server.rest.forms import JSON
 from server.runtime import Runtime
@@ -167,14 +168,8 @@ _REF_PREFIX = "#/components/schemas/"
 class ReferencePage(LibraryPage):
     """Everyone may read it: it holds no user data."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        browser: BrowserGuard,
-        operations: Mapping[str, Operation],
-        document: Callable[[], Mapping[str, Any]],
-    ) -> None:
-        super().__init__(runtime, browser, operations)
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, document: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__(runtime, browser)
         # Called on first use: building the document takes a while.
         self._document = document
 
@@ -184,7 +179,7 @@ class ReferencePage(LibraryPage):
         return Markup(reference_body(self._document()))  # noqa: S704 - the template escapes all values
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.find_viewer(request, "get_account")
+        viewer = await self.find_viewer(request, get_account)
         # Rendering takes long enough to hold up the calls of others.
         body = await asyncio.to_thread(lambda: self._body)
         return await self._browser.render(

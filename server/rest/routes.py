@@ -1,6 +1,5 @@
 """The REST routes: one table of operations, the pages that document them, and permalinks."""
 
-from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -29,8 +28,8 @@ from server.transports.headers import Headers
 _REVALIDATE = {"Cache-Control": "no-cache"}
 
 
-def rest_routes(runtime: Runtime, services: HttpServices, all_operations: Mapping[str, Operation]) -> list[BaseRoute]:
-    operations = served_operations(runtime, all_operations.values())
+def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    operations = rest_operations(runtime, services)
 
     @cache  # built on first use, to keep start-up fast
     def document() -> dict[str, Any]:
@@ -43,7 +42,7 @@ def rest_routes(runtime: Runtime, services: HttpServices, all_operations: Mappin
         body = msgspec.json.encode(document())
         return with_etag(Response(body, 200, _REVALIDATE, "application/json"), headers)
 
-    reference = ReferencePage(runtime, services.browser, all_operations, document)
+    reference = ReferencePage(runtime, services.browser, document)
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
@@ -67,24 +66,16 @@ def rest_routes(runtime: Runtime, services: HttpServices, all_operations: Mappin
 
 
 def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]:
-    """Returns the REST operations in the order of the documentation, without those of sources that are switched off."""
-    return served_operations(runtime, operations_by_id(runtime, services).values())
-
-
-def served_operations(runtime: Runtime, operations: Iterable[Operation]) -> list[Operation]:
-    # As the tools of a source that is switched off, its operations do not exist.
-    return [operation for operation in operations if operation.source not in runtime.settings.sources_off]
-
-
-def operations_by_id(runtime: Runtime, services: HttpServices) -> dict[str, Operation]:
-    """Returns all operations, which the pages of the console run too."""
+    """Returns all REST operations in the order of the documentation, without those of sources that are switched off."""
+    declared = [operation.at(runtime) for operation in operations_of() if operation.path]
     operations = [
-        *(operation.at(runtime) for operation in operations_of() if operation.path),
+        *declared,
         status_operation(services.metrics),
         *services.agentkit.operations,
         *bus_operations(runtime.bus, runtime.libraries, runtime.open_streams, runtime.settings),
     ]
-    return {operation.id: operation for operation in operations}
+    # As the tools of such a source, its operations do not exist.
+    return [operation for operation in operations if operation.source not in runtime.settings.sources_off]
 
 
 class NotFoundHandler:

@@ -22,7 +22,7 @@ from server.console.routes import console_routes, library_page_routes
 from server.http_services import build_http_services
 from server.oauth.endpoints import oauth_routes
 from server.operations.operation import Operation
-from server.rest.routes import operations_by_id, rest_operations
+from server.rest.routes import rest_operations
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, ObservationDraft
 from tests.cases import each_case
 from tests.server.clients import JSON_AND_EVENTS, message, modern_headers, modern_params
@@ -141,7 +141,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(
         ("list_users", "add_user", "get_user", "update_user", "delete_user", "invite_user"), ADMINISTRATION
     ),
-    **dict.fromkeys(("reset_password", "get_quotas", "set_quotas", "get_server_status"), ADMINISTRATION),
+    **dict.fromkeys(("reset_password", "get_quotas", "set_quotas", "adopt_local", "get_server_status"), ADMINISTRATION),
     **dict.fromkeys(("list_invitations", "revoke_invitation"), ADMINISTRATION),
     **dict.fromkeys(("append_chat_messages", "list_conversations", "search_messages", "read_conversation"), "chats"),
     **dict.fromkeys(("export_conversation", "rename_conversation", "delete_conversation"), "chats"),
@@ -406,8 +406,8 @@ async def test_every_page_is_decided_here(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path) as api:
         runtime, services = api.server.runtime, build_http_services(api.server.runtime)
         routes = (
-            *library_page_routes(runtime, services.browser, operations_by_id(runtime, services)),
-            *console_routes(runtime, services, operations_by_id(runtime, services)),
+            *library_page_routes(runtime, services),
+            *console_routes(runtime, services),
             *oauth_routes(runtime, services.browser),
         )
         assert {route.path for route in routes if isinstance(route, Route)} == set(PAGES)

@@ -437,7 +437,7 @@ class ConversationService:
         "Import conversations",
         input=NoArguments,
         deadline_ms=_IMPORT_DEADLINE_MS,
-        upload=Upload(ZIP),
+        from_settings=lambda settings: {"upload": Upload(ZIP, settings.import_max_bytes)},
     )
     async def import_conversations(self, context: RequestContext, uploaded: UploadRequest) -> ArchiveImportResult:
         """Imports an archive from export_conversations, of this or another server. Existing conversations are not

@@ -145,10 +145,12 @@ class SqliteLibraries:
         """Gives the files of a user to another, whose own are deleted."""
         await self.run_while_closed([source, target], lambda: self._data_root.move_user(source, target))
 
-    async def run_while_closed(self, user_ids: Sequence[UserId], work: Callable[[], T]) -> T:
-        """Runs `work`, which needs the files of these users for itself, on a thread. Calls that arrive meanwhile
-        wait."""
-        due = time.monotonic() + _REMOVE_WAIT_S
+    async def run_while_closed(
+        self, user_ids: Sequence[UserId], work: Callable[[], T], wait_s: float = _REMOVE_WAIT_S
+    ) -> T:
+        """Runs `work`, which needs the files of these users for itself, on a thread. Waits up to `wait_s` for calls and
+        background work that use the libraries; calls that arrive meanwhile wait, too."""
+        due = time.monotonic() + wait_s
         while any(user_id in self._open or user_id in self._closing for user_id in user_ids):
             for user_id in user_ids:
                 if user_id in self._open and not self._open[user_id].lease_count:

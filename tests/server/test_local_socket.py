@@ -12,7 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
+from auth.context import ROLE_SCOPES, SCOPES, Role
 from config.errors import FlorilegiumError
 from server.cli.remote import LocalApi
 from server.directory_lock import LOCK_FILE, locked_directory
@@ -110,6 +113,35 @@ async def test_a_tcp_client_cannot_claim_the_rights_of_the_socket(root: Path) ->
         # An own credential stays what it is.
         own = {**JSON, **await server.bearer("ben"), USER_HEADER: "ada"}
         assert (await fetch(server.url, "POST", "/api/v1/search", own, QUERY)).json()["results"] == []
+
+
+async def test_a_ticket_of_the_operator_is_not_accepted_on_tcp(root: Path) -> None:
+    async with serving(root) as server:
+        await add_note(server, "ada")
+        answer = await asyncio.to_thread(lambda: api(root, "ada").request("POST", "/mcp/ticket"))
+        url = f"{server.url.replace('http', 'ws')}/mcp/ws?ticket={msgspec.json.decode(answer)['ticket']}"
+        with pytest.raises(InvalidStatus, match="HTTP 401"):
+            await connect(url, proxy=None)
+
+
+async def test_an_administrator_cannot_take_over_the_library_of_an_account(root: Path) -> None:
+    """The account has the name of the setting single_user_name."""
+    async with serving(root) as server:
+        registry, keys = server.runtime.registry, dict[str, dict[str, str]]()
+        roles: dict[str, Role] = {"local": "writer", "eve": "admin"}
+        for name, role in roles.items():
+            user = await registry.add_user(name, "", "", role)
+            _, secret = await registry.create_key(user.id, "test", ROLE_SCOPES[role])
+            keys[name] = {**JSON, "Authorization": f"Bearer {secret}"}
+        note = b'{"title": "Tides", "content": "high water"}'
+        assert (await fetch(server.url, "POST", "/api/v1/items/notes", keys["local"], note)).status == 201
+        path = "/api/v1/users/eve/adopt-local"
+        for headers in (keys["eve"], await server.bearer("eve", SCOPES)):
+            refused = await fetch(server.url, "POST", path, headers, b"{}")
+            assert (refused.status, b"only the operator can do this" in refused.body) == (403, True)
+        assert (await fetch(server.url, "POST", "/api/v1/search", keys["local"], QUERY)).json()["results"]
+        await asyncio.to_thread(lambda: api(root).request("POST", path))
+        assert (await fetch(server.url, "POST", "/api/v1/search", keys["eve"], QUERY)).json()["results"]
 
 
 async def test_without_authentication_a_tcp_client_stays_the_single_user(root: Path) -> None:

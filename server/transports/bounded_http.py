@@ -134,7 +134,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._unread.stop()
 
     def handle_websocket_upgrade(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr] # None at first
             # The client did not wait for a response, which would now end up between the frames.
             self.transport.close()
             return
@@ -222,7 +222,7 @@ class BoundedHttp(HttpToolsProtocol):
         previous = self.cycle
         super().on_headers_complete()
         self._requests += 1
-        if self.cycle is None or self.cycle is previous:  # an upgrade, which has none
+        if self.cycle is previous:  # an upgrade, which has none
             return
         self.cycle.transport = _JoinedWrites(self.transport, self.cycle)  # type: ignore[assignment] # as uvicorn uses it
         if self.is_draining or self._is_used_up():

@@ -269,6 +269,14 @@ def test_a_link_in_the_place_of_the_socket_is_replaced_and_not_followed(root: Pa
     assert not (root / SOCKET_FILE).exists()
 
 
+async def test_a_worker_that_stops_leaves_the_socket_to_the_others(root: Path) -> None:
+    with bind_local_socket(root) as local_socket:
+        assert local_socket is not None
+        async with live(make_settings(root), local_socket=local_socket.dup()):
+            pass
+        assert (root / SOCKET_FILE).is_socket()
+
+
 def test_a_record_that_is_a_link_is_not_read(root: Path, tmp_path: Path) -> None:
     with locked_directory(root, "serve", "server") as lock, bind_local_socket(root) as local_socket:
         assert lock is not None

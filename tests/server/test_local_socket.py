@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from auth.context import ROLE_SCOPES, SCOPES, Role
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, Overloaded
+from config.paths import UserId
+from server.admission import CallLimits
 from server.cli.remote import LocalApi
 from server.directory_lock import LOCK_FILE, locked_directory
 from server.local_socket import SOCKET_FILE, USER_HEADER, bind_local_socket, connect_to_running_server
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
+from tests.server.clients import message, modern_headers, modern_params
 from tests.server.http_client import fetch
 from tests.server.rest.rest_client import rest_client_of
 
@@ -142,6 +146,31 @@ async def test_an_administrator_cannot_take_over_the_library_of_an_account(root:
         assert (await fetch(server.url, "POST", "/api/v1/search", keys["local"], QUERY)).json()["results"]
         await asyncio.to_thread(lambda: api(root).request("POST", path))
         assert (await fetch(server.url, "POST", "/api/v1/search", keys["eve"], QUERY)).json()["results"]
+
+
+async def test_a_refusal_of_the_operator_is_not_repeated_to_strangers(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_limits: CallLimits, _user_id: UserId) -> None:
+        raise Overloaded("too many calls", 5.0, is_repeatable=True)
+
+    params = {"name": "knowledge_search", "arguments": {"query": "water"}}
+    body, headers = message("tools/call", modern_params(params), 1), modern_headers("tools/call", params)
+    async with serving(root) as server:
+        await add_note(server, "ada")
+        monkeypatch.setattr(CallLimits, "require_capacity", refuse)
+        assert b"too many calls" in await asyncio.to_thread(lambda: post(root, "ada", headers, body))
+        assert (await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(body))).status == 401
+
+
+def post(root: Path, user: str, headers: Mapping[str, str], body: Any) -> bytes:
+    found = connect_to_running_server(root)
+    assert found is not None
+    connection = HTTPConnection("localhost")
+    connection.sock = found[0]
+    with closing(connection):
+        connection.request("POST", "/mcp", msgspec.json.encode(body), {**headers, USER_HEADER: user})
+        return connection.getresponse().read()
 
 
 async def test_without_authentication_a_tcp_client_stays_the_single_user(root: Path) -> None:

@@ -85,7 +85,8 @@ test-postgres: $(DEVELOPMENT)
 	TEST_STORAGE=postgres $(PYTEST) -m "not sqlite" \
 	  $(addprefix --ignore=tests/,bench config sources/text sources/query sources/times) $(ARGS)
 
-check: check-style check-mypy check-pyright
+# The longest first, for `make --jobs=2`.
+check: check-pyright check-mypy check-style
 
 check-style: $(DEVELOPMENT)
 	$(BIN)/ruff format --check .

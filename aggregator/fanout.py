@@ -184,9 +184,9 @@ class Fanout:
         own_parts = frozenset([hit.uri for hit in parts if hit.source in self.own])
         items: dict[str, ResultItem] = {}
         while pending:
-            # In a task of its own, so that anything a foreign source raises is a value here.
             chars = sum(map(_text_chars, pending))
             work = partial(self._render_pending, pending, topic, own_parts, items, longer)
+            # In a task of its own, so that anything a foreign source raises is a value here.
             task = asyncio.create_task(run_text_work(chars, work))
             await asyncio.wait([task])
             error = asyncio.CancelledError() if task.cancelled() else task.exception()

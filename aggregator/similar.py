@@ -13,10 +13,17 @@ from aggregator.retrieval import KnowledgeGet, Retriever
 from auth.context import RequestContext
 from config.numbers import clamp
 from config.settings import Settings
-from sources.items import GetResponse, ResultItem, RetrievalOptions, SearchResponse, request_defaults
+from sources.items import (
+    GetResponse,
+    ResultItem,
+    RetrievalOptions,
+    SearchResponse,
+    chars_per_token,
+    request_defaults,
+    snippet_length,
+)
 from sources.library_source import LibrarySource
 from sources.query import ParsedQuery, parse_literal
-from sources.reading.retrieval import chars_per_token, snippet_length
 from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SourceQuery
 from sources.source import RankedHit, Source, SourceHits

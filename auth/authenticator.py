@@ -151,14 +151,7 @@ class RegistryAuthenticator:
         """Returns the principal of a command on this machine: for the library of a user, with all scopes, or for
         administration, with no library at all. As for commands on the files, only the single user is created."""
         if user_name is None:
-            return Principal(
-                user_id=NOBODY,
-                user_name=OPERATOR,
-                client_id=ClientId(OPERATOR),
-                scopes=frozenset((ADMIN,)),
-                kind="operator",
-                credential_id=OPERATOR,
-            )
+            return operator_principal()
         user = await self._registry.user_by_name(user_name)
         if user is None and user_name == self._settings.single_user_name and not self._settings.is_auth_configured:
             user = await self._registry.ensure_user("", user_name, role="admin", named_by="operator")
@@ -332,6 +325,18 @@ def _grant(
 ) -> _Grant:
     """The role of a user limits the scopes of all credentials of the user."""
     return _Grant(replace(principal, scopes=scopes & ROLE_SCOPES[user.role]), scopes, cached_until, revision)
+
+
+def operator_principal() -> Principal:
+    """Returns the principal of commands that administrate. The operator has the files of all users, but no library."""
+    return Principal(
+        user_id=NOBODY,
+        user_name=OPERATOR,
+        client_id=ClientId(OPERATOR),
+        scopes=frozenset((ADMIN,)),
+        kind="operator",
+        credential_id=OPERATOR,
+    )
 
 
 def local_principal(user: UserRecord) -> Principal:

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from auth.context import ROLE_SCOPES, ClientId, Principal
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import UserRecord, select_user
 from config.paths import UserId
 from config.settings import Settings
@@ -121,22 +121,19 @@ class BrowserSessions:
         found = await self._database.read(lambda db: _select(db, _digest(session_id)))
         return found[0] if found is not None and self._is_valid(*found, self._clock()) else None
 
-    async def list(self, user_id: UserId) -> list[BrowserSession]:
+    @control_operation("read")
+    def list(self, db: ControlConnection, user_id: UserId) -> list[BrowserSession]:
         """Returns the valid sessions of a user, the most recently used first, without CSRF tokens."""
         now = self._clock()
-
-        def operation(db: ControlConnection) -> list[BrowserSession]:
-            digests = db.execute(
-                "SELECT hash FROM browser_sessions WHERE user_id = ? ORDER BY used_at DESC", (user_id,)
-            ).fetchall()
-            found = [(digest, _select(db, digest)) for (digest,) in digests]
-            return [
-                BrowserSession(digest.hex(), row[0], "", *row[1][1:-1], needs_passkey=bool(row[1][-1]))
-                for digest, row in found
-                if row is not None and self._is_valid(*row, now)
-            ]
-
-        return await self._database.read(operation)
+        digests = db.execute(
+            "SELECT hash FROM browser_sessions WHERE user_id = ? ORDER BY used_at DESC", (user_id,)
+        ).fetchall()
+        found = [(digest, _select(db, digest)) for (digest,) in digests]
+        return [
+            BrowserSession(digest.hex(), row[0], "", *row[1][1:-1], needs_passkey=bool(row[1][-1]))
+            for digest, row in found
+            if row is not None and self._is_valid(*row, now)
+        ]
 
     async def revoke(self, user_id: UserId, session_id: str) -> None:
         """Ends one session of the user. Does nothing if it has ended or belongs to someone else."""
@@ -255,16 +252,13 @@ class Notices:
         rows = await self._database.read(lambda db: db.execute(_QUERY, values).fetchall())
         return [Notice(*row) for row in rows]
 
-    async def dismiss(self, user_id: UserId, until: float) -> None:
+    @control_operation("write")
+    def dismiss(self, db: ControlConnection, user_id: UserId, until: float) -> None:
         """Dismisses the notices of what was created until then: those that were shown, and none that came meanwhile."""
         until = min(until, time.time())
-
-        def operation(db: ControlConnection) -> None:
-            db.execute(
-                "UPDATE users SET notices_seen_at = ?1 WHERE id = ?2 AND notices_seen_at < ?1", (until, user_id)
-            ).close()
-
-        await self._database.write(operation)
+        db.execute(
+            "UPDATE users SET notices_seen_at = ?1 WHERE id = ?2 AND notices_seen_at < ?1", (until, user_id)
+        ).close()
 
 
 # -- key creations -----------------------------------------------------------------------------------------------------
@@ -294,28 +288,25 @@ class KeyCreations:
         """Returns what was created with the key, and with keys that were created with it, the oldest first."""
         return await self._database.read(lambda db: _select_notices(db, key_id, time.time()))
 
-    async def revoke(self, key_id: str) -> Sequence[KeyCreation]:
+    @control_operation("withdraw")
+    def revoke(self, db: ControlConnection, key_id: str) -> Sequence[KeyCreation]:
         """Revokes, removes or deletes all of it, and returns what it was. Items that were read from followed sources
         stay in their libraries."""
-
-        def operation(db: ControlConnection) -> Sequence[KeyCreation]:
-            now = time.time()
-            creations = _select_notices(db, key_id, now)
-            for one in creations:
-                match one.kind:
-                    case "key":
-                        db.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (now, one.id))
-                    case "followed source":
-                        db.execute("DELETE FROM follows WHERE id = ?", (one.id,))
-                    case "followed deployment":
-                        db.execute("DELETE FROM follows WHERE deployment = ?", (one.id,))
-                        db.execute("DELETE FROM deployment_exclusions WHERE deployment = ?", (one.id,))
-                        db.execute("DELETE FROM followed_deployments WHERE id = ?", (one.id,))
-                    case "invitation" | "password reset link":
-                        db.execute("DELETE FROM account_links WHERE hash = ?", (bytes.fromhex(one.id),))
-            return creations
-
-        return await self._database.withdraw(operation)
+        now = time.time()
+        creations = _select_notices(db, key_id, now)
+        for one in creations:
+            match one.kind:
+                case "key":
+                    db.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (now, one.id))
+                case "followed source":
+                    db.execute("DELETE FROM follows WHERE id = ?", (one.id,))
+                case "followed deployment":
+                    db.execute("DELETE FROM follows WHERE deployment = ?", (one.id,))
+                    db.execute("DELETE FROM deployment_exclusions WHERE deployment = ?", (one.id,))
+                    db.execute("DELETE FROM followed_deployments WHERE id = ?", (one.id,))
+                case "invitation" | "password reset link":
+                    db.execute("DELETE FROM account_links WHERE hash = ?", (bytes.fromhex(one.id),))
+        return creations
 
 
 def _select_notices(db: ControlConnection, key_id: str, now: float) -> list[KeyCreation]:

@@ -6,14 +6,17 @@ one function that gets a connection, in one transaction. Operations use only SQL
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
 
 T = TypeVar("T")
+P = ParamSpec("P")
+StoredT = TypeVar("StoredT", bound="_Stored")
 Migration = Sequence[str]
 
 
@@ -70,6 +73,30 @@ class ControlDatabase(Protocol):
     def revision(self) -> int:
         """Returns a number that changes after any process has changed the database. Takes microseconds."""
         ...
+
+
+class _Stored(Protocol):
+    _database: ControlDatabase
+
+
+def control_operation(
+    kind: Literal["read", "write", "withdraw"],
+) -> Callable[
+    [Callable[Concatenate[StoredT, ControlConnection, P], T]], Callable[Concatenate[StoredT, P], Coroutine[Any, Any, T]]
+]:
+    """Makes a method that gets a connection an operation of the database in `_database`, which callers await."""
+
+    def declare(
+        method: Callable[Concatenate[StoredT, ControlConnection, P], T],
+    ) -> Callable[Concatenate[StoredT, P], Coroutine[Any, Any, T]]:
+        @wraps(method)
+        async def run(self: StoredT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            result: T = await getattr(self._database, kind)(lambda db: method(self, db, *args, **kwargs))
+            return result
+
+        return run
+
+    return declare
 
 
 # -- reserved space ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import select_user
 from auth.sqlite_control import storage_errors
 from config.errors import NotFound
@@ -79,18 +79,16 @@ class Quotas:
         row = await self._database.read(lambda db: db.execute(sql, (user_id,)).fetchone())
         return _overrides(row) if row else _NO_OVERRIDES
 
-    async def set(self, user_id: UserId, overrides: QuotaOverrides) -> None:
-        def operation(db: ControlConnection) -> None:
-            if select_user(db, user_id) is None:
-                raise NotFound("user", user_id)
-            values = [getattr(overrides, name) for name in QuotaOverrides.__struct_fields__]
-            db.execute(
-                f"INSERT INTO quotas (user_id, {_COLUMNS}) VALUES (?, {_VALUES}) "  # noqa: S608 - constants
-                f"ON CONFLICT (user_id) DO UPDATE SET {_ASSIGNMENTS}",
-                (user_id, *values),
-            )
-
-        await self._database.write(operation)
+    @control_operation("write")
+    def set(self, db: ControlConnection, user_id: UserId, overrides: QuotaOverrides) -> None:
+        if select_user(db, user_id) is None:
+            raise NotFound("user", user_id)
+        values = [getattr(overrides, name) for name in QuotaOverrides.__struct_fields__]
+        db.execute(
+            f"INSERT INTO quotas (user_id, {_COLUMNS}) VALUES (?, {_VALUES}) "  # noqa: S608 - constants
+            f"ON CONFLICT (user_id) DO UPDATE SET {_ASSIGNMENTS}",
+            (user_id, *values),
+        )
 
 
 def apply_overrides(settings: Settings, overrides: QuotaOverrides) -> UserLimits:

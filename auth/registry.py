@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from auth.context import ROLE_SCOPES, SCOPES, Role
-from auth.control_database import CONTROL_SCHEMA, ControlConnection, ControlDatabase
+from auth.control_database import CONTROL_SCHEMA, ControlConnection, ControlDatabase, control_operation
 from auth.library_files import record_existing_files
 from auth.postgres_control import PostgresControlDatabase
 from auth.sqlite_control import SqliteControlDatabase, storage_errors
@@ -305,69 +305,54 @@ class Registry:
             lambda db: [UserRecord(*row) for row in db.execute(f"{_USER_QUERY} ORDER BY u.name")]
         )
 
-    async def set_role(self, user_id: UserId, role: Role) -> UserRecord:
+    @control_operation("withdraw")
+    def set_role(self, db: ControlConnection, user_id: UserId, role: Role) -> UserRecord:
         """Sets the role, which limits the scopes of all credentials of the user from the next call on."""
+        db.execute("UPDATE users SET role = ? WHERE id = ?", (role, user_id))
+        return _existing_user(db, user_id)
 
-        def operation(db: ControlConnection) -> UserRecord:
-            db.execute("UPDATE users SET role = ? WHERE id = ?", (role, user_id))
-            return _existing_user(db, user_id)
-
-        return await self._database.withdraw(operation)
-
-    async def confirm_name(self, user_id: UserId) -> UserRecord:
+    @control_operation("write")
+    def confirm_name(self, db: ControlConnection, user_id: UserId) -> UserRecord:
         """Records that the operator agrees with the name that a person has."""
+        db.execute("UPDATE users SET named_by = 'operator' WHERE id = ?", (user_id,))
+        return _existing_user(db, user_id)
 
-        def operation(db: ControlConnection) -> UserRecord:
-            db.execute("UPDATE users SET named_by = 'operator' WHERE id = ?", (user_id,))
-            return _existing_user(db, user_id)
-
-        return await self._database.write(operation)
-
-    async def disable_user(self, user_id: UserId) -> UserRecord:
+    @control_operation("withdraw")
+    def disable_user(self, db: ControlConnection, user_id: UserId) -> UserRecord:
         """Permanently withdraws all access granted so far: keys, tokens and everything bound to the epoch."""
+        now = self._clock()
+        db.execute(
+            "UPDATE users SET disabled_at = coalesce(disabled_at, ?), epoch = epoch + 1, "
+            "tokens_valid_after = ? WHERE id = ?",
+            (now, now, user_id),
+        )
+        db.execute("UPDATE keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL", (now, user_id))
+        return _existing_user(db, user_id)
 
-        def operation(db: ControlConnection) -> UserRecord:
-            now = self._clock()
-            db.execute(
-                "UPDATE users SET disabled_at = coalesce(disabled_at, ?), epoch = epoch + 1, "
-                "tokens_valid_after = ? WHERE id = ?",
-                (now, now, user_id),
-            )
-            db.execute("UPDATE keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL", (now, user_id))
-            return _existing_user(db, user_id)
-
-        return await self._database.withdraw(operation)
-
-    async def enable_user(self, user_id: UserId) -> UserRecord:
+    @control_operation("write")
+    def enable_user(self, db: ControlConnection, user_id: UserId) -> UserRecord:
         """Enables the user again, with new keys and with tokens issued from now on.
 
         Tokens issued while the user was disabled stay invalid: an issuer whose clock is ahead may have dated an earlier
         token into that time.
         """
+        db.execute(
+            "UPDATE users SET disabled_at = NULL, tokens_valid_after = ? WHERE id = ? AND disabled_at IS NOT NULL",
+            (self._clock(), user_id),
+        )
+        return _existing_user(db, user_id)
 
-        def operation(db: ControlConnection) -> UserRecord:
-            db.execute(
-                "UPDATE users SET disabled_at = NULL, tokens_valid_after = ? WHERE id = ? AND disabled_at IS NOT NULL",
-                (self._clock(), user_id),
-            )
-            return _existing_user(db, user_id)
-
-        return await self._database.write(operation)
-
-    async def delete_user(self, user_id: UserId) -> UserRecord:
+    @control_operation("withdraw")
+    def delete_user(self, db: ControlConnection, user_id: UserId) -> UserRecord:
         """Deletes the user and its keys. The time of deletion is kept, so that old tokens stay invalid."""
-
-        def operation(db: ControlConnection) -> UserRecord:
-            user = _existing_user(db, user_id)
-            db.execute(
-                "INSERT INTO deleted_users (subject, issuer, deleted_at) VALUES (?, ?, ?) "
-                "ON CONFLICT (subject, issuer) DO UPDATE SET deleted_at = excluded.deleted_at",
-                (user.subject, user.issuer, self._clock()),
-            )
-            db.execute("DELETE FROM users WHERE id = ?", (user_id,))
-            return user
-
-        return await self._database.withdraw(operation)
+        user = _existing_user(db, user_id)
+        db.execute(
+            "INSERT INTO deleted_users (subject, issuer, deleted_at) VALUES (?, ?, ?) "
+            "ON CONFLICT (subject, issuer) DO UPDATE SET deleted_at = excluded.deleted_at",
+            (user.subject, user.issuer, self._clock()),
+        )
+        db.execute("DELETE FROM users WHERE id = ?", (user_id,))
+        return user
 
     async def user_deleted_at(self, issuer: str, subject: str) -> float:
         """Returns when a user with that identity was last deleted, or 0.0 if never."""
@@ -423,42 +408,34 @@ class Registry:
         query = f"{_KEY_QUERY} WHERE k.user_id = ?1 OR ?1 IS NULL ORDER BY u.name, k.created_at, k.id"
         return await self._database.read(lambda db: [_key_record(row) for row in db.execute(query, (user_id,))])
 
-    async def revoke_key(self, key_id: str) -> KeyRecord:
-        def operation(db: ControlConnection) -> KeyRecord:
-            db.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (self._clock(), key_id))
-            return _existing_key(db, key_id)
-
-        return await self._database.withdraw(operation)
+    @control_operation("withdraw")
+    def revoke_key(self, db: ControlConnection, key_id: str) -> KeyRecord:
+        db.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (self._clock(), key_id))
+        return _existing_key(db, key_id)
 
     async def delete_key(self, key_id: str) -> None:
         """Deletes a key. Revoked keys stay in lists; this is for keys that were never shown."""
         await self._database.withdraw(lambda db: db.execute("DELETE FROM keys WHERE id = ?", (key_id,)))
 
-    async def touch_keys(self, used_at: Mapping[str, float]) -> None:
+    @control_operation("write")
+    def touch_keys(self, db: ControlConnection, used_at: Mapping[str, float]) -> None:
         """Updates the last-used times of many keys at once. A time never moves backwards."""
         rows = [(at, key_id) for key_id, at in used_at.items()]
-
-        def operation(db: ControlConnection) -> None:
-            db.executemany("UPDATE keys SET last_used_at = ?1 WHERE id = ?2 AND coalesce(last_used_at, 0) < ?1", rows)
-
-        await self._database.write(operation)
+        db.executemany("UPDATE keys SET last_used_at = ?1 WHERE id = ?2 AND coalesce(last_used_at, 0) < ?1", rows)
 
     # Tokens
 
-    async def revoke_token(self, identity: str, until: float) -> None:
+    @control_operation("withdraw")
+    def revoke_token(self, db: ControlConnection, identity: str, until: float) -> None:
         """Revokes a token until it expires. `identity` is its `jti` or `Claims.identity`."""
         require_printable("identity", identity)
-
-        def operation(db: ControlConnection) -> None:
-            db.execute("DELETE FROM revoked_tokens WHERE until < ?", (self._clock() - _REVOKED_MARGIN_S,))
-            db.execute(
-                "INSERT INTO revoked_tokens (identity, until) VALUES (?, ?) "
-                "ON CONFLICT (identity) DO UPDATE SET until = excluded.until "
-                "WHERE revoked_tokens.until < excluded.until",
-                (identity, until),
-            )
-
-        await self._database.withdraw(operation)
+        db.execute("DELETE FROM revoked_tokens WHERE until < ?", (self._clock() - _REVOKED_MARGIN_S,))
+        db.execute(
+            "INSERT INTO revoked_tokens (identity, until) VALUES (?, ?) "
+            "ON CONFLICT (identity) DO UPDATE SET until = excluded.until "
+            "WHERE revoked_tokens.until < excluded.until",
+            (identity, until),
+        )
 
     async def user_of_token(self, user_id: UserId, identity: str) -> UserRecord | None:
         """Returns the user of a verified token, or None if the user was deleted or the token revoked."""

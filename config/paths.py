@@ -34,6 +34,8 @@ _USER_ID = re.compile(r"u_[a-z2-7]{26}\Z")
 _CONTROL = "control.db"
 _AUDIT = "audit.db"
 _USERS = "users"
+# The end of the name of a directory that is about to be replaced.
+_SET_ASIDE = ".replaced"
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 # A block, so that a full disk is noticed even if the file system has room for an empty file.
@@ -157,6 +159,39 @@ class DataRoot:
         with _storage_errors(), _create_and_open(self.root, _path_parts(user_id)) as home:
             _ensure_file(home, path.name)
         return path
+
+    def move_user(self, source: UserId, target: UserId) -> None:
+        """Gives the directory of a user to another, whose own is deleted. Neither may be open.
+
+        A crash leaves one of three states: nothing has moved; the target's directory is set aside, which
+        `undo_moves` reverts; or the move is done and the directory that was set aside is left, which it deletes.
+        """
+        old, new = (self.root.joinpath(*_path_parts(user_id)) for user_id in (source, target))
+        aside = new.with_name(new.name + _SET_ASIDE)
+        with _storage_errors():
+            if not old.is_dir() or old.is_symlink():
+                raise StorageError("the library to take over does not exist")
+            os.close(_create_directories(self.root, _path_parts(target)))
+            new.rename(aside)
+            old.rename(new)
+            for directory in {old.parent, new.parent}:
+                sync_directory(directory)
+            shutil.rmtree(aside)
+
+    def is_moved(self, source: UserId, target: UserId) -> bool:
+        """Whether the directory of one user has been given to another, which the control database may not show yet."""
+        old, new = (self.root.joinpath(*_path_parts(user_id)) for user_id in (source, target))
+        return new.is_dir() and not old.exists()
+
+    def undo_moves(self) -> None:
+        """Ends what a killed process left of `move_user`."""
+        for aside in (self.root / _USERS).glob(f"*/u_*{_SET_ASIDE}"):
+            moved = aside.with_name(aside.name.removesuffix(_SET_ASIDE))
+            with suppress(OSError):
+                if moved.exists():
+                    shutil.rmtree(aside)
+                else:
+                    aside.rename(moved)
 
     def remove_user(self, user_id: UserId) -> None:
         """Deletes the user's directory with its content, if it exists. Links inside are deleted, not followed."""

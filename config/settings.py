@@ -226,8 +226,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connection_max_requests: Annotated[
         int,
         _number("requests", 1, 1_000_000_000),
-        "With several workers, the requests after which a response closes its connection, so that long-lived "
-        "clients spread over all workers. It is also closed with the first response after 5 minutes.",
+        "With several workers, the requests after which a response closes its connection, so that long-lived clients "
+        "spread over all workers. It is also closed with the first response after 5 minutes.",
     ] = 1_000
     idle_timeout_s: Annotated[
         float, _number("s", 0.1, _HOUR_S), "How long a connection may be idle between two requests."

@@ -8,6 +8,7 @@ from auth.authenticator import Authenticator
 from auth.browser_sessions import BrowserSessions
 from auth.rate_limits import RateLimits
 from auth.tickets import Tickets
+from config.paths import DataRoot, UserId
 from server.admission import Admission, CallLimits
 from server.compat.agentchatbus.service import MessageBus
 from server.following.service import FollowService
@@ -37,6 +38,10 @@ class Runtime(Services, frozen=True, kw_only=True):
     following: FollowService
     bus: MessageBus
 
+    async def forget_user(self, user_id: UserId) -> None:
+        await self.following.forget(user_id)
+        await self.recent_calls.forget(user_id)
+
 
 # -- leftovers ---------------------------------------------------------------------------------------------------------
 # Removes what a killed process left behind. Only the process that holds the lock of the data directory may do this.
@@ -47,4 +52,5 @@ def remove_leftovers(root: Path) -> None:
     for path in (*root.glob("control.db*.unfinished"), *root.glob("users/*/*/*.unfinished")):
         with suppress(OSError):
             path.unlink()
+    DataRoot(root).undo_moves()
     shutil.rmtree(root / UPLOADS_FOLDER, ignore_errors=True)

@@ -11,7 +11,8 @@ from server.import_jobs import IMPORT_JOBS_MAX_PER_USER
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.version import VERSION
-from sources.reading.retrieval import CHARS_PER_TOKEN_MAX, CHUNK_TOKENS_MAX, SNIPPET_MAX_CHARS, WINDOW_MAX
+from sources.items import CHARS_PER_TOKEN_MAX, SNIPPET_MAX_CHARS
+from sources.reading.retrieval import CHUNK_TOKENS_MAX, WINDOW_MAX
 from sources.search.arguments import LIMIT_MAX, QUERY_MAX_TERMS
 from sources.semantic.service import model_description
 from sources.source import Source

@@ -13,7 +13,7 @@ from auth.oauth.grants import OAuthGrants
 from auth.quotas import Quotas
 from auth.registry import Registry
 from config.errors import InvalidParams
-from config.paths import DataRoot
+from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.protocol.catalog import ChangeFeed
 from sessions.state import SessionStates
@@ -43,6 +43,9 @@ class Services(Struct, frozen=True, kw_only=True):
     quotas: Quotas
     oauth_grants: OAuthGrants
     changes: ChangeFeed
+
+    async def forget_user(self, user_id: UserId) -> None:
+        """Ends what a server does for a user whose library is deleted."""
 
 
 def build_knowledge(settings: Settings, libraries: Libraries, session_states: SessionStates | None = None) -> Knowledge:

@@ -23,7 +23,7 @@ class CharactersSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CharactersGet(SourceGetArguments, frozen=True, kw_only=True):
-    character_id: Annotated[int | str | None, Meta(description="id of a hit.")] = None
+    character_id: Annotated[str | int | None, Meta(description="id of a hit.")] = None
 
 
 class CharactersSource(KindSource):

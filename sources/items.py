@@ -5,6 +5,7 @@ sources, and those that we added, are omitted when they have no value. `knowledg
 of the same hit says.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
@@ -16,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from auth.context import RequestContext
 from config.errors import InvalidParams
+from config.numbers import clamp
 from config.settings import Settings
 from config.times import load_time_zone
 from sources.records import SemanticStatus
@@ -25,6 +27,9 @@ Anchor = Literal["loc", "query", "cursor", "page", "beginning"]
 # A title on the wire is a short label; the full title is part of the item's text.
 TITLE_MAX_CHARS = 200
 TAGS_MAX = 32
+SNIPPET_MAX_CHARS = 1000
+CHARS_PER_TOKEN_MIN = 1.0
+CHARS_PER_TOKEN_MAX = 8.0
 _is_own_id = re.compile("[0-9A-Za-z-]+").fullmatch
 _SECONDS_CHARS, _MILLISECONDS_CHARS = len("2026-01-10T09:15:33"), len("2026-01-10T09:15:33.123Z")
 
@@ -180,6 +185,18 @@ def local_time(context: RequestContext, settings: Settings) -> datetime:
     """Returns when a request was received, in the time zone of its user."""
     name = request_defaults(context.config).time_zone or settings.time_zone
     return context.received_at.astimezone(read_time_zone("config.time_zone", name))
+
+
+def snippet_length(argument: int | None, defaults: RequestDefaults, settings: Settings) -> int:
+    chars = argument if argument is not None else defaults.snippet_length
+    return clamp(settings.fixed.search_snippet_chars if chars is None else chars, 1, SNIPPET_MAX_CHARS)
+
+
+def chars_per_token(argument: float | None, defaults: RequestDefaults) -> float | None:
+    """None if not set; tokens are then estimated from the characters of the text."""
+    ratio = argument if argument is not None else defaults.chars_per_token
+    # Comparisons with NaN are false, so it would pass any clamp.
+    return None if ratio is None or math.isnan(ratio) else clamp(ratio, CHARS_PER_TOKEN_MIN, CHARS_PER_TOKEN_MAX)
 
 
 def read_time_zone(field: str, name: str) -> tzinfo:

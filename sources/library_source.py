@@ -217,7 +217,7 @@ class KindSearch(SearchArguments, frozen=True, kw_only=True):
 
 
 class KindGet(SourceGetArguments, frozen=True, kw_only=True):
-    id: Annotated[int | str | None, Meta(description="id of a hit.")] = None
+    id: Annotated[str | int | None, Meta(description="id of a hit.")] = None
 
 
 class KindSource(LibrarySource):
@@ -229,6 +229,8 @@ class KindSource(LibrarySource):
     search_input: ClassVar[type[Any]] = KindSearch
     get_input: ClassVar[type[Any]] = KindGet
     id_argument = "id"
+    # The filter of a search (`build_query`), and the argument that sets it.
+    search_filter: ClassVar[tuple[str, str]] = ("tags", "tags")
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -245,7 +247,8 @@ class KindSource(LibrarySource):
             )
 
     async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits:
-        query = build_query(self.name, args, context, self._settings, tags=args.tags)
+        filter_name, argument = self.search_filter
+        query = build_query(self.name, args, context, self._settings, **{filter_name: getattr(args, argument)})
         return await self.find_hits(library.collection(self.name), query)
 
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:

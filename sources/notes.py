@@ -4,12 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from auth.context import RequestContext
 from sources.library_source import KindSource, ToolText
 from sources.records import NOTE
-from sources.search.arguments import SearchArguments, build_query
-from sources.source import SourceGetArguments, SourceHits
-from sources.storage.contract import Library
+from sources.search.arguments import SearchArguments
+from sources.source import SourceGetArguments
 
 
 class NotesSearch(SearchArguments, frozen=True, kw_only=True):
@@ -27,6 +25,7 @@ class NotesSource(KindSource):
     search_input = NotesSearch
     get_input = NotesGet
     id_argument = "note_id"
+    search_filter = ("tags", "keywords")
     search_tool = ToolText(
         "Search notes",
         "Search the user's notes. Best hits first, each with a snippet and a loc for notes_get. "
@@ -37,7 +36,3 @@ class NotesSource(KindSource):
         "Read a note: a snippet, the passage at loc or query with its neighbours, or all of it. "
         'Example: {"note_id": "6f1c…", "query": "rollback", "retrieval": {"mode": "chunk"}}',
     )
-
-    async def search(self, context: RequestContext, library: Library, args: NotesSearch) -> SourceHits:
-        query = build_query(self.name, args, context, self._settings, tags=args.keywords)
-        return await self.find_hits(library.notes, query)

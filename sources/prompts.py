@@ -4,12 +4,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from auth.context import RequestContext
 from config.errors import NotFound
 from sources.library_source import KindSource, ToolText
 from sources.records import PROMPT, SavedPrompt
-from sources.search.arguments import SearchArguments, build_query
-from sources.source import SourceGetArguments, SourceHits, numeric_id
+from sources.search.arguments import SearchArguments
+from sources.source import SourceGetArguments, numeric_id
 from sources.storage.contract import Library
 
 PromptField = Literal["name", "details", "system_prompt", "user_prompt", "author", "keywords"]
@@ -30,6 +29,7 @@ class PromptsSource(KindSource):
     search_input = PromptsSearch
     get_input = PromptsGet
     id_argument = "prompt_id_or_name"
+    search_filter = ("fields", "fields")
     search_tool = ToolText(
         "Search prompts",
         'Search the user\'s saved prompts. Example: {"query": "code review", "fields": ["name", "keywords"]}',
@@ -39,10 +39,6 @@ class PromptsSource(KindSource):
         "Read a saved prompt by id or name: all of it unless retrieval is set. "
         'Example: {"prompt_id_or_name": "Code review"}',
     )
-
-    async def search(self, context: RequestContext, library: Library, args: PromptsSearch) -> SourceHits:
-        query = build_query(self.name, args, context, self._settings, fields=args.fields)
-        return await self.find_hits(library.prompts, query)
 
     async def find_item(self, library: Library, item_id: str | int) -> SavedPrompt:
         return await find_prompt(library, item_id)

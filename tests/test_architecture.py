@@ -3,7 +3,6 @@
 import ast
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -161,15 +160,6 @@ def test_no_tracked_file_contains_a_machine_path_or_a_registry() -> None:
             if re.search(pattern, text)
         ]
     assert matches == []
-
-
-def test_stdio_starts_without_the_web_stack() -> None:
-    imports = "import sys, server.transports.stdio, server.lifespan"
-    script = f"{imports}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
-    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography", "lxml", "httpx2"} & set(
-        loaded.split()
-    )
 
 
 def test_every_seeded_defect_can_be_seeded() -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.accounts.passwords import SignInFailed
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import UserRecord, require_printable, select_user
 from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
@@ -209,23 +209,20 @@ class Passkeys:
         rows = await self._database.read(lambda db: db.execute(statement, (user_id,)).fetchall())
         return [Passkey(identity.hex(), *rest) for identity, *rest in rows]
 
-    async def remove(self, user_id: UserId, passkey_id: str) -> None:
+    @control_operation("withdraw")
+    def remove(self, db: ControlConnection, user_id: UserId, passkey_id: str) -> None:
         """Removes a passkey of the user. Does nothing if it belongs to someone else."""
         try:
             identity = bytes.fromhex(passkey_id)
         except ValueError:
             return
-
-        def operation(db: ControlConnection) -> None:
-            [others] = db.execute(
-                "SELECT count(*) FROM passkeys WHERE user_id = ? AND id <> ?", (user_id, identity)
-            ).fetchone()
-            if self._is_required and not others:
-                # Otherwise the password alone could add the next one.
-                raise Conflict("this server requires a passkey; add another one before you remove the last")
-            db.execute("DELETE FROM passkeys WHERE id = ? AND user_id = ?", (identity, user_id))
-
-        await self._database.withdraw(operation)
+        [others] = db.execute(
+            "SELECT count(*) FROM passkeys WHERE user_id = ? AND id <> ?", (user_id, identity)
+        ).fetchone()
+        if self._is_required and not others:
+            # Otherwise the password alone could add the next one.
+            raise Conflict("this server requires a passkey; add another one before you remove the last")
+        db.execute("DELETE FROM passkeys WHERE id = ? AND user_id = ?", (identity, user_id))
 
     def _challenge(self, browser_secret: str) -> bytes:
         head = secrets.token_bytes(_RANDOM_BYTES) + int(time.time()).to_bytes(_TIME_BYTES, "big")

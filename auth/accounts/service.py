@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from auth.accounts.passwords import PasswordHashes, SignInFailed, SignInThrottle, require_new_password
 from auth.context import Role
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.rate_limits import MakeLimit, in_process_limits
 from auth.registry import NamedBy, UserRecord, insert_user, require_user_name, select_user, select_user_by_name
 from config.errors import Conflict, FlorilegiumError
@@ -78,58 +78,51 @@ class AccountLinks:
         self._database = database
         self._clock = clock
 
-    async def create_setup(self) -> NewLink | None:
+    @control_operation("write")
+    def create_setup(self, db: ControlConnection) -> NewLink | None:
         """Creates the link for the first administrator, which replaces an earlier one. Returns None if an account has a
         password or a passkey."""
+        if _has_account(db):
+            return None
+        db.execute("DELETE FROM account_links WHERE kind = 'setup'")
+        return self._insert(db, "setup", "", "admin")
 
-        def operation(db: ControlConnection) -> NewLink | None:
-            if _has_account(db):
-                return None
-            db.execute("DELETE FROM account_links WHERE kind = 'setup'")
-            return self._insert(db, "setup", "", "admin")
-
-        return await self._database.write(operation)
-
-    async def create_invitation(
-        self, role: Role, name: str = "", created_by: UserId | None = None, created_with: str | None = None
+    @control_operation("write")
+    def create_invitation(
+        self,
+        db: ControlConnection,
+        role: Role,
+        name: str = "",
+        created_by: UserId | None = None,
+        created_with: str | None = None,
     ) -> NewLink:
         """Creates a link for a new user, who can choose a name unless it is set. `created_with` is the API key of the
         administrator, if it was one."""
         if name:
             require_user_name(name)
+        if name and (other := select_user_by_name(db, name)):
+            raise Conflict(f"a user named {other.name!r} already exists")
+        return self._insert(db, "invitation", name, role, created_by=created_by, created_with=created_with)
 
-        def operation(db: ControlConnection) -> NewLink:
-            if name and (other := select_user_by_name(db, name)):
-                raise Conflict(f"a user named {other.name!r} already exists")
-            return self._insert(db, "invitation", name, role, created_by=created_by, created_with=created_with)
-
-        return await self._database.write(operation)
-
-    async def create_reset(
-        self, user: UserRecord, created_by: UserId | None = None, created_with: str | None = None
+    @control_operation("write")
+    def create_reset(
+        self, db: ControlConnection, user: UserRecord, created_by: UserId | None = None, created_with: str | None = None
     ) -> NewLink:
         """Creates a link that sets the user's password. It replaces an earlier one."""
+        db.execute("DELETE FROM account_links WHERE kind = 'reset' AND user_id = ?", (user.id,))
+        return self._insert(db, "reset", user.name, user.role, user.id, created_by, created_with)
 
-        def operation(db: ControlConnection) -> NewLink:
-            db.execute("DELETE FROM account_links WHERE kind = 'reset' AND user_id = ?", (user.id,))
-            return self._insert(db, "reset", user.name, user.role, user.id, created_by, created_with)
-
-        return await self._database.write(operation)
-
-    async def pending_invitations(self) -> list[PendingInvitation]:
+    @control_operation("read")
+    def pending_invitations(self, db: ControlConnection) -> list[PendingInvitation]:
         """Returns the invitations that can be used, the newest first."""
         now = self._clock()
-
-        def operation(db: ControlConnection) -> list[PendingInvitation]:
-            rows = db.execute(
-                "SELECT hash, name, role, created_by, created_at, expires_at FROM account_links "
-                "WHERE kind = 'invitation' AND used_at IS NULL AND expires_at > ? ORDER BY created_at DESC",
-                (now,),
-            )
-            pending = [PendingInvitation(digest.hex(), *rest) for digest, *rest in rows.fetchall()]
-            return [one for one in pending if _may_invite(db, one.created_by)]
-
-        return await self._database.read(operation)
+        rows = db.execute(
+            "SELECT hash, name, role, created_by, created_at, expires_at FROM account_links "
+            "WHERE kind = 'invitation' AND used_at IS NULL AND expires_at > ? ORDER BY created_at DESC",
+            (now,),
+        )
+        pending = [PendingInvitation(digest.hex(), *rest) for digest, *rest in rows.fetchall()]
+        return [one for one in pending if _may_invite(db, one.created_by)]
 
     async def revoke_invitation(self, invitation_id: str) -> PendingInvitation | None:
         """Deletes an invitation. Returns None if there is none that can be used."""
@@ -144,20 +137,17 @@ class AccountLinks:
         """Returns the link without using it. Raises LinkNotValid."""
         return await self._database.read(lambda db: self._select(db, kind, secret))
 
-    async def redeem(self, kind: LinkKind, secret: str, name: str, password_hash: str) -> UserRecord:
+    @control_operation("write")
+    def redeem(self, db: ControlConnection, kind: LinkKind, secret: str, name: str, password_hash: str) -> UserRecord:
         """Uses the link: creates its user with that name, or sets the password of its user, who is signed out
         everywhere. Nothing changes if it fails."""
-
-        def operation(db: ControlConnection) -> UserRecord:
-            link, now = self._select(db, kind, secret), self._clock()
-            # The first administrator is the operator. Others chose their names, unless the invitation has one.
-            named_by: NamedBy = "operator" if kind == "setup" or link.name else "person"
-            user = link.user or insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role, named_by)
-            db.execute("UPDATE account_links SET used_at = ? WHERE hash = ?", (now, _hash(secret)))
-            replace_password(db, user.id, password_hash, now)
-            return user
-
-        return await self._database.write(operation)
+        link, now = self._select(db, kind, secret), self._clock()
+        # The first administrator is the operator. Others chose their names, unless the invitation has one.
+        named_by: NamedBy = "operator" if kind == "setup" or link.name else "person"
+        user = link.user or insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role, named_by)
+        db.execute("UPDATE account_links SET used_at = ? WHERE hash = ?", (now, _hash(secret)))
+        replace_password(db, user.id, password_hash, now)
+        return user
 
     def _insert(
         self,

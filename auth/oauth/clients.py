@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.context import READ, ROLE_SCOPES, SCOPES, WRITE, Role
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.oauth.grants import (
     CLIENT_SECRET,
     PRIVATE_KEY,
@@ -154,19 +154,16 @@ class OAuthClients:
         query = f"{_QUERY} ORDER BY kind DESC, created_at"
         return await self._database.read(lambda db: [_client(row) for row in db.execute(query)])
 
-    async def remove(self, client_id: str) -> int:
+    @control_operation("withdraw")
+    def remove(self, db: ControlConnection, client_id: str) -> int:
         """Removes a client and ends all of its connections; returns their number. Clients with a metadata document are
         not stored, so only their connections end."""
-
-        def operation(db: ControlConnection) -> int:
-            client = db.execute("DELETE FROM oauth_clients WHERE id = ?", (client_id,)).rowcount
-            grants = db.execute("DELETE FROM oauth_grants WHERE client_id = ?", (client_id,)).rowcount
-            db.execute("DELETE FROM oauth_device_codes WHERE client_id = ?", (client_id,))
-            if not client and not grants:
-                raise NotFound("client", client_id)
-            return grants
-
-        return await self._database.withdraw(operation)
+        client = db.execute("DELETE FROM oauth_clients WHERE id = ?", (client_id,)).rowcount
+        grants = db.execute("DELETE FROM oauth_grants WHERE client_id = ?", (client_id,)).rowcount
+        db.execute("DELETE FROM oauth_device_codes WHERE client_id = ?", (client_id,))
+        if not client and not grants:
+            raise NotFound("client", client_id)
+        return grants
 
     async def _insert(self, kind: ClientKind, metadata: ClientMetadata, *, has_secret: bool) -> tuple[OAuthClient, str]:
         secret, now = generate_credential(CLIENT_SECRET) if has_secret else "", self._clock()

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import UserRecord, select_user
 from config.errors import FlorilegiumError, NotFound
 from config.paths import UserId
@@ -323,33 +323,27 @@ class OAuthGrants:
         await self._database.write(operation)
         return code
 
-    async def find_remembered(self, request: GrantRequest) -> GrantRecord | None:
+    @control_operation("read")
+    def find_remembered(self, db: ControlConnection, request: GrantRequest) -> GrantRecord | None:
         """Returns the last grant of the client if it covers the request and none of its grants was revoked since."""
-
-        def operation(db: ControlConnection) -> GrantRecord | None:
-            grants = _select(db, "user_id = ? AND client_id = ?", request.user.id, request.client_id)
-            revoked_at = max((grant.revoked_at or 0.0 for grant in grants), default=0.0)
-            matches = (grant for grant in grants if grant.created_at > revoked_at and grant.covers(request))
-            return next((grant for grant in matches if grant.is_valid), None)
-
-        return await self._database.read(operation)
+        grants = _select(db, "user_id = ? AND client_id = ?", request.user.id, request.client_id)
+        revoked_at = max((grant.revoked_at or 0.0 for grant in grants), default=0.0)
+        matches = (grant for grant in grants if grant.created_at > revoked_at and grant.covers(request))
+        return next((grant for grant in matches if grant.is_valid), None)
 
     async def list(self, user_id: UserId) -> list[GrantRecord]:
         """Returns the valid grants of a user, the newest first."""
         grants = await self._database.read(lambda db: _select(db, "user_id = ?", user_id))
         return [grant for grant in grants if grant.is_valid]
 
-    async def revoke(self, user_id: UserId, grant_id: str) -> GrantRecord:
+    @control_operation("withdraw")
+    def revoke(self, db: ControlConnection, user_id: UserId, grant_id: str) -> GrantRecord:
         """Ends a connection of the user: its codes and tokens are deleted."""
-
-        def operation(db: ControlConnection) -> GrantRecord:
-            grants = _select(db, "user_id = ? AND id = ?", user_id, grant_id)
-            if not grants:
-                raise NotFound("connection", grant_id)
-            revoke_grant(db, grant_id, self._clock())
-            return grants[0]
-
-        return await self._database.withdraw(operation)
+        grants = _select(db, "user_id = ? AND id = ?", user_id, grant_id)
+        if not grants:
+            raise NotFound("connection", grant_id)
+        revoke_grant(db, grant_id, self._clock())
+        return grants[0]
 
 
 def insert_grant(db: ControlConnection, request: GrantRequest, now: float, grants_max: int) -> str:

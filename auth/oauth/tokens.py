@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from auth.control_database import ControlConnection, ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.oauth.grants import (
     ACCESS_TOKEN,
     CODE,
@@ -128,49 +128,42 @@ class OAuthTokens:
             raise invalid_grant("refresh_token: not accepted")
         return await self._exchange(lambda db: self._refresh(db, hash_credential(refresh_token), request))
 
-    async def find(self, digest: bytes) -> AccessToken | None:
+    @control_operation("read")
+    def find(self, db: ControlConnection, digest: bytes) -> AccessToken | None:
         """Returns the access token with that hash, also if it has expired or its grant has ended."""
+        row = db.execute(
+            "SELECT grant_id, scopes, expires_at FROM oauth_tokens WHERE hash = ? AND kind = 'access'", (digest,)
+        ).fetchone()
+        grant = select_grant(db, row[0]) if row else None
+        return AccessToken(digest.hex(), grant, frozenset(row[1].split()), row[2]) if grant is not None else None
 
-        def operation(db: ControlConnection) -> AccessToken | None:
-            row = db.execute(
-                "SELECT grant_id, scopes, expires_at FROM oauth_tokens WHERE hash = ? AND kind = 'access'", (digest,)
-            ).fetchone()
-            grant = select_grant(db, row[0]) if row else None
-            return AccessToken(digest.hex(), grant, frozenset(row[1].split()), row[2]) if grant is not None else None
-
-        return await self._database.read(operation)
-
-    async def revoke(self, token: str, client_id: str, *, is_client_verified: bool = False) -> GrantRecord | None:
+    @control_operation("withdraw")
+    def revoke(
+        self, db: ControlConnection, token: str, client_id: str, *, is_client_verified: bool = False
+    ) -> GrantRecord | None:
         """Revokes a token of the client (RFC 7009). A refresh token ends the whole grant."""
         digest, now = hash_credential(token), self._clock()
+        row = db.execute("SELECT grant_id, kind FROM oauth_tokens WHERE hash = ?", (digest,)).fetchone()
+        grant = select_grant(db, row[0]) if row else None
+        if grant is None or grant.client_id != client_id:
+            return None
+        if problem := client_problem(grant, is_verified=is_client_verified):
+            raise problem
+        if row[1] == "refresh":
+            revoke_grant(db, grant.id, now)
+        else:
+            db.execute("DELETE FROM oauth_tokens WHERE hash = ?", (digest,))
+        return grant
 
-        def operation(db: ControlConnection) -> GrantRecord | None:
-            row = db.execute("SELECT grant_id, kind FROM oauth_tokens WHERE hash = ?", (digest,)).fetchone()
-            grant = select_grant(db, row[0]) if row else None
-            if grant is None or grant.client_id != client_id:
-                return None
-            if problem := client_problem(grant, is_verified=is_client_verified):
-                raise problem
-            if row[1] == "refresh":
-                revoke_grant(db, grant.id, now)
-            else:
-                db.execute("DELETE FROM oauth_tokens WHERE hash = ?", (digest,))
-            return grant
-
-        return await self._database.withdraw(operation)
-
-    async def touch(self, used_at: Mapping[str, float]) -> None:
+    @control_operation("write")
+    def touch(self, db: ControlConnection, used_at: Mapping[str, float]) -> None:
         """Updates when grants were last used, by the ids of their access tokens."""
         rows = [(at, bytes.fromhex(token_id)) for token_id, at in used_at.items()]
-
-        def operation(db: ControlConnection) -> None:
-            db.executemany(
-                "UPDATE oauth_grants SET last_used_at = ?1 WHERE coalesce(last_used_at, 0) < ?1 "
-                "AND id = (SELECT grant_id FROM oauth_tokens WHERE hash = ?2)",
-                rows,
-            )
-
-        await self._database.write(operation)
+        db.executemany(
+            "UPDATE oauth_grants SET last_used_at = ?1 WHERE coalesce(last_used_at, 0) < ?1 "
+            "AND id = (SELECT grant_id FROM oauth_tokens WHERE hash = ?2)",
+            rows,
+        )
 
     def issue(
         self,
@@ -355,26 +348,21 @@ class DeviceCodes:
         """Returns the waiting program with that user code."""
         return await self._database.read(lambda db: self._find(db, user_code))
 
-    async def approve(self, user_code: str, request: GrantRequest) -> None:
+    @control_operation("write")
+    def approve(self, db: ControlConnection, user_code: str, request: GrantRequest) -> None:
         """Lets the program fetch tokens for what was granted. Raises if its code expired or was answered meanwhile."""
         now = self._clock()
+        self._require_pending(db, user_code)
+        grant_id = insert_grant(db, request, now, self._settings.fixed.oauth_connections_max_per_user)
+        db.execute(
+            "UPDATE oauth_device_codes SET state = 'approved', grant_id = ? WHERE user_code = ?",
+            (grant_id, user_code),
+        )
 
-        def operation(db: ControlConnection) -> None:
-            self._require_pending(db, user_code)
-            grant_id = insert_grant(db, request, now, self._settings.fixed.oauth_connections_max_per_user)
-            db.execute(
-                "UPDATE oauth_device_codes SET state = 'approved', grant_id = ? WHERE user_code = ?",
-                (grant_id, user_code),
-            )
-
-        await self._database.write(operation)
-
-    async def deny(self, user_code: str) -> None:
-        def operation(db: ControlConnection) -> None:
-            self._require_pending(db, user_code)
-            db.execute("UPDATE oauth_device_codes SET state = 'denied' WHERE user_code = ?", (user_code,))
-
-        await self._database.write(operation)
+    @control_operation("write")
+    def deny(self, db: ControlConnection, user_code: str) -> None:
+        self._require_pending(db, user_code)
+        db.execute("UPDATE oauth_device_codes SET state = 'denied' WHERE user_code = ?", (user_code,))
 
     async def poll(self, device_code: str, request: TokenRequest) -> IssuedTokens:
         """Returns tokens once the code was entered. Until then raises `authorization_pending` or `slow_down`."""

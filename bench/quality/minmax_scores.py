@@ -14,7 +14,7 @@ from msgspec import Struct
 from config.paths import DatabasePaths
 from sources.query import Expression
 from sources.storage.search.engine import SearchTarget
-from sources.storage.sqlite.search import chat_targets, targets
+from sources.storage.sqlite.search import targets
 from sources.storage.sqlite.search.fts5_engine import match_text
 
 # From tldw; prevents a division by zero.
@@ -35,7 +35,7 @@ class _IdColumn(Struct, frozen=True):
 _COLUMNS: Mapping[str, _IdColumn] = {
     "notes": _IdColumn("chacha", targets.NOTES_TARGET, "r.uuid"),
     "media": _IdColumn("media", targets.MEDIA_TARGET, "r.id"),
-    "chats": _IdColumn("chacha", chat_targets.CHATS_TARGET, "c.uuid"),
+    "chats": _IdColumn("chacha", targets.CHATS_TARGET, "c.uuid"),
     "characters": _IdColumn("chacha", targets.KIND_TARGETS["characters"], "r.id"),
     "prompts": _IdColumn("prompts", targets.KIND_TARGETS["prompts"], "r.id"),
 }

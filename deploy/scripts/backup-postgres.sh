@@ -5,8 +5,8 @@
 # result is recorded in the audit log, from which /metrics and the console show it.
 #
 # The connection is that of psql: PGHOST, PGPORT, PGUSER, PGPASSFILE and PGDATABASE, or PGSERVICE. The role must be able to
-# create databases and to read the rows of all users (a superuser, or CREATEDB, BYPASSRLS and pg_read_all_data). Without
-# `florilegium` in PATH, only the numbers of users are compared.
+# create databases and to read the rows of all users: a superuser, or one with CREATEDB, BYPASSRLS and the role of the
+# servers. Without `florilegium` in PATH, only the numbers of users are compared.
 set -eu
 umask 077
 folder=$1

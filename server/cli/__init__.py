@@ -55,8 +55,12 @@ COMMANDS = {
 # What a new user needs, as in docs/getting-started.md.
 FIRST_COMMANDS = ("import", "search", "serve", "connect", "backup", "doctor")
 
-# The commands that can work on a remote server. The REST API has no equivalent for the others.
-_REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
+# These work on this machine: on its files, its settings or its processes. All others can work on a remote server.
+_LOCAL_COMMANDS = (
+    *("serve", "stdio", "demo", "embed", "export", "backup", "restore", "check", "repair", "reindex"),
+    *("schema", "migrate", "migrate-store", "model", "connect", "token", "client", "config", "doctor", "healthcheck"),
+    *("completion", "version"),
+)
 
 
 @click.group(
@@ -78,7 +82,7 @@ _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 @click.option(
     "--server",
     metavar="URL",
-    help="Run key, user, audit, search or get on this server, with the credential in $FLORILEGIUM_TOKEN.",
+    help="Run the command on this server, with the credential in $FLORILEGIUM_TOKEN. Not for all commands.",
 )
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="With --server: the file with the API key or token."
@@ -92,9 +96,9 @@ def florilegium(context: click.Context, config_file: Path | None, server: str | 
         if token_file is not None:
             raise click.UsageError("--token-file requires --server")
         return
-    if context.invoked_subcommand not in _REMOTE_COMMANDS:
-        raise click.UsageError(f"--server can be used with {', '.join(_REMOTE_COMMANDS)} only")
-    from server.cli.remote import connect_to_server
+    if context.invoked_subcommand in _LOCAL_COMMANDS:
+        raise click.UsageError(f"--server cannot be used with {context.invoked_subcommand}")
+    from server.cli.remote import connect_to_server  # noqa: PLC0415 - only needed with --server
 
     connect_to_server(server, token_file)
 

@@ -26,7 +26,12 @@ from server.cli.progress_line import ProgressLine
 from server.cli.remote import LocalApi, admin_server, library_server
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
-from server.store_copy.migration import migrate_to_postgres, migrate_to_sqlite, move_schemas
+from server.store_copy.migration import (
+    migrate_to_postgres,
+    migrate_to_sqlite,
+    move_schemas,
+    restore_from_database,
+)
 from server.stores import require_sqlite
 from sources.exporters.export import export_library
 from sources.storage.sqlite.connection.pool import sqlite_options
@@ -91,11 +96,11 @@ def contents(backup: BackupManifest) -> str:
 
 
 @click.command(cls=SettingsCommand)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("source", metavar="DIR")
 @click.option("--verify", is_flag=True, help="Verify the backup without writing anything.")
 @click.option("--user", help="Replace only the files of this user, who must exist.")
 @admin_options
-def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str | None, as_json: bool) -> None:
+def restore(overrides: SettingsOverrides, source: str, verify: bool, user: str | None, as_json: bool) -> None:
     """Restore the backup in DIR into the data directory.
 
     The data directory must be empty or not exist, except with --user. The checksums and row counts of all files are
@@ -103,14 +108,25 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
 
     With --user, the replaced files are kept next to the restored ones, as `chacha.db.replaced-NUMBER`.
 
+    In PostgreSQL, DIR is the address of another database, into which `pg_restore` has restored a dump, and --user is
+    required: the library of this user is replaced by the one in that database.
+
     Exit codes: 0 if everything is in the backup, 1 otherwise.
     """
     settings = overrides.load().settings
+    if settings.storage_url and user is not None and not verify and is_postgres_url(source):
+        require_postgres_url("DIR", source)
+        record = run_with_registry(settings, lambda registry: find_user(registry, user))
+        copy = asyncio.run(restore_from_database(settings, ConnectionOptions(url=source), record))
+        result = {"user": record.name, "rows": copy.rows}
+        print_result(result, f"{record.name} was restored: {pluralize(copy.rows, 'rows')}", as_json=as_json)
+        return
+    folder = Path(source)
     require_sqlite(
         settings,
         "restore",
-        "restore a dump of the database with pg_restore, or restore into a data directory and copy that with "
-        "`florilegium migrate-store`",
+        "restore a dump of the database with pg_restore; pass the address of that database and --user to restore one "
+        "user from it",
     )
     root, outcome = data_root(settings), "is intact" if verify else "was restored"
     if user is None:

@@ -43,12 +43,12 @@ def library_caller(
     """Yields a function that runs operations on the library of a user. On the files, `creates`, `writes` and `is_demo`
     are those of `open_local`; with `loads_model`, the model of semantic search is loaded before the first call, whose
     deadline is shorter than that can take. `config` are the options of the calls, as clients send them."""
-    from server.cli.remote import remote_server
+    from server.cli.remote import library_server  # noqa: PLC0415 - not for `--help`
 
-    if (server := remote_server()) is not None:
+    if (server := library_server(settings, user)) is not None:
         yield lambda operation, request: call_server(server, operation, request, config)
         return
-    from server.cli.local_library import open_local
+    from server.cli.local_library import open_local  # noqa: PLC0415 - not for `--help`
 
     @asynccontextmanager
     async def open_library() -> "AsyncIterator[tuple[Services, RequestContext]]":
@@ -64,15 +64,30 @@ def library_caller(
 def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool = False) -> Iterator[Call]:
     """Yields a function that runs operations on users and keys. With `user`, they are about the account of that user,
     who has to be the owner of the credential on a server."""
-    from server.cli.remote import LocalApi, admin_server, library_server
+    from server.cli.remote import remote_server, running_server  # noqa: PLC0415 - not for `--help`
 
-    server = admin_server(settings) if user is None else library_server(settings, user)
-    if server is not None:
-        if user is not None and not isinstance(server, LocalApi):
+    if (server := remote_server()) is not None:
+        if user is not None:
             require_own_account(server, user)
         yield lambda operation, request: call_server(server, operation, request)
-        return
-    from server.cli import local_library
+    elif (running := running_server(settings, user)) is not None:
+
+        def call(operation: "Operation", request: Struct) -> Any:
+            if operation.path:
+                return call_server(running, operation, request)
+            # What only commands can do needs nothing that the server has open.
+            with _files_caller(settings, user, creates=creates) as call_on_files:
+                return call_on_files(operation, request)
+
+        yield call
+    else:
+        with _files_caller(settings, user, creates=creates) as call_on_files:
+            yield call_on_files
+
+
+@contextmanager
+def _files_caller(settings: "Settings", user: str | None, *, creates: bool) -> Iterator[Call]:
+    from server.cli import local_library  # noqa: PLC0415 - not for `--help`
 
     @asynccontextmanager
     async def open_registry() -> "AsyncIterator[tuple[Services, RequestContext]]":
@@ -90,7 +105,7 @@ def admin_caller(settings: "Settings", *, user: str | None = None, creates: bool
 
 
 def _local_call(opened: "AbstractAsyncContextManager[tuple[Services, RequestContext]]") -> Iterator[Call]:
-    import asyncio
+    import asyncio  # noqa: PLC0415 - not for `--help`
 
     with asyncio.Runner() as runner:
         services, context = runner.run(opened.__aenter__())
@@ -131,8 +146,8 @@ def call_server(
 
 def require_own_account(server: "RemoteApi", user: str) -> None:
     """A server shows and creates only the keys of the user of the credential."""
-    from server.operations.account import get_account
-    from server.operations.operation import NoArguments
+    from server.operations.account import get_account  # noqa: PLC0415 - not for `--help`
+    from server.operations.operation import NoArguments  # noqa: PLC0415 - not for `--help`
 
     name = call_server(server, get_account, NoArguments()).name
     if user != name:

@@ -357,8 +357,8 @@ async def check_auth(settings: Settings, now: float) -> Check:
 
 async def _check_jwks(settings: Settings) -> Check:
     # Fetched with the limits of the server, so that a document that is too large or too slow fails here, too.
-    from auth.signatures import keys_from_jwks
-    from auth.signing_keys import UrlFetch
+    from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
+    from auth.signing_keys import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
 
     body = await UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES)(settings.jwt_jwks_url)
     try:

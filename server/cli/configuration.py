@@ -88,7 +88,7 @@ def import_tldw(file: Path) -> None:
     FILE is mcp_modules.yaml. Comments say what has no equivalent. Nothing is written: append the output to your
     florilegium.toml.
     """
-    from server.compat.tldw.modules_file import read_modules_file
+    from server.compat.tldw.modules_file import read_modules_file  # noqa: PLC0415 - the YAML parser takes time to load
 
     click.echo(read_modules_file(file).as_toml(), nl=False)
 

@@ -35,12 +35,12 @@ def doctor(overrides: SettingsOverrides, url: str | None, client: str | None, to
         raise click.UsageError("--token takes - and reads the token from stdin, because others can read command lines")
     credential = sys.stdin.readline().strip() if token else ""
     if url or client:
-        from server.doctor.replay import ConnectionReplay
+        from server.doctor.replay import ConnectionReplay  # noqa: PLC0415 - only needed here
 
         address = require_url("url", url or settings_of_running_server(overrides.load().settings).resource_url)
         checks = asyncio.run(ConnectionReplay(address, FLOWS[client or "any"], credential).run())
     elif token:
-        from server.doctor.tokens import explain_credential
+        from server.doctor.tokens import explain_credential  # noqa: PLC0415 - only needed here
 
         settings = overrides.load().settings
         checks = [asyncio.run(explain_credential(settings, data_root(settings), credential))]

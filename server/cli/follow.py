@@ -4,149 +4,39 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import convert
-from msgspec.structs import asdict
+from msgspec import convert, to_builtins
 
-from auth.follows import Deployment, Deployments, FollowRecord, Follows, UserMapping, is_deployment_id
-from auth.registry import Registry, UserRecord
+from auth.context import ADMIN
+from auth.follows import Deployments, FollowRecord, Follows, UserMapping, is_deployment_id
+from auth.registry import Registry
 from config.errors import FlorilegiumError, InvalidParams, StorageError
 from config.settings import Settings
+from server.cli.caller import admin_caller, library_caller
 from server.cli.lazy_group import NamedValue, SettingsOverrides
-from server.cli.local_library import (
-    LocalLibrary,
-    data_root,
-    load_for_change,
-    local_user,
-    open_local,
-    record_change,
-    record_operation,
-    require_data_root,
-    run_with_library,
-    run_with_registry,
-)
-from server.cli.options import library_options
+from server.cli.local_library import LocalLibrary, data_root, open_local, run_with_registry
+from server.cli.options import library_options, load_for_change
 from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
-from server.cli.remote import LocalApi, library_server
-from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
-from server.following.locations import allowed_deployment, allowed_location
-from server.following.runs import REPORT_FIELDS, resolve_conflict, run_source
-from server.following.status import FollowedSource, describe
+from server.cli.remote import LocalApi, library_server, remote_server
+from server.following.deployments import DeploymentFolders, DeploymentUser, FollowedDeployment
+from server.following.runs import REPORT_FIELDS, run_source
+from server.operations import follows
+from server.operations.account import get_account
+from server.operations.operation import NoArguments
 from server.stores import control_location
 from sources.following.state import SourceBusy, SyncReport
-from sources.importers.registry import all_importers, format_names, importer_by_name
-from sources.storage.contract import Library
+from sources.importers.registry import format_names
 
-# -- follow deployments ------------------------------------------------------------------------------------------------
-# Followed deployments of tldw on the command line. Their ids tell them apart from followed sources of users.
-# The commands work with and without a running server: they change records in the control database, and a server that
-# runs reads these. `follow run` reads a source itself only if no server has the lock of the data directory.
+if TYPE_CHECKING:
+    from server.following.status import FollowedSource
 
-# The command line shows all users of a deployment, each with one problem. REST has pages.
-_USERS_MAX = 100_000
-_PROBLEMS_MAX = 1
+# `tldw ROOT` follows a deployment: the databases of all users of a tldw server. Deployments belong to no user, and
+# their ids tell them apart from followed sources of users. The commands change records in the control database, and a
+# server that runs reads these. `follow run` reads a source itself only if no server has the lock of the data directory.
 
-
-def add_deployment(
-    settings: Settings,
-    root: str,
-    *,
-    mapping: UserMapping,
-    user_name: str,
-    creates_users: bool,
-    keeps_deleted: bool,
-    interval_s: float | None,
-    as_json: bool,
-) -> None:
-    location = allowed_deployment(settings, str(Path(root).absolute()))
-
-    async def work(registry: Registry) -> tuple[Deployment, FollowedDeployment]:
-        deployment = await Deployments(registry.database).add(
-            location,
-            mapping=mapping,
-            user_name=user_name,
-            creates_users=creates_users,
-            keeps_deleted=keeps_deleted,
-            interval_s=interval_s,
-        )
-        folders = DeploymentFolders(settings, registry)
-        # Now instead of at the next scan, so that the answer says how many users were found.
-        await folders.follow_new(deployment)
-        return deployment, await describe_deployment(deployment, folders)
-
-    deployment, described = run_with_registry(settings, work, creates=True)
-    record_operation(settings, "follow.add", target=deployment.id, detail=deployment.location)
-    if as_json:
-        print_json(asdict(described))
-        return
-    echo(f"Following the tldw users in {strip_control_characters(deployment.location)} as {deployment.id}.")
-    text = f"{described.followed:,} of {described.followed + described.not_followed:,} tldw users have a user here"
-    echo(f"{text}; `florilegium follow show {described.id}` lists them." if described.problem else f"{text}.")
-    echo("A running server reads them now. Without one, run `florilegium serve` or `florilegium follow run`.")
-
-
-def show_deployment(settings: Settings, deployment_id: str, *, as_json: bool) -> None:
-    """Shows every user of the deployment. Each library is opened for it."""
-
-    # What was read of a source is in the library of its user. That of a disabled user cannot be opened.
-    async def describe_source(record: FollowRecord) -> FollowedSource | None:
-        async with Registry.open(control_location(settings, data_root(settings))) as registry:
-            user = await registry.user_by_id(record.user_id)
-        if user is None or user.is_disabled:
-            return None
-        async with open_local(settings, user.name) as local, local.library() as library:
-            return await describe(record, library, _PROBLEMS_MAX)
-
-    async def work(registry: Registry) -> FollowedDeployment:
-        deployment = await Deployments(registry.database).get(deployment_id)
-        folders = DeploymentFolders(settings, registry)
-        return await describe_deployment(deployment, folders, describe_source, limit=_USERS_MAX)
-
-    described = run_with_registry(settings, work)
-    if as_json:
-        print_json(asdict(described))
-        return
-    for name, value in asdict(described).items():
-        if name != "users" and value not in (None, ""):
-            echo(f"{name.replace('_', ' ')}: {strip_control_characters(str(value))}")
-    rows = [
-        (str(one.tldw_id), one.user or "-", one.state, f"{one.items:,}", strip_control_characters(one.problem) or "-")
-        for one in described.users
-    ]
-    print_table(("TLDW USER", "USER", "STATE", "ITEMS", "PROBLEM"), rows)
-
-
-def change_deployment(settings: Settings, deployment_id: str, action: str) -> None:
-    """`action` is a method of `Deployments`."""
-    run_with_registry(settings, lambda registry: getattr(Deployments(registry.database), action)(deployment_id))
-    record_operation(settings, f"follow.{action}", target=deployment_id)
-
-
-async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[str, SyncReport | FlorilegiumError]:
-    """Reads the databases of all users of a deployment that are not paused, one after the other."""
-    async with Registry.open(control_location(settings, data_root(settings))) as registry:
-        deployment = await Deployments(registry.database).get(deployment_id)
-        folders = DeploymentFolders(settings, registry)
-        await folders.follow_new(deployment)
-        found = await folders.find(deployment)
-    reports: dict[str, SyncReport | FlorilegiumError] = {}
-    for folder in found:
-        user, record = folder.user, folder.record
-        if user is None or record is None or user.is_disabled or record.paused_at is not None:
-            continue
-        # One library at a time is open, and a database that cannot be read does not keep the others from being read.
-        async with open_local(settings, user.name, writes=True) as local, local.library() as library:
-            try:
-                reports[f"tldw user {folder.name}"] = await run_source(library, record, user, settings)
-            except FlorilegiumError as error:
-                reports[f"tldw user {folder.name}"] = error
-    return reports
-
-
-# -- follow sources ----------------------------------------------------------------------------------------------------
-
+_USERS_PER_PAGE = 1_000
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 # Of one source. A folder can have thousands of files that cannot be read.
@@ -216,46 +106,40 @@ def add(
     if root is not None:
         if location != "tldw" or format_name or write_back or user:
             raise click.UsageError("expected PATH, URL, or `tldw ROOT` without --format, --write-back and --user")
-        add_deployment(
-            settings,
-            root,
-            mapping=mapping or "id",
+        request = follows.FollowDeploymentRequest(
+            location=str(Path(root).absolute()),
+            map=mapping or "id",
             user_name=user_name or "{id}",
-            creates_users=create_users,
-            keeps_deleted=keep_deleted,
+            create_users=create_users,
+            keep_deleted=keep_deleted,
             interval_s=every,
-            as_json=as_json,
         )
+        with admin_caller(settings, creates=True) as call:
+            added: FollowedDeployment = call(follows.add_follow_deployment, request)
+        if as_json:
+            print_json(added)
+            return
+        echo(f"Following the tldw users in {strip_control_characters(added.location)} as {added.id}.")
+        text = f"{added.followed:,} of {added.followed + added.not_followed:,} tldw users have a user here"
+        echo(f"{text}; `florilegium follow show {added.id}` lists them." if added.problem else f"{text}.")
+        echo("A running server reads them now. Without one, run `florilegium serve` or `florilegium follow run`.")
         return
     if mapping or user_name or create_users:
         raise click.UsageError("--map, --user-name and --create-users need `follow add tldw ROOT`")
-    if format_name is not None:
-        importer_by_name(format_name, all_importers())  # raises InvalidParams for an unknown name
-    # A server has another working directory.
-    place = location if "://" in location else str(Path(location).absolute())
-
-    async def work(registry: Registry) -> tuple[FollowRecord, UserRecord]:
-        owner, follows = await _owner(registry, settings, user), Follows(registry.database)
-        # The operator may follow any folder: who runs this command can read the files anyway.
-        others = await follows.list(owner.id)
-        allowed = allowed_location(settings, place, owner, is_administrator=True, writes_back=write_back, others=others)
-        record = await follows.add(
-            owner.id,
-            allowed,
-            format_name=format_name,
-            interval_s=every,
-            keeps_deleted=keep_deleted,
-            writes_back=write_back,
-            per_user_max=settings.follow_max_per_user,
-        )
-        return record, owner
-
-    record, owner = run_with_registry(settings, work, creates=True)
-    record_change(settings, "follow.add", owner, record.id, record.location)
+    source_request = follows.FollowRequest(
+        # A server has another working directory.
+        location=location if "://" in location else str(Path(location).absolute()),
+        format=format_name,
+        interval_s=every,
+        keep_deleted=keep_deleted,
+        write_back=write_back,
+    )
+    with library_caller(settings, user, creates=True) as call:
+        source: FollowedSource = call(follows.add_follow, source_request)
     if as_json:
-        print_json({"id": record.id, "location": record.location})
+        print_json({"id": source.id, "location": source.location})
         return
-    echo(f"Following {strip_control_characters(record.location)} as {record.id}.")
+    echo(f"Following {strip_control_characters(source.location)} as {source.id}.")
     echo("A running server reads it now. Without one, run `florilegium serve` or `florilegium follow run`.")
 
 
@@ -264,24 +148,21 @@ def add(
 def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List followed sources and whether they are current."""
     settings = overrides.load().settings
-    require_data_root(settings)
-
-    async def find_deployments(registry: Registry) -> tuple[list[FollowedDeployment], bool]:
-        folders = DeploymentFolders(settings, registry)
-        found = [await describe_deployment(one, folders) for one in await Deployments(registry.database).list()]
+    deployments: Sequence[FollowedDeployment] = ()
+    sources: Sequence[FollowedSource] = ()
+    if user is None:
+        with admin_caller(settings) as call:
+            if remote_server() is None or ADMIN in call(get_account, NoArguments()).scopes:
+                deployments = call(follows.list_follow_deployments, NoArguments()).deployments
+    try:
+        with library_caller(settings, user) as call:
+            sources = call(follows.list_follows, NoArguments()).follows
+    except (click.UsageError, StorageError):
         # Deployments belong to no user, so that there need not be one.
-        has_default_user = (
-            not settings.is_auth_configured and await registry.user_by_name(settings.single_user_name) is not None
-        )
-        return found, not found or has_default_user
-
-    async def describe_all(library: Library, local: LocalLibrary) -> list[FollowedSource]:
-        return [await describe(record, library) for record in await _records(settings, local)]
-
-    deployments, has_sources = run_with_registry(settings, find_deployments) if user is None else ([], True)
-    sources = run_with_library(settings, user, describe_all) if has_sources else []
+        if not deployments:
+            raise
     if as_json:
-        print_json([asdict(source) for source in (*deployments, *sources)])
+        print_json([*deployments, *sources])
         return
     if deployments:
         of_deployments = [
@@ -289,7 +170,6 @@ def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
             for one in deployments
         ]
         print_table(("ID", "STATE", "USERS", "NOT FOLLOWED", "LOCATION"), of_deployments)
-        _print_problems(deployments)
     if sources:
         rows = [
             (
@@ -302,15 +182,13 @@ def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
             for one in sources
         ]
         print_table(("ID", "STATE", "FILES", "ITEMS", "CONFLICTS", "FAILED", "LAST CHANGE", "LOCATION"), rows)
-        _print_problems(sources)
-    elif not deployments:
+    for follow_id, problem in [(one.id, one.problem) for one in deployments] + [
+        (one.id, one.problem) for one in sources
+    ]:
+        if problem:
+            echo(f"{follow_id}: {strip_control_characters(problem)}")
+    if not sources and not deployments:
         echo("Nothing is followed; `florilegium follow add PATH` follows a folder or file.")
-
-
-def _print_problems(followed: Sequence[FollowedDeployment] | Sequence[FollowedSource]) -> None:
-    for one in followed:
-        if one.problem:
-            echo(f"{one.id}: {strip_control_characters(one.problem)}")
 
 
 @follow.command()
@@ -319,52 +197,74 @@ def _print_problems(followed: Sequence[FollowedDeployment] | Sequence[FollowedSo
 def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Show the source ID with its conflicts and the files that could not be read, or a deployment with its users."""
     settings = overrides.load().settings
+    users: list[DeploymentUser] = []
     if is_deployment_id(follow_id):
-        show_deployment(settings, follow_id, as_json=as_json)
-        return
-
-    async def work(library: Library, local: LocalLibrary) -> FollowedSource:
-        return await describe(await _record(settings, local, follow_id), library, _PROBLEMS_SHOWN)
-
-    source = run_with_library(settings, user, work)
+        with admin_caller(settings) as call:
+            while True:
+                request = follows.DeploymentRequest(id=follow_id, limit=_USERS_PER_PAGE, offset=len(users))
+                shown = call(follows.get_follow_deployment, request)
+                users += shown.users
+                if len(shown.users) < _USERS_PER_PAGE:
+                    break
+        data = {**to_builtins(shown), "users": to_builtins(users)}
+    else:
+        with library_caller(settings, user) as call:
+            data = to_builtins(call(follows.get_follow, follows.FollowIdRequest(id=follow_id)))
     if as_json:
-        print_json(asdict(source))
+        print_json(data)
         return
-    for name, value in asdict(source).items():
-        if name != "problems" and value not in (None, ""):
+    for name, value in data.items():
+        if name not in ("users", "problems") and value not in (None, ""):
             echo(f"{name.replace('_', ' ')}: {strip_control_characters(str(value))}")
-    for problem in source.problems:
-        text = problem.problem or "edited in the library and changed in its source; the edit was kept"
-        echo(strip_control_characters(f"{problem.file}: {text}"))
+    for problem in data.get("problems", ()):
+        text = problem["problem"] or "edited in the library and changed in its source; the edit was kept"
+        echo(strip_control_characters(f"{problem['file']}: {text}"))
+    if "users" in data:
+        rows = [
+            (
+                str(one.tldw_id),
+                one.user or "-",
+                one.state,
+                f"{one.items:,}",
+                strip_control_characters(one.problem) or "-",
+            )
+            for one in users
+        ]
+        print_table(("TLDW USER", "USER", "STATE", "ITEMS", "PROBLEM"), rows)
 
 
-@follow.command()
-@click.argument("follow_id", metavar="ID")
-@library_options
-def pause(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
-    """Stop following the source ID until it is resumed."""
-    _change(overrides, user, follow_id, "pause")
-    print_result({"id": follow_id, "state": "paused"}, f"Paused {follow_id}.", as_json=as_json)
+def _change_command(name: str, help_text: str, done: str) -> None:
+    """Adds a command that changes the source or deployment ID and prints `done`."""
+
+    @follow.command(name, help=help_text)
+    @click.argument("follow_id", metavar="ID")
+    @library_options
+    def change(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
+        settings, is_paused = load_for_change(overrides), name == "pause"
+        if is_deployment_id(follow_id):
+            with admin_caller(settings) as call:
+                if name == "remove":
+                    call(follows.remove_follow_deployment, follows.DeploymentIdRequest(id=follow_id))
+                else:
+                    request = follows.UpdateDeploymentRequest(id=follow_id, paused=is_paused)
+                    call(follows.update_follow_deployment, request)
+        else:
+            with library_caller(settings, user) as call:
+                if name == "remove":
+                    call(follows.remove_follow, follows.FollowIdRequest(id=follow_id))
+                else:
+                    call(follows.update_follow, follows.UpdateFollowRequest(id=follow_id, paused=is_paused))
+        state = done.partition(" ")[0].lower()
+        print_result({"id": follow_id, "state": state}, done.format(id=follow_id), as_json=as_json)
 
 
-@follow.command()
-@click.argument("follow_id", metavar="ID")
-@library_options
-def resume(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
-    """Resume following the source ID."""
-    _change(overrides, user, follow_id, "resume")
-    print_result({"id": follow_id, "state": "resumed"}, f"Resumed {follow_id}.", as_json=as_json)
-
-
-@follow.command()
-@click.argument("follow_id", metavar="ID")
-@library_options
-def remove(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
-    """Stop following the source ID. Its items stay in the library."""
-    _change(overrides, user, follow_id, "remove")
-    print_result(
-        {"id": follow_id, "state": "removed"}, f"Removed {follow_id}. Its items stay in the library.", as_json=as_json
-    )
+_change_command("pause", "Stop following the source ID until it is resumed.", "Paused {id}.")
+_change_command("resume", "Resume following the source ID.", "Resumed {id}.")
+_change_command(
+    "remove",
+    "Stop following the source ID. Its items stay in the library.",
+    "Removed {id}. Its items stay in the library.",
+)
 
 
 @follow.command()
@@ -423,19 +323,12 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
 )
 @library_options
 def resolve(
-    overrides: SettingsOverrides, follow_id: str, file: str, keep: str, user: str | None, as_json: bool
+    overrides: SettingsOverrides, follow_id: str, file: str, keep: Any, user: str | None, as_json: bool
 ) -> None:
     """Settle the conflicts of FILE, a name that `follow show` lists."""
-    settings = overrides.load().settings
-
-    async def work(library: Library, local: LocalLibrary) -> None:
-        record = await _record(settings, local, follow_id)
-        await resolve_conflict(library, record, local.user, settings, file, keep=keep)
-
-    if isinstance(server := library_server(settings, user), LocalApi):
-        asyncio.run(server.run("follow-resolve", {"id": follow_id, "file": file, "keep": keep}))
-    else:
-        run_with_library(settings, user, work, writes=True)
+    request = follows.ResolveConflictRequest(id=follow_id, file=file, keep=keep)
+    with library_caller(overrides.load().settings, user, writes=True) as call:
+        call(follows.resolve_follow_conflict, request)
     print_result({"id": follow_id, "file": file, "kept": keep}, f"Kept the version of the {keep}.", as_json=as_json)
 
 
@@ -443,53 +336,40 @@ class _ServerIsRunning(Exception):
     """Another process has the lock of the data directory."""
 
 
-async def _record(settings: Settings, local: LocalLibrary, follow_id: str) -> FollowRecord:
-    for record in await _records(settings, local):
-        if record.id == follow_id:
-            return record
-    raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
-
-
-# Which sources are followed is in the control database; what was read of each is in the library.
-async def _records(settings: Settings, local: LocalLibrary) -> Sequence[FollowRecord]:
-    async with Registry.open(control_location(settings, data_root(settings))) as registry:
-        return await Follows(registry.database).list(local.context.user_id)
-
-
-async def _owner(registry: Registry, settings: Settings, user: str | None) -> UserRecord:
-    if user is None and settings.is_auth_configured:
-        raise click.UsageError("--user is required because authentication is configured")
-    return await local_user(registry, settings, user)
-
-
-def _change(overrides: SettingsOverrides, user: str | None, follow_id: str, action: str) -> None:
-    settings = load_for_change(overrides)
-    if is_deployment_id(follow_id):
-        change_deployment(settings, follow_id, action)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        owner = await _owner(registry, settings, user)
-        await getattr(Follows(registry.database), action)(owner.id, follow_id)
-        return owner
-
-    record_change(settings, f"follow.{action}", run_with_registry(settings, work), follow_id)
-
-
 # The server notices the request in the control database. A command cannot reach it otherwise.
 def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -> None:
     if follow_id is not None and is_deployment_id(follow_id):
-        change_deployment(settings, follow_id, "request_run")
+        run_with_registry(settings, lambda registry: Deployments(registry.database).request_run(follow_id))
         return
+    with library_caller(settings, user) as call:
+        listed: Sequence[FollowedSource] = call(follows.list_follows, NoArguments()).follows
+        for one in [follow_id] if follow_id else [source.id for source in listed if source.state != "paused"]:
+            call(follows.run_follow, follows.FollowIdRequest(id=one))
 
-    async def work(registry: Registry) -> None:
-        owner, follows = await _owner(registry, settings, user), Follows(registry.database)
-        records = await follows.list(owner.id)
-        ids = [follow_id] if follow_id else [record.id for record in records if record.paused_at is None]
-        for one in ids:
-            await follows.request_run(owner.id, one)
 
-    run_with_registry(settings, work)
+async def _records(local: LocalLibrary) -> Sequence[FollowRecord]:
+    return await Follows(local.services.registry.database).list(local.context.user_id)
+
+
+async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[str, SyncReport | FlorilegiumError]:
+    """Reads the databases of all users of a deployment that are not paused, one after the other."""
+    async with Registry.open(control_location(settings, data_root(settings))) as registry:
+        deployment = await Deployments(registry.database).get(deployment_id)
+        folders = DeploymentFolders(settings, registry)
+        await folders.follow_new(deployment)
+        found = await folders.find(deployment)
+    reports: dict[str, SyncReport | FlorilegiumError] = {}
+    for folder in found:
+        user, record = folder.user, folder.record
+        if user is None or record is None or user.is_disabled or record.paused_at is not None:
+            continue
+        # One library at a time is open, and a database that cannot be read does not keep the others from being read.
+        async with open_local(settings, user.name, writes=True) as local, local.library() as library:
+            try:
+                reports[f"tldw user {folder.name}"] = await run_source(library, record, user, settings)
+            except FlorilegiumError as error:
+                reports[f"tldw user {folder.name}"] = error
+    return reports
 
 
 async def _run_here(
@@ -500,7 +380,7 @@ async def _run_here(
         if follow_id is not None and is_deployment_id(follow_id):
             return await run_deployment_here(settings, follow_id)
         async with open_local(settings, user, writes=True) as local:
-            records = await _records(settings, local)
+            records = await _records(local)
             chosen = [
                 record for record in records if record.id == follow_id or (not follow_id and not record.paused_at)
             ]

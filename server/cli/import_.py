@@ -2,30 +2,37 @@
 only what has changed."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import msgspec
 from msgspec.structs import asdict, replace
 
+from config.errors import FlorilegiumError
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
 from server.cli.local_library import open_local, settings_of_user
 from server.cli.options import library_options
 from server.cli.output import dim, echo, pluralize, print_json, strip_control_characters
 from server.cli.progress import show_progress
-from server.cli.remote import LocalApi, library_server
+from server.cli.remote import LocalApi, RemoteApi, library_server
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
-from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
+from sources.importers.engine.summary import OUTCOMES, ImportProblem, ImportSummary, count_reason
 from sources.importers.registry import format_names
 
 # These columns are always shown: new, updated, unchanged.
 _MAIN_OUTCOMES = OUTCOMES[:3]
 # What shells report for a program ended by SIGINT: 128 plus the number of the signal.
 _INTERRUPTED = 130
+# How often the state of an import on another machine is asked for.
+_POLL_S = 0.5
 _DRY_RUN = "Dry run: nothing was written."
 
 
@@ -69,6 +76,9 @@ def import_(
             async with show_progress(progress):
                 answer = await server.run("import", {**body, "dry_run": dry_run, "again": again}, update_progress)
             return _with_given_paths(msgspec.convert(answer, ImportSummary), paths)
+        if server is not None:
+            async with show_progress(progress):
+                return await asyncio.to_thread(_upload, server, paths, format_name, dry_run, update_progress)
         settings = await settings_of_user(settings, user)
         # Before the library is opened: a path that does not exist creates nothing.
         results = await find_files(paths, import_limits(settings), format_name)
@@ -94,6 +104,37 @@ def import_(
         for line in report_lines(summary, is_dry_run=dry_run):
             echo(line)
     click.get_current_context().exit(exit_code(summary))
+
+
+def _upload(
+    server: RemoteApi,
+    paths: Sequence[Path],
+    format_name: str | None,
+    dry_run: bool,
+    update_progress: Callable[[Mapping[str, Any]], None],
+) -> ImportSummary:
+    """Sends each path to another machine, a folder as one archive, and waits until it is imported there."""
+    total = ImportSummary()
+    for path in paths:
+        if not path.exists():
+            problem = ImportProblem(str(path), "", "no such file or folder; check the path")
+            total.add(ImportSummary(failed_files=1, problems=[problem]))
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            file = path
+            if path.is_dir():
+                file = Path(shutil.make_archive(f"{directory}/{path.name}", "zip", path.parent.absolute(), path.name))
+            job = server.upload(
+                "/api/v1/import", file, name=file.name, format=format_name, dry_run=str(dry_run).lower()
+            )
+        while job["state"] in ("waiting", "running"):
+            update_progress({name: job[name] for name in ("bytes_read", "bytes_total", "items")} | {"file": path.name})
+            time.sleep(_POLL_S)
+            job = msgspec.json.decode(server.request("GET", f"/api/v1/import/{quote(job['id'], safe='')}"))
+        if job["summary"] is None:
+            raise FlorilegiumError(f"{path}: {job['problem'] or job['state']}")
+        total.add(msgspec.convert(job["summary"], ImportSummary))
+    return total
 
 
 def _with_given_paths(summary: ImportSummary, paths: Sequence[Path]) -> ImportSummary:

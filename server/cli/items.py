@@ -82,8 +82,8 @@ def add(
     KIND is notes, media, chats, characters or prompts. CONTENT is its text, for chats the first message; - reads it
     from stdin.
     """
-    from server.operations.items import ItemsCreate, create_item
-    from server.protocol.schema import read_arguments
+    from server.operations.items import ItemsCreate, create_item  # noqa: PLC0415 - not for `--help`
+    from server.protocol.schema import read_arguments  # noqa: PLC0415 - not for `--help`
 
     values = {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}
     with library_caller(overrides.load().settings, user, creates=True, writes=True) as call:
@@ -92,16 +92,18 @@ def add(
 
 
 @click.command("list", cls=SettingsCommand)
-@click.argument("kind", type=KindName())
+@click.argument("kind", type=KindName(), required=False)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Items to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Items to skip.")
 @library_options
-def list_(overrides: SettingsOverrides, kind: str, limit: int, offset: int, user: str | None, as_json: bool) -> None:
-    """List items of a library on this machine, most recently changed first.
+def list_(
+    overrides: SettingsOverrides, kind: str | None, limit: int, offset: int, user: str | None, as_json: bool
+) -> None:
+    """List items of a library, most recently changed first.
 
-    KIND is notes, media, chats, characters or prompts.
+    KIND is notes, media, chats, characters or prompts. Default: all.
     """
-    from server.operations.library import LibraryItemsRequest, list_items
+    from server.operations.library import LibraryItemsRequest, list_items  # noqa: PLC0415 - not for `--help`
 
     items: list[LibraryItem] = []
     with library_caller(overrides.load().settings, user) as call:
@@ -119,7 +121,7 @@ def list_(overrides: SettingsOverrides, kind: str, limit: int, offset: int, user
         print_table(("URI", "CHANGED", "TITLE"), rows)
     shown = offset + len(rows)
     more = f"; more: --offset {shown}" if shown < page.total else ""
-    echo(f"{len(rows):,} of {page.total:,} {kind}{more}", err=True)
+    echo(f"{len(rows):,} of {page.total:,} {kind or 'items'}{more}", err=True)
 
 
 @click.command(cls=SettingsCommand)
@@ -148,8 +150,8 @@ def edit(
     changes: dict[str, Any] = {"uri": uri, "title": title, "content": _read(stdin) if stdin else content}
     if fields:
         changes["fields"] = dict(fields)
-    from server.operations import items
-    from server.protocol.schema import read_arguments
+    from server.operations import items  # noqa: PLC0415 - not for `--help`
+    from server.protocol.schema import read_arguments  # noqa: PLC0415 - not for `--help`
 
     settings = overrides.load().settings
     if all(value is None for name, value in changes.items() if name != "uri"):
@@ -181,7 +183,7 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
     """
     if not yes:
         confirm(f"Delete {pluralize(len(uris), 'items')}?")
-    from server.operations.items import ItemsDelete, delete_item_by_uri
+    from server.operations.items import ItemsDelete, delete_item_by_uri  # noqa: PLC0415 - not for `--help`
 
     with library_caller(overrides.load().settings, user, writes=True) as call:
         results: list[DeleteResult] = [call(delete_item_by_uri, ItemsDelete(uri=uri)) for uri in uris]
@@ -212,7 +214,7 @@ def tag(
     for text in tags:
         if len(text) < 2 or text[0] not in "+-":
             raise click.UsageError(f"expected +TAG or -TAG, got {text[:40]!r}")
-    from server.operations.items import ItemsTag, tag_item_by_uri
+    from server.operations.items import ItemsTag, tag_item_by_uri  # noqa: PLC0415 - not for `--help`
 
     request = ItemsTag(
         uri=uri,

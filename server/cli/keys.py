@@ -1,27 +1,26 @@
 """`florilegium key` manages API keys, which are printed once. `florilegium client` manages OAuth clients."""
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from auth.browser_sessions import KeyCreation, KeyCreations
 from auth.context import READ, SCOPES, WRITE
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
-from auth.registry import KeyRecord, Registry
-from config.errors import InvalidParams
+from server.cli.caller import admin_caller
 from server.cli.lazy_group import SettingsOverrides
-from server.cli.local_library import find_user, load_for_change, record_change, record_operation, run_with_registry
-from server.cli.options import admin_options
+from server.cli.local_library import record_operation, run_with_registry
+from server.cli.options import admin_options, load_for_change
 from server.cli.output import format_time, parse_expiry, print_json, print_result, print_table
-from server.cli.remote import RemoteApi, path_segment, remote_server
+from server.operations import keys
+from server.operations.operation import NoArguments
 from server.profiles import PROFILE_NAMES
-from server.services import require_known_sources
+
+if TYPE_CHECKING:
+    from server.operations.keys import KeyList, NewKey, RevokedKey
 
 # Administration has to be asked for.
 DEFAULT_SCOPES = (READ, WRITE)
-_KEYS = "/api/v1/keys"
 
 
 @click.group()
@@ -63,32 +62,27 @@ def create(
     if quiet and as_json:
         raise click.UsageError("--quiet and --json cannot be combined")
     expires_at = None if expires is None else parse_expiry("expires", expires, time.time())
-    if (server := remote_server()) is not None:
-        _require_own(server, user)
-        limits = {"profile": profile, "sources": sources or None, "expires_at": format_time(expires_at)}
-        created = server.send("POST", _KEYS, {"name": name, "scopes": scopes, **limits})
-        _print_new_key(created, user, " ".join(created["scopes"]), quiet, as_json)
-        return
-
-    async def work(registry: Registry) -> tuple[KeyRecord, str]:
-        owner = await find_user(registry, user)
-        return await registry.create_key(owner.id, name, scopes, expires_at, profile, sources or None)
-
     # `--quiet` prints nothing but the key, also not the data directory on stderr.
     settings = overrides.load().settings if quiet else load_for_change(overrides)
-    # A key for a misspelled source would reach nothing.
-    require_known_sources(settings, sources)
-    record, secret = run_with_registry(settings, work)
-    scope_names = " ".join(sorted(record.scopes))
-    record_change(settings, "key.create", record.user, record.id, scope_names)
+    request = keys.CreateKeyRequest(
+        name=name, scopes=scopes, profile=profile, sources=sources or None, expires_at=format_time(expires_at)
+    )
+    with admin_caller(settings, user=user) as call:
+        created: NewKey = call(keys.create_key, request)
     allowed = [
-        scope_names,
-        *([f"profile {record.profile}"] if record.profile is not None else []),
-        *([f"only {' '.join(sorted(record.sources))}"] if record.sources is not None else []),
-        f"expires {format_time(record.expires_at)}" if record.expires_at is not None else "never expires",
+        " ".join(created.scopes),
+        *([f"profile {created.profile}"] if created.profile is not None else []),
+        *([f"only {' '.join(created.sources)}"] if created.sources is not None else []),
+        f"expires {created.expires_at}" if created.expires_at is not None else "never expires",
     ]
-    data = {**_as_data(record, time.time()), "secret": secret}
-    _print_new_key(data, user, ", ".join(allowed), quiet, as_json)
+    if as_json:
+        print_json(created)
+    elif quiet:
+        click.echo(created.secret)
+    else:
+        click.echo(f"key {created.id} ({created.name}) of {user}, {', '.join(allowed)}:")
+        click.echo(f"\n    {created.secret}\n")
+        click.echo("Save it now: only its hash is stored, so it cannot be shown again.")
 
 
 @key.command("list")
@@ -96,23 +90,21 @@ def create(
 @admin_options
 def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List the keys of USER, or of all users."""
-
-    async def work(registry: Registry) -> list[KeyRecord]:
-        return await registry.list_keys((await find_user(registry, user)).id if user else None)
-
-    if (server := remote_server()) is not None:
-        owner = _require_own(server, user)
-        data = [{"user": owner, **key} for key in server.get(_KEYS)["keys"]]
-    else:
-        now = time.time()
-        data = [_as_data(record, now) for record in run_with_registry(overrides.load().settings, work)]
+    with admin_caller(overrides.load().settings, user=user) as call:
+        listed: KeyList = call(keys.list_keys, NoArguments())
     if as_json:
-        print_json(data)
+        print_json(listed.keys)
         return
     limits, times = ("scopes", "profile", "sources"), ("created_at", "expires_at", "last_used_at")
     columns = ("id", "user", "name", "state", *limits, *times)
     titles = [column.upper().replace("_AT", "").replace("_", " ") for column in columns]
-    print_table(titles, [[_cell(row[column]) for column in columns] for row in data])
+    print_table(titles, [[_cell(getattr(one, column)) for column in columns] for one in listed.keys])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else " ".join(value)
 
 
 @key.command()
@@ -122,83 +114,17 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 def revoke(overrides: SettingsOverrides, key_id: str, created: bool, as_json: bool) -> None:
     """Revoke the key ID. It is rejected from its next use on. What was created with it is listed."""
     # A thief who had the key may have created keys, followed sources or invitations with it, which outlast it.
-    if (server := remote_server()) is not None:
-        query = "?created=true" if created else ""
-        revoked = server.send("DELETE", f"{_KEYS}/{path_segment(key_id)}{query}")
-        _print_revoked(revoked, f"{revoked['id']} ({revoked['name']})", as_json)
-        return
-
-    async def work(registry: Registry) -> tuple[KeyRecord, Sequence[KeyCreation]]:
-        creations = KeyCreations(registry.database)
-        return await registry.revoke_key(key_id), await (creations.revoke if created else creations.list)(key_id)
-
-    settings = load_for_change(overrides)
-    record, found = run_with_registry(settings, work)
-    record_change(settings, "key.revoke", record.user, record.id)
-    # Each thing that was revoked with the key has an event of its own.
-    for one in found if created else ():
-        record_change(settings, "key.revoke_created", record.user, one.id, f"{one.kind}, created with {record.id}")
-    rows = [
-        {"kind": one.kind, "id": one.id, "name": one.name, "created_at": format_time(one.created_at)} for one in found
-    ]
-    data = {**_as_data(record, time.time()), "created": [{**row, "is_revoked": created} for row in rows]}
-    _print_revoked(data, f"{record.id} ({record.name}) of {record.user.name}", as_json)
-
-
-def _print_revoked(data: dict[str, Any], key: str, as_json: bool) -> None:
+    with admin_caller(load_for_change(overrides)) as call:
+        revoked: RevokedKey = call(keys.revoke_key, keys.RevokeKeyRequest(id=key_id, created=created))
     if as_json:
-        print_json(data)
+        print_json(revoked)
         return
-    click.echo(f"Revoked {key}.")
-    for one in data["created"]:
-        verb = "Also revoked" if one["is_revoked"] else "Created with it, and still there"
-        click.echo(f"{verb}: {one['kind']} {one['id']} ({one['name'] or 'without a name'}), of {one['created_at']}")
-    if any(not one["is_revoked"] for one in data["created"]):
-        click.echo(f"Run `florilegium key revoke {data['id']} --created` to revoke these, too.")
-
-
-def _require_own(server: RemoteApi, user: str | None) -> str:
-    """Returns the user of the credential, who is the only one whose keys a server shows and creates."""
-    name = str(server.get("/api/v1/account")["name"])
-    if user is not None and user != name:
-        raise InvalidParams(f"USER: expected {name!r}, the user of the credential, got {user[:60]!r}")
-    return name
-
-
-def _print_new_key(key: dict[str, Any], user: str, allowed: str, quiet: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(key)
-    elif quiet:
-        click.echo(key["secret"])
-    else:
-        click.echo(f"key {key['id']} ({key['name']}) of {user}, {allowed}:")
-        click.echo(f"\n    {key['secret']}\n")
-        click.echo("Save it now: only its hash is stored, so it cannot be shown again.")
-
-
-def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
-    state = "active" if record.is_valid(now) else "expired"
-    if record.revoked_at is not None:
-        state = "revoked"
-    return {
-        "id": record.id,
-        "user": record.user.name,
-        "name": record.name,
-        "state": state,
-        "scopes": sorted(record.scopes),
-        "profile": record.profile,
-        "sources": None if record.sources is None else sorted(record.sources),
-        "created_at": format_time(record.created_at),
-        "expires_at": format_time(record.expires_at),
-        "revoked_at": format_time(record.revoked_at),
-        "last_used_at": format_time(record.last_used_at),
-    }
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return " ".join(value) if isinstance(value, list) else str(value)
+    click.echo(f"Revoked {revoked.id} ({revoked.name}) of {revoked.user}.")
+    for one in revoked.created:
+        verb = "Also revoked" if one.is_revoked else "Created with it, and still there"
+        click.echo(f"{verb}: {one.kind} {one.id} ({one.name or 'without a name'}), of {one.created_at}")
+    if any(not one.is_revoked for one in revoked.created):
+        click.echo(f"Run `florilegium key revoke {revoked.id} --created` to revoke these, too.")
 
 
 # -- oauth clients -----------------------------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ class CommandUsageError(CommandError):
 
 
 class LazyGroup(click.Group):
-    """`lazy` maps a command name to "module:object". A FlorilegiumError is reported without a traceback. Without
-    arguments, only the commands in `first` are shown."""
+    """`lazy` maps a command name to "module:object". Operations can declare further commands. A FlorilegiumError is
+    reported without a traceback. Without arguments, only the commands in `first` are shown."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, str], first: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,17 +75,17 @@ class LazyGroup(click.Group):
                 commands = [(name, self.get_command(ctx, name)) for name in self._first]
                 formatter.write_dl([(name, command.get_short_help_str(90)) for name, command in commands if command])
             click.echo(formatter.getvalue(), err=True)
-            click.echo(f"`{ctx.command_path} --help` lists all {len(self._lazy)} commands.", err=True)
+            click.echo(f"`{ctx.command_path} --help` lists all {len(self.list_commands(ctx))} commands.", err=True)
             ctx.exit(2)
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._lazy)
+        return [*self._lazy, *(name for name in _operation_commands() if " " not in name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = self._lazy.get(cmd_name)
         if target is None:
-            return None
+            return _operation_commands().get(cmd_name)
         module, _, name = target.partition(":")
         # Each command imports only what it needs: `stdio` must not load starlette, jwt or uvicorn.
         with lasting_objects():
@@ -129,6 +129,14 @@ class LazyGroup(click.Group):
             raise CommandError(error.message) from error
 
 
+def _operation_commands() -> dict[str, click.Command]:
+    # The declarations of all operations are loaded, so that only names that are not in the table are looked up here.
+    from server.cli.operation_commands import find_commands  # noqa: PLC0415 - not for `--help`
+
+    with lasting_objects():
+        return find_commands()
+
+
 # -- options -----------------------------------------------------------------------------------------------------------
 # Command-line options generated from the settings table.
 #
@@ -162,7 +170,7 @@ class SettingsOverrides(Struct, frozen=True):
 
     def load(self) -> LoadedConfig:
         """Loads the settings from all places and configures logging accordingly."""
-        from config.logging import configure
+        from config.logging import configure  # noqa: PLC0415 - not for `--help`
 
         loaded = self.read()
         if (context := click.get_current_context(silent=True)) is not None:

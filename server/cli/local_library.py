@@ -16,15 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.audit import Audit, AuditEvent
-from auth.authenticator import NOBODY, OPERATOR, local_principal
-from auth.context import ADMIN, ClientId, Principal, RequestContext, build_context
+from auth.authenticator import OPERATOR, local_principal, operator_principal
+from auth.context import ClientId, RequestContext, build_context
 from auth.oauth.grants import OAuthGrants
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, NotFound, StorageError
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.lazy_group import SettingsOverrides
 from server.directory_lock import locked_directory
 from server.protocol.catalog import ChangeFeed
 from server.services import Services, build_knowledge
@@ -40,17 +39,6 @@ T = TypeVar("T")
 
 def data_root(settings: Settings) -> DataRoot:
     return DataRoot(Path(settings.data_dir))
-
-
-def load_for_change(overrides: SettingsOverrides) -> Settings:
-    """Loads the settings of a command that changes users or keys, and prints on stderr which data directory it uses.
-
-    The same command may use another data directory in another working directory or account.
-    """
-    loaded = overrides.load()
-    config_file = loaded.config_file.absolute() if loaded.config_file else "none"
-    click.echo(f"data directory: {data_root(loaded.settings).root}, config file: {config_file}", err=True)
-    return loaded.settings
 
 
 def require_data_root(settings: Settings) -> DataRoot:
@@ -88,11 +76,6 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
             return await work(registry)
 
     return asyncio.run(run())
-
-
-def record_change(settings: Settings, action: str, user: UserRecord, target: str = "", detail: str = "") -> None:
-    """Records a change of a user that the operator made."""
-    record_operation(settings, action, user.id, target or user.id, detail)
 
 
 def record_operation(settings: Settings, action: str, user_id: str = "", target: str = "", detail: str = "") -> None:
@@ -186,16 +169,7 @@ async def open_services(
 
 
 def operator_context(root: DataRoot) -> RequestContext:
-    """The context of commands that administrate. The operator has the files of all users, but no library."""
-    principal = Principal(
-        user_id=NOBODY,
-        user_name=OPERATOR,
-        client_id=ClientId(OPERATOR),
-        scopes=frozenset((ADMIN,)),
-        kind="operator",
-        credential_id=OPERATOR,
-    )
-    return build_context(principal, root, OPERATOR, is_agent=False)
+    return build_context(operator_principal(), root, OPERATOR, is_agent=False)
 
 
 def run_with_library(
@@ -237,7 +211,7 @@ def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
 
 
 async def fill_demo(libraries: Libraries, context: RequestContext) -> None:
-    from sources.demo import fill_once
+    from sources.demo import fill_once  # noqa: PLC0415 - only needed with --demo
 
     async with libraries.library(context) as library:
         await fill_once(library)

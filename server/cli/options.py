@@ -1,6 +1,7 @@
 """Options that several commands have."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from config.loading import LoadedConfig
 from config.settings import Settings
-from server.cli.lazy_group import json_option, setting_options
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -42,3 +43,17 @@ def demo_settings(loaded: LoadedConfig) -> Settings:
     if loaded.origins["data_dir"] != "command line":
         settings = replace(settings, data_dir=settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
     return settings
+
+
+def load_for_change(overrides: SettingsOverrides) -> Settings:
+    """Loads the settings of a command that changes users or keys, and prints on stderr which data directory it uses.
+
+    The same command may use another data directory in another working directory or account.
+    """
+    from server.cli.remote import remote_server  # noqa: PLC0415 - not for `--help`
+
+    loaded = overrides.load()
+    if remote_server() is None:
+        config_file = loaded.config_file.absolute() if loaded.config_file else "none"
+        click.echo(f"data directory: {Path(loaded.settings.data_dir)}, config file: {config_file}", err=True)
+    return loaded.settings

@@ -230,7 +230,7 @@ class MatchHighlighter:
     """Highlights the matches of one query."""
 
     def __init__(self, query: "ParsedQuery") -> None:
-        from sources.search.snippets import LENGTH_MAX, Highlighter
+        from sources.search.snippets import LENGTH_MAX, Highlighter  # noqa: PLC0415 - not for `--help`
 
         self._highlighter = Highlighter(query.terms)
         self._piece_chars = LENGTH_MAX

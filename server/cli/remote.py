@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -52,11 +52,15 @@ class RemoteApi:
         self._base_url = url.rstrip("/").removesuffix("/mcp")
         self._token = token
 
-    def get(self, path: str, **query: Any) -> Any:
-        return msgspec.json.decode(self.request("GET", path, query=query))
-
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
-        return msgspec.json.decode(self.request(method, path, body, query))
+    def upload(self, path: str, file: Path, **query: Any) -> Any:
+        """Sends a file as it is. Returns the response."""
+        present = {name: value for name, value in query.items() if value is not None}
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
+        with file.open("rb") as data:
+            status, content = self._send("POST", f"{path}?{urlencode(present)}", headers, data)
+        if status >= 300:
+            raise _error(self._base_url, status, content)
+        return msgspec.json.decode(content)
 
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
@@ -72,7 +76,9 @@ class RemoteApi:
             raise _error(self._base_url, status, content)
         return content
 
-    def _send(self, method: str, path: str, headers: dict[str, str], data: bytes | None) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None
+    ) -> tuple[int, bytes]:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         # Without a handler for redirects: the token must not reach another server.
@@ -136,7 +142,9 @@ class LocalApi(RemoteApi):
                 raise self._lost() from error
         raise self._lost()
 
-    def _send(self, method: str, path: str, headers: dict[str, str], data: bytes | None) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None
+    ) -> tuple[int, bytes]:
         with self._open(method, path, headers, data) as response:
             try:
                 return response.status, response.read(_RESPONSE_MAX_BYTES)
@@ -145,7 +153,7 @@ class LocalApi(RemoteApi):
 
     @contextmanager
     def _open(
-        self, method: str, path: str, headers: dict[str, str], data: bytes | None
+        self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None
     ) -> Iterator[http.client.HTTPResponse]:
         """A connection for each request: a command sends few of them, some of them minutes apart."""
         opened, self._connection = self._connection, None
@@ -172,7 +180,7 @@ class LocalApi(RemoteApi):
 
     def mcp(self, profile: str | None) -> "RemoteServer":
         """Returns the MCP endpoint, for the user of this API. To be called once, instead of a request."""
-        from server.transports.bridge import RemoteServer
+        from server.transports.bridge import RemoteServer  # noqa: PLC0415 - loads a WebSocket client
 
         path = f"/mcp/{profile}/ws" if profile else "/mcp/ws"
         url = self.owner.url.replace("http", "ws", 1) + path
@@ -201,7 +209,7 @@ def remote_server() -> RemoteApi | None:
 def admin_server(settings: Settings) -> RemoteApi | None:
     """Returns the server for a command that changes users, keys or the deployment: the one of `--server`, or the one
     that runs on the data directory."""
-    return remote_server() or _running_server(settings, None)
+    return remote_server() or running_server(settings, None)
 
 
 def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
@@ -210,7 +218,7 @@ def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
         if user is not None:
             raise click.UsageError("--user cannot be combined with --server, where the credential determines the user")
         return server
-    server = _running_server(settings, user or settings.single_user_name)
+    server = running_server(settings, user or settings.single_user_name)
     if server is not None and server.owner.needs_auth and user is None:
         raise click.UsageError("--user is required because authentication is configured")
     return server
@@ -219,7 +227,7 @@ def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
 def settings_of_running_server(settings: Settings) -> Settings:
     """Returns the settings with the address of the server that runs on the data directory, and whether it needs a
     credential; unchanged if there is none."""
-    server = _running_server(settings, None)
+    server = running_server(settings, None)
     if server is None:
         return settings
     server.close()
@@ -227,14 +235,11 @@ def settings_of_running_server(settings: Settings) -> Settings:
     return replace(settings, public_url=server.owner.base_url, require_auth=needs_auth)
 
 
-def _running_server(settings: Settings, user_name: str | None) -> LocalApi | None:
+def running_server(settings: Settings, user_name: str | None) -> LocalApi | None:
+    """Returns the server that runs on the data directory, for the library of a user or for administration."""
     root = Path(settings.data_dir).absolute()
     found = connect_to_running_server(root)
     return None if found is None else LocalApi(root, *found, user_name)
-
-
-def path_segment(name: str) -> str:
-    return quote(name, safe="")
 
 
 # The exit code is that of the same mistake on this machine: 2 for invalid arguments, 1 for everything else.

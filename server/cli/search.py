@@ -56,9 +56,9 @@ def search(
     QUERY can contain words, "phrases", prefix*, AND OR NOT, -word, tag:, sender:, after:2026-01-31. Put -- before a
     query that starts with a hyphen: `search -- -word`.
     """
-    from aggregator.responses import without_repetition
-    from aggregator.search import KnowledgeSearch
-    from server.operations.knowledge import search_knowledge
+    from aggregator.responses import without_repetition  # noqa: PLC0415 - not for `--help`
+    from aggregator.search import KnowledgeSearch  # noqa: PLC0415 - not for `--help`
+    from server.operations.knowledge import search_knowledge  # noqa: PLC0415 - not for `--help`
 
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
@@ -80,8 +80,8 @@ def search(
 
 
 def print_hits(items: "Sequence[ResultItem]", query: str, offset: int, settings: Settings) -> None:
-    from aggregator.responses import KnowledgeItem
-    from sources.search.arguments import read_query
+    from aggregator.responses import KnowledgeItem  # noqa: PLC0415 - not for `--help`
+    from sources.search.arguments import read_query  # noqa: PLC0415 - not for `--help`
 
     highlighter = MatchHighlighter(read_query(query, settings))
     for number, item in enumerate(items, offset + 1):
@@ -131,7 +131,7 @@ def _notes(response: "KnowledgeResponse") -> Iterator[str]:
 
 def semantic_note(status: "SemanticStatus | UnsetType") -> Iterator[str]:
     """Yields a note if meanings should have been compared and were not, or not all."""
-    from sources.records import SemanticStatus
+    from sources.records import SemanticStatus  # noqa: PLC0415 - not for `--help`
 
     match status:
         case SemanticStatus(status="partial", coverage=coverage, reason=reason):
@@ -194,7 +194,7 @@ def get(
 
     `florilegium search` prints the URI below each hit.
     """
-    from server.operations.knowledge import UriRequest, read_item_by_uri
+    from server.operations.knowledge import UriRequest, read_item_by_uri  # noqa: PLC0415 - not for `--help`
 
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
@@ -220,7 +220,7 @@ def get(
 # Everything from the library passes `strip_control_characters` or the highlighter, which does: an imported text could
 # otherwise move the cursor or set the title of the terminal.
 def _show(response: "GetResponse", query: str, settings: Settings) -> None:
-    from sources.search.arguments import read_query
+    from sources.search.arguments import read_query  # noqa: PLC0415 - not for `--help`
 
     highlighter, meta = MatchHighlighter(read_query(query, settings)), response.meta
     echo(f"{click.style(strip_control_characters(meta.title or '(no title)'), bold=True)}  {source_style(meta.source)}")
@@ -266,9 +266,9 @@ def similar(
     `florilegium search` prints the URI below each hit. Similar items need an embedding model, see the setting
     semantic_model, and embeddings, see `florilegium embed`.
     """
-    from aggregator.similar import ItemsSimilar
-    from server.operations.knowledge import find_similar_items
-    from sources.records import SemanticStatus
+    from aggregator.similar import ItemsSimilar  # noqa: PLC0415 - not for `--help`
+    from server.operations.knowledge import find_similar_items  # noqa: PLC0415 - not for `--help`
+    from sources.records import SemanticStatus  # noqa: PLC0415 - not for `--help`
 
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings

@@ -47,7 +47,7 @@ _WORKER_HANG_S = 20.0
 def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> None:
     """Serve MCP over HTTP and WebSocket until SIGTERM or SIGINT. SIGHUP reloads settings."""
     with lasting_objects():
-        from server.serving import run
+        from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
 
     # This process is one of three: the only server process, the one that starts workers, or one of these workers, which
     # finds its place in the environment.
@@ -84,7 +84,7 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
 
 async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socket]) -> None:
     """Opens the sockets and holds the lock of the data directory for the workers, which do the rest."""
-    from server.serving import listen
+    from server.serving import listen  # noqa: PLC0415 - importing the web stack takes 0.5 s
 
     manager = ServiceManager(os.environ)
     root = create_data_root(settings).root
@@ -114,12 +114,12 @@ async def _serve(
 ) -> None:
     """Serves until the process is stopped, as the only process or as the worker at `place`."""
     with lasting_objects():
-        from server.app import build_app
-        from server.lifespan import open_runtime
-        from server.metrics import Metrics
-        from server.runtime import remove_leftovers
-        from server.serving import serve as serve_app
-        from server.settings_reload import SettingsReload, reload_targets
+        from server.app import build_app  # noqa: PLC0415 - importing the web stack takes 0.5 s
+        from server.lifespan import open_runtime  # noqa: PLC0415 - as above
+        from server.metrics import Metrics  # noqa: PLC0415 - as above
+        from server.runtime import remove_leftovers  # noqa: PLC0415 - as above
+        from server.serving import serve as serve_app  # noqa: PLC0415 - as above
+        from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
 
     settings, metrics, manager = loaded.settings, Metrics(), ServiceManager(os.environ)
     stop_limit = StopLimit(settings.shutdown_delay_s + settings.shutdown_grace_s)
@@ -164,7 +164,7 @@ async def _serve(
             manager.watchdog(),
         ):
             if is_demo:
-                from sources.demo import fill
+                from sources.demo import fill  # noqa: PLC0415 - only here
 
                 # Before the first call. Fifty small items take 0.3 s, and 0.1 s if they already exist.
                 context = local_context(await single_user(runtime.registry, settings), runtime.data_root)
@@ -201,8 +201,8 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
 
 def _log_sandbox(settings: Settings) -> None:
     """Runs on a thread once the server is ready, because trying the sandbox takes a process and a tenth of a second."""
-    from server.cli.checks import evaluate_sandbox
-    from sources.importers.sandbox.confinement import probe_sandbox
+    from server.cli.checks import evaluate_sandbox  # noqa: PLC0415 - as above
+    from sources.importers.sandbox.confinement import probe_sandbox  # noqa: PLC0415 - as above
 
     check = evaluate_sandbox(settings.import_sandbox, probe_sandbox())
     logger.log("INFO" if check.outcome == "ok" else "WARNING", "Import sandbox: {}", check.message)

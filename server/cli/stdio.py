@@ -67,7 +67,7 @@ def stdio(
             return
         assert isinstance(server, LocalApi), "--server is not for this command"
         # Only one process may write the files, so that the server serves this client, too.
-        from server.transports.bridge import bridge
+        from server.transports.bridge import bridge  # noqa: PLC0415 - loads a WebSocket client
 
         logger.info("Forwarding to the server at {}", server.owner.url)
         if not asyncio.run(bridge(server.mcp(profile), settings)):
@@ -77,7 +77,7 @@ def stdio(
     token = os.environ.get(token_env or CLIENT_TOKEN_VARIABLE, "").strip()
     if token_env and not token:
         raise ConfigurationError(f"--token-env: the environment variable {token_env} is not set")
-    from server.transports.bridge import RemoteServer, bridge
+    from server.transports.bridge import RemoteServer, bridge  # noqa: PLC0415 - only needed with --remote
 
     if not asyncio.run(bridge(RemoteServer.at(remote, token, allow_insecure=insecure), loaded.settings)):
         click.get_current_context().exit(1)

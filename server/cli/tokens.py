@@ -12,8 +12,8 @@ from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
 from server.cli.keys import DEFAULT_SCOPES
 from server.cli.lazy_group import SettingsOverrides
-from server.cli.local_library import find_user, load_for_change, run_with_registry
-from server.cli.options import admin_options
+from server.cli.local_library import find_user, run_with_registry
+from server.cli.options import admin_options, load_for_change
 from server.cli.output import format_time, parse_duration, print_result
 
 

@@ -1,38 +1,42 @@
-"""`florilegium user`: manages users."""
+"""`florilegium user`: manages users. `server/operations/users.py` declares further commands."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import closing
-from typing import Any, get_args
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import to_builtins
+from msgspec.structs import replace
 
-from auth.accounts.passkeys import remove_all_passkeys
-from auth.accounts.service import AccountLinks, NewLink
 from auth.context import Role
-from auth.quotas import QuotaOverrides, Quotas, UserLimits, describe_limits
-from auth.registry import Registry, UserRecord, delete_from_copies
-from config.errors import ConfigurationError, Conflict
-from config.paths import UserId, is_user_id
+from config.errors import ConfigurationError
+from config.paths import DataRoot, is_user_id
 from config.settings import Settings
+from server.cli.caller import admin_caller
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
-from server.cli.local_library import (
-    data_root,
-    find_user,
-    load_for_change,
-    record_change,
-    record_operation,
-    run_with_registry,
-)
-from server.cli.options import admin_options
-from server.cli.output import confirm, format_time, local_url, print_json, print_result, print_table
-from server.cli.remote import path_segment, remote_server
-from server.stores import open_audit_log, open_libraries, stored_bytes
+from server.cli.operation_commands import add_commands
+from server.cli.options import admin_options, load_for_change
+from server.cli.output import confirm, local_url, pluralize, print_json, print_result, print_table
+from server.cli.remote import admin_server, remote_server, settings_of_running_server
+from server.directory_lock import locked_directory
+from server.operations import users
+from server.operations.operation import NoArguments
 
-# -- user quotas -------------------------------------------------------------------------------------------------------
-# `florilegium user quota`: shows and sets the quotas of one user.
+if TYPE_CHECKING:
+    from server.operations.users import AccountLinkResponse, AdoptedLibrary, User, UserList, UserQuotas
+
+ROLE = click.Choice(get_args(Role))
+
+
+@click.group()
+def user() -> None:
+    """Add, invite, list, disable and delete users."""
+
+
+add_commands(user, "users")
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------------
 
 _DEFAULT = "default"
 # JSON clients read larger numbers inexactly (RFC 8259 section 6).
@@ -54,7 +58,7 @@ class _QuotaValue(click.ParamType[int | str]):
 _QUOTA = _QuotaValue()
 
 
-@click.command()
+@user.command()
 @click.argument("name")
 @click.option("--max-bytes", type=_QUOTA, metavar="N", help="Size of the library, in bytes.")
 @click.option("--max-items", type=_QUOTA, metavar="N", help="Number of items.")
@@ -65,72 +69,28 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
     """Show the quotas of NAME, or set those that are named.
 
     0 means no quota, `default` the quota of the settings. A change applies from the next call on."""
-    changes = {field: None if value == _DEFAULT else value for field, value in options.items() if value is not None}
-    limits: dict[str, Any]
-    own: dict[str, Any]
-    if (server := remote_server()) is not None:
-        path = f"/api/v1/users/{path_segment(name)}/quotas"
-        quotas = server.get(path)
+    changes: Any = {
+        field: None if value == _DEFAULT else value for field, value in options.items() if value is not None
+    }
+    with admin_caller(load_for_change(overrides) if changes else overrides.load().settings) as call:
+        quotas: UserQuotas = call(users.get_quotas, users.UserRequest(name=name))
         if changes:
-            # PUT replaces all quotas of the user, so that those that do not change are sent, too.
-            quotas = server.send("PUT", path, {**quotas["own"], **changes})
-        own_limits = quotas.pop("own")
-        limits, own = quotas, {field: own_limits.get(field) for field in quotas}
-    else:
-        settings = load_for_change(overrides) if changes else overrides.load().settings
-
-        async def work(registry: Registry) -> tuple[UserRecord, UserLimits, QuotaOverrides]:
-            quotas, record = Quotas(registry.database, settings), await find_user(registry, name)
-            if changes:
-                await quotas.set(record.id, replace(await quotas.overrides(record.id), **changes))
-            return record, await quotas.limits(record.id), await quotas.overrides(record.id)
-
-        record, effective, set_for_user = run_with_registry(settings, work)
-        if changes:
-            record_change(settings, "quota.set", record, detail=describe_limits(effective))
-        limits, own = asdict(effective), asdict(set_for_user)
+            # All quotas of the user are replaced, so that those that do not change are sent, too.
+            own = replace(quotas.own, **changes)
+            quotas = call(users.set_quotas, users.QuotasRequest(name=name, **to_builtins(own)))
+    limits: dict[str, Any] = to_builtins(quotas)
     if as_json:
-        print_json({**limits, "own": own})
+        print_json(limits)
         return
+    set_for_user = limits.pop("own")
     rows = [
-        (field, f"{limit:,}" if limit else "no quota", "settings" if own[field] is None else "this user")
+        (field, f"{limit:,}" if limit else "no quota", "settings" if set_for_user[field] is None else "this user")
         for field, limit in limits.items()
     ]
     print_table(("QUOTA", "VALUE", "SET FOR"), rows)
 
 
-ROLE = click.Choice(get_args(Role))
-_USERS = "/api/v1/users"
-
-
-@click.group()
-def user() -> None:
-    """Add, invite, list, disable and delete users."""
-
-
-user.add_command(quota)
-
-
-@user.command()
-@click.argument("name")
-@click.option("--issuer", default="", help="The `iss` of the user's tokens. Default: the configured issuer.")
-@click.option("--subject", default="", help="The user claim (by default `sub`) of the user's tokens. Default: NAME.")
-@click.option("--role", type=ROLE, default="writer", show_default=True, help="What the user may do.")
-@admin_options
-def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role: Role, as_json: bool) -> None:
-    """Add the user NAME."""
-    if (server := remote_server()) is not None:
-        body = {"name": name, "role": role, "issuer": issuer, "subject": subject}
-        print_result(server.send("POST", _USERS, body), f"Added {name}.", as_json=as_json)
-        return
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, lambda registry: registry.add_user(name, issuer, subject, role), creates=True)
-    record_change(settings, "user.add", record, detail=role)
-    print_result(
-        _as_data(record),
-        f"Added {record.name} ({record.id}). Create an API key with `florilegium key create {record.name}`.",
-        as_json=as_json,
-    )
+# -- links -------------------------------------------------------------------------------------------------------------
 
 
 @user.command()
@@ -140,16 +100,9 @@ def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role
 @setting_options("data_dir", "public_url")
 def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> None:
     """Print a link with which someone creates an account, called NAME or as they choose."""
-    sentence = f"Send this link to {name or 'the new user'}"
-    if (server := remote_server()) is not None:
-        _print_link(server.send("POST", "/api/v1/invitations", {"role": role, "name": name}), sentence, as_json)
-        return
-    settings = _load_for_link(overrides)
-    link = run_with_registry(
-        settings, lambda registry: AccountLinks(registry.database).create_invitation(role, name), creates=True
-    )
-    record_operation(settings, "user.invite", target=name, detail=role)
-    _print_link(_link_data(settings, link), sentence, as_json)
+    with admin_caller(_load_for_link(overrides), creates=True) as call:
+        link: AccountLinkResponse = call(users.invite_user, users.InviteRequest(role=role, name=name))
+    _print_link(link, f"Send this link to {name or 'the new user'}", as_json)
 
 
 @user.command("reset-password")
@@ -159,124 +112,78 @@ def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -
 @setting_options("data_dir", "public_url")
 def reset_password(overrides: SettingsOverrides, name: str, remove_passkeys: bool, as_json: bool) -> None:
     """Print a link with which NAME sets a password. The present password is valid until then."""
-    sentence = f"Send this link to {name}"
-    if (server := remote_server()) is not None:
+    if remove_passkeys and remote_server() is not None:
+        raise click.UsageError("--remove-passkeys works on the server's machine only")
+    with admin_caller(_load_for_link(overrides)) as call:
+        link: AccountLinkResponse = call(users.reset_password, users.UserRequest(name=name))
         if remove_passkeys:
-            raise click.UsageError("--remove-passkeys works on the server's machine only")
-        _print_link(server.send("POST", f"{_path(name)}/password-reset"), sentence, as_json)
+            removed: int = call(users.remove_passkeys, users.UserRequest(name=name))
+            click.echo(f"Removed {removed} passkeys of {name}.", err=True)
+    _print_link(link, f"Send this link to {name}", as_json)
+
+
+def _load_for_link(overrides: SettingsOverrides) -> Settings:
+    settings = load_for_change(overrides)
+    if remote_server() is None:
+        settings = settings_of_running_server(settings)
+    # The link would lead to a page that does not exist.
+    if remote_server() is None and not (settings.is_auth_configured and settings.password_sign_in):
+        raise ConfigurationError(
+            "this server has no sign-in with passwords; set require_auth = true and password_sign_in = true"
+        )
+    return replace(settings, public_url=settings.public_url or local_url(settings))
+
+
+def _print_link(link: "AccountLinkResponse", sentence: str, as_json: bool) -> None:
+    """The link goes to stdout, what it is to stderr, so that scripts can use the output."""
+    if as_json:
+        print_json(link)
         return
-    settings = _load_for_link(overrides)
-
-    async def work(registry: Registry) -> tuple[UserRecord, NewLink, int]:
-        record = await find_user(registry, name)
-        if record.is_disabled:
-            raise Conflict(f"user {name!r} is disabled; run `florilegium user enable {name}` first")
-        link = await AccountLinks(registry.database).create_reset(record)
-        return record, link, await remove_all_passkeys(registry.database, record.id) if remove_passkeys else 0
-
-    record, link, removed = run_with_registry(settings, work)
-    record_change(settings, "user.reset_password", record)
-    if remove_passkeys:
-        record_change(settings, "passkey.remove", record, detail=f"all {removed}")
-        click.echo(f"Removed {removed} passkeys of {name}.", err=True)
-    _print_link(_link_data(settings, link), sentence, as_json)
+    click.echo(f"{sentence}. It can be used once, until {link.expires_at}:", err=True)
+    click.echo(link.url)
 
 
-@user.command()
-@click.argument("name")
-@click.argument("role", type=ROLE)
-@admin_options
-def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> None:
-    """Set what NAME may do: read (reader), also write (writer), also manage this server (admin).
-
-    Keys and connections that NAME has lose the scopes that the role does not allow."""
-    change = _Change("user.role", {"role": role}, lambda registry, user_id: registry.set_role(user_id, role), role)
-    _change_user(overrides, name, change, f"{name} is now {role}.", as_json=as_json)
-
-
-@user.command("confirm")
+@user.command("adopt-local")
 @click.argument("name")
 @admin_options
-def confirm_name(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
-    """Confirm a name that a person chose, so that folders named after NAME are theirs."""
-    change = _Change("user.confirm", {"is_name_confirmed": True}, Registry.confirm_name)
-    _change_user(overrides, name, change, f"Confirmed the name {name}.", as_json=as_json)
+def adopt_local(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
+    """Give NAME the library of the single user, whose name is the setting single_user_name.
+
+    For a server that had one user and has accounts now. NAME must have an empty library.
+    """
+    settings = load_for_change(overrides)
+    root = Path(settings.data_dir)
+    # A running server closes both libraries. Otherwise nothing else may open them meanwhile.
+    is_alone = admin_server(settings) is None and root.is_dir() and not settings.storage_url
+    with (
+        locked_directory(root, "user adopt-local", "maintenance") if is_alone else nullcontext(),
+        admin_caller(settings) as call,
+    ):
+        if is_alone:
+            DataRoot(root).undo_moves()
+        adopted: AdoptedLibrary = call(users.adopt_local, users.UserRequest(name=name))
+    items = pluralize(adopted.items, "items")
+    print_result(adopted, f"{name} has the library of {adopted.former_user} now: {items}.", as_json=as_json)
+
+
+# -- list and delete ---------------------------------------------------------------------------------------------------
 
 
 @user.command("list")
 @admin_options
 def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all users."""
-    if (server := remote_server()) is not None:
-        users = server.get(_USERS)["users"]
-        columns = ("name", "id", "role", "is_disabled", "created_at", "bytes")
-        cells = [[str(one[column]) for column in columns] for one in users]
-        print_json(users) if as_json else print_table([column.upper() for column in columns], cells)
-        return
-    settings = overrides.load().settings
-
-    async def work(registry: Registry) -> list[tuple[UserRecord, int, int]]:
-        quotas, records = Quotas(registry.database, settings), await registry.list_users()
-        # The sizes of all users at once: with PostgreSQL they come from the database.
-        sizes = await stored_bytes(settings, data_root(settings), [record.id for record in records])
-        return [(record, sizes[record.id], (await quotas.limits(record.id)).max_bytes) for record in records]
-
-    users = run_with_registry(settings, work)
+    with admin_caller(overrides.load().settings) as call:
+        listed: UserList = call(users.list_users, NoArguments())
     if as_json:
-        print_json([{**_as_data(record), "bytes": size, "max_bytes": quota or None} for record, size, quota in users])
+        print_json(listed.users)
         return
     rows = []
-    for record, size, max_bytes in users:
-        share = f" ({size / max_bytes:.0%})" if max_bytes else ""
-        used = f"{size / 1_000_000:,.1f} MB{share}"
-        about = (record.name, record.id, _state(record), record.role, format_time(record.created_at) or "")
-        rows.append((*about, used, record.subject, record.issuer or "-"))
+    for one in listed.users:
+        share = f" ({one.bytes / one.max_bytes:.0%})" if one.max_bytes else ""
+        about = (one.name, one.id, one.state, one.role, one.created_at, f"{one.bytes / 1_000_000:,.1f} MB{share}")
+        rows.append((*about, one.subject, one.issuer or "-"))
     print_table(("NAME", "ID", "STATE", "ROLE", "CREATED", "USED", "SUBJECT", "ISSUER"), rows)
-
-
-@user.command()
-@click.argument("name")
-@admin_options
-def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
-    """Revoke all access of NAME immediately. Existing keys, tokens and sessions stay invalid."""
-    change = _Change("user.disable", {"is_disabled": True}, Registry.disable_user)
-    note = " All keys, tokens and sessions are invalid."
-    _change_user(overrides, name, change, f"Disabled {name}.", note, as_json=as_json)
-
-
-@user.command()
-@click.argument("name")
-@admin_options
-def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
-    """Enable NAME again. NAME needs a new key or token."""
-    change = _Change("user.enable", {"is_disabled": False}, Registry.enable_user)
-    _change_user(overrides, name, change, f"Enabled {name}.", " A new key or token is needed.", as_json=as_json)
-
-
-class _Change(Struct, frozen=True):
-    """A change of a user: its action in the audit log, the fields for a remote server, and the local change."""
-
-    action: str
-    fields: dict[str, Any]
-    apply: Callable[[Registry, UserId], Awaitable[UserRecord]]
-    detail: str = ""
-
-
-def _change_user(
-    overrides: SettingsOverrides, name: str, change: _Change, sentence: str, note: str = "", *, as_json: bool
-) -> None:
-    """Changes a user on the server of `--server`, or on this machine, where `note` follows the sentence."""
-    if (server := remote_server()) is not None:
-        print_result(server.send("PATCH", _path(name), change.fields), sentence, as_json=as_json)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        return await change.apply(registry, (await find_user(registry, name)).id)
-
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, work)
-    record_change(settings, change.action, record, detail=change.detail)
-    print_result(_as_data(record), sentence + note, as_json=as_json)
 
 
 @user.command()
@@ -289,110 +196,18 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
 
     With --purge, NAME can also be the id of a deleted user, whose databases were kept.
     """
-    if (server := remote_server()) is not None:
+    with admin_caller(load_for_change(overrides)) as call:
+        if purge and is_user_id(name) and remote_server() is None:
+            if not yes:
+                confirm(f"Delete the databases that are kept under the id {name}?")
+            call(users.purge_kept_library, users.UserRequest(name=name))
+            data = {"name": None, "id": name, "state": "deleted", "is_purged": True}
+            print_result(data, f"No databases are kept under the id {name} any more.", as_json=as_json)
+            return
+        call(users.get_user, users.UserRequest(name=name))  # nobody is asked about a user who does not exist
         if not yes:
             confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
-        purged = "true" if purge else None
-        print_result(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json=as_json)
-        return
-    settings = load_for_change(overrides)
-    users = run_with_registry(settings, lambda registry: registry.list_users()) if purge else []
-    if purge and is_user_id(name) and all(name not in (user.id, user.name) for user in users):
-        if not yes:
-            confirm(f"Delete the databases that are kept under the id {name}?")
-        _purge_kept_library(settings, UserId(name), as_json)
-        return
-    record = run_with_registry(settings, lambda registry: find_user(registry, name))
-    if not yes:
-        confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
-
-    async def work(registry: Registry) -> None:
-        if purge:
-            # Disable access first, so that no call writes to the files being deleted. Delete the row last, so that a
-            # deletion that failed halfway can be repeated.
-            await registry.disable_user(record.id)
-            await _delete_library(settings, record.id)
-        await registry.delete_user(record.id)
-
-    run_with_registry(settings, work)
-    record_change(settings, "user.delete", record, record.id, "purged" if purge else "")
-    if as_json:
-        print_json({"name": record.name, "id": record.id, "state": "deleted", "is_purged": purge})
-        return
-    databases = "" if purge else f" The databases are kept under the id {record.id}."
-    click.echo(f"Deleted {name}.{databases}")
-
-
-# Databases of a user who was deleted without --purge are kept under an id that is in no table any more. In PostgreSQL
-# they could otherwise be removed only by hand.
-def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> None:
-    asyncio.run(_delete_library(settings, user_id))
-    record_operation(settings, "user.delete", user_id, user_id, "purged")
-    print_result(
-        {"name": None, "id": user_id, "state": "deleted", "is_purged": True},
-        f"No databases are kept under the id {user_id} any more.",
-        as_json=as_json,
-    )
-
-
-async def _delete_library(settings: Settings, user_id: UserId) -> None:
-    # The library, what copies of the control database from before migrations have of the user, and the log of reads.
-    # Other events of the user stay in the audit log.
-    root = data_root(settings)
-    if settings.storage_url:
-        libraries = open_libraries(settings, root)
-        try:
-            await libraries.remove(user_id)
-        finally:
-            await libraries.close()
-    else:
-        root.remove_user(user_id)
-        delete_from_copies(root.control_path, user_id)
-    with closing(open_audit_log(settings, root)) as log:
-        log.delete_reads(user_id)
-
-
-def _load_for_link(overrides: SettingsOverrides) -> Settings:
-    settings = load_for_change(overrides)
-    # The link would lead to a page that does not exist.
-    if not settings.is_auth_configured or not settings.password_sign_in:
-        raise ConfigurationError(
-            "this server has no sign-in with passwords; set require_auth = true and password_sign_in = true"
-        )
-    return settings
-
-
-def _link_data(settings: Settings, link: NewLink) -> dict[str, Any]:
-    url = f"{settings.public_url or local_url(settings)}{link.path}"
-    return {"url": url, "expires_at": format_time(link.expires_at)}
-
-
-def _print_link(link: dict[str, Any], sentence: str, as_json: bool) -> None:
-    """The link goes to stdout, what it is to stderr, so that scripts can use the output."""
-    if as_json:
-        print_json(link)
-        return
-    click.echo(f"{sentence}. It can be used once, until {link['expires_at']}:", err=True)
-    click.echo(link["url"])
-
-
-def _path(name: str) -> str:
-    return f"{_USERS}/{path_segment(name)}"
-
-
-def _state(record: UserRecord) -> str:
-    return "disabled" if record.is_disabled else "active"
-
-
-def _as_data(record: UserRecord) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "id": record.id,
-        "state": _state(record),
-        "role": record.role,
-        "named_by": record.named_by,
-        "issuer": record.issuer,
-        "subject": record.subject,
-        "created_at": format_time(record.created_at),
-        "disabled_at": format_time(record.disabled_at),
-    }
+        deleted: User = call(users.delete_user, users.DeleteUserRequest(name=name, purge=purge))
+    kept = "" if purge else f" The databases are kept under the id {deleted.id}."
+    data = {"name": deleted.name, "id": deleted.id, "state": deleted.state, "is_purged": purge}
+    print_result(data, f"Deleted {name}.{kept}", as_json=as_json)

@@ -7,14 +7,17 @@ from starlette.responses import Response
 
 from auth.accounts.passwords import PASSWORD_MAX_CHARS, SignInFailed
 from auth.accounts.service import AccountLink, Accounts, LinkKind
-from config.errors import Conflict, InvalidParams, RateLimited
-from config.settings import Settings
+from auth.authenticator import local_principal
+from auth.context import build_context
+from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
+from config.logging import current_request_id
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import form_error
 from server.http_services import HttpServices
 from server.operations import account, browser_sessions, own_data
 from server.operations.operation import NoArguments
+from server.operations.users import UserRequest, adopt_local, find_adoptable
 from server.runtime import Runtime
 
 # The address after a form says what was done, so that reloading the page does not send the form again.
@@ -164,8 +167,9 @@ _ACTIONS: dict[LinkKind, str] = {"setup": "user.add", "invitation": "user.add", 
 
 
 class LinkPage:
-    def __init__(self, settings: Settings, browser: BrowserGuard, accounts: Accounts, kind: LinkKind) -> None:
-        self._settings = settings
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, accounts: Accounts, kind: LinkKind) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
         self._browser = browser
         self._accounts = accounts
         self._kind: LinkKind = kind
@@ -186,14 +190,25 @@ class LinkPage:
         except (InvalidParams, Conflict) as error:
             return await self._page(request, link, name=name, error=form_error(error), status=error.status)
         self._browser.record(request, _ACTIONS[self._kind], user.id, target=user.id, detail=user.role)
+        if values.get("adopt_local") and self._kind == "setup":
+            context = build_context(local_principal(user), self._runtime.data_root, current_request_id())
+            try:
+                await adopt_local.handler(context, self._runtime, UserRequest(name=user.name))
+            except FlorilegiumError as error:
+                retry = f"sign in, and run `florilegium user adopt-local {user.name}`"
+                problem = f"the account was created, but it did not get the library ({error.message})"
+                raise Conflict(f"{problem}; {retry}") from error
         return await self._browser.sign_in(request, user, HOME_PATH, method=f"{self._kind} link", is_by_password=True)
 
     async def _page(
         self, request: Request, link: AccountLink, *, name: str = "", error: str = "", status: int = 200
     ) -> Response:
+        # The first account can take over what the server had before there were accounts.
+        adoptable = await find_adoptable(self._runtime) if self._kind == "setup" else None
         return await self._browser.render(
             request,
             "new-password.html",
+            adoptable=adoptable.name if adoptable is not None and not self._settings.storage_url else "",
             status=status,
             name=link.name or name[:128],
             error=error,

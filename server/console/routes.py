@@ -17,6 +17,7 @@ from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.edit_page import EditPages
+from server.console.form_page import FormPages
 from server.console.history_page import ConversationForms, HistoryPage
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
@@ -46,6 +47,7 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         page("/admin/invitations", post=admin.invite),
         page("/admin/invitations/revoke", post=admin.revoke_invitation),
         page("/admin/audit", admin.audit),
+        *(page(path, show, run) for path, (show, run) in FormPages(runtime, browser).pages().items()),
     ]
     if not settings.is_auth_configured:
         # A server for one user has no pages to sign in.
@@ -72,7 +74,7 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
             page("/account/passkeys/remove", post=passkeys.remove),
         ]
     if settings.password_sign_in:
-        links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
+        links = {kind: LinkPage(runtime, browser, accounts, kind) for kind in get_args(LinkKind)}
         routes += [page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()]
     return routes
 

@@ -31,15 +31,7 @@ from auth.oauth.tokens import DeviceRequest, format_user_code, normalize_user_co
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
 from server.console.pages import render_page
-from server.oauth.code_request import (
-    AuthorizationCodeRequest,
-    OAuthServices,
-    Parameters,
-    ReturnAddress,
-    find_return_address,
-    parse_parameters,
-    read_code_request,
-)
+from server.oauth import code_request
 
 # -- consent -----------------------------------------------------------------------------------------------------------
 # The consent page: what a client asks for, in plain words, and what the person decided.
@@ -139,7 +131,7 @@ def _scope_field(scope: str) -> str:
 
 
 class AuthorizePage:
-    def __init__(self, services: OAuthServices, browser: BrowserGuard) -> None:
+    def __init__(self, services: code_request.OAuthServices, browser: BrowserGuard) -> None:
         self._services = services
         self._browser = browser
 
@@ -199,22 +191,22 @@ class AuthorizePage:
         self._services.record("connection.create", grant, request)
         return see_other(address.success(code))
 
-    async def _return_address(self, parameters: Parameters) -> ReturnAddress:
+    async def _return_address(self, parameters: code_request.Parameters) -> code_request.ReturnAddress:
         client_id = parameters.get("client_id")
         if not client_id:
             raise RequestRejected("the application did not say who it is (client_id is missing)")
         client = await self._services.find_client(client_id)
-        return find_return_address(client, parameters, self._services.settings.base_url)
+        return code_request.find_return_address(client, parameters, self._services.settings.base_url)
 
     def _read(
-        self, address: ReturnAddress, parameters: Parameters, session: BrowserSession
-    ) -> AuthorizationCodeRequest:
+        self, address: code_request.ReturnAddress, parameters: code_request.Parameters, session: BrowserSession
+    ) -> code_request.AuthorizationCodeRequest:
         """Returns the request with the scopes that this person can grant."""
-        request = read_code_request(address, parameters, self._services.resources)
+        request = code_request.read_code_request(address, parameters, self._services.resources)
         return replace(request, scopes=grantable_scopes(request.scopes, session.user.role))
 
     async def _code_of_remembered(
-        self, request: Request, authorization: AuthorizationCodeRequest, session: BrowserSession
+        self, request: Request, authorization: code_request.AuthorizationCodeRequest, session: BrowserSession
     ) -> str | None:
         """Returns a code for what the person allowed before, or None if there is no such decision."""
         if not authorization.can_be_remembered:
@@ -234,7 +226,7 @@ class AuthorizePage:
     async def _ask(
         self,
         request: Request,
-        authorization: AuthorizationCodeRequest,
+        authorization: code_request.AuthorizationCodeRequest,
         session: BrowserSession,
         query: str,
         problem: str = "",
@@ -255,7 +247,7 @@ class AuthorizePage:
             **values,
         )
 
-    def _lead_back(self, request: Request, address: ReturnAddress, location: str) -> Response:
+    def _lead_back(self, request: Request, address: code_request.ReturnAddress, location: str) -> Response:
         """Redirects to the client. After the sign-in form of this server, a page does it instead: browsers apply the
         `form-action` of the sign-in page to all redirects that follow."""
         if request.headers.get("sec-fetch-site") != "same-origin":
@@ -263,9 +255,9 @@ class AuthorizePage:
         return render_page("continue.html", client_name=address.client.name, location=location)
 
 
-def _parse(query: str) -> Parameters:
+def _parse(query: str) -> code_request.Parameters:
     try:
-        return parse_parameters(query)
+        return code_request.parse_parameters(query)
     except OAuthError as error:
         raise RequestRejected(error.message) from error
 
@@ -277,7 +269,7 @@ _UNKNOWN_CODE = "This code is not valid, or no longer. Check it on your device, 
 
 
 class DevicePage:
-    def __init__(self, services: OAuthServices, browser: BrowserGuard) -> None:
+    def __init__(self, services: code_request.OAuthServices, browser: BrowserGuard) -> None:
         self._services = services
         self._browser = browser
 

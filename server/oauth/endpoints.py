@@ -35,16 +35,8 @@ from auth.oauth.grants import InvalidClient, OAuthError, invalid_request
 from auth.oauth.tokens import OAUTH_DEVICE_CODE_TTL_S, CredentialReused, TokenRequest, format_user_code
 from server.console.browser import FORM_MAX_BYTES, BrowserGuard, client_address
 from server.console.page_handler import PageFunction, PageHandler
+from server.oauth import code_request
 from server.oauth.authorize_page import AuthorizePage, DevicePage
-from server.oauth.code_request import (
-    NO_STORE,
-    EndpointFunction,
-    OAuthServices,
-    Parameters,
-    PublicEndpoint,
-    build_oauth_services,
-    read_form_parameters,
-)
 from server.rest.requests import read_body
 from server.runtime import Runtime
 
@@ -62,7 +54,9 @@ class ClientIdentity(Struct, frozen=True):
     is_verified: bool = False
 
 
-async def authenticate_client(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
+async def authenticate_client(
+    services: code_request.OAuthServices, request: Request, parameters: code_request.Parameters
+) -> ClientIdentity:
     """Raises InvalidClient, which counts as a failed sign-in of the address."""
     try:
         if parameters.get("client_assertion"):
@@ -85,7 +79,9 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
         raise
 
 
-async def _identify_by_assertion(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
+async def _identify_by_assertion(
+    services: code_request.OAuthServices, request: Request, parameters: code_request.Parameters
+) -> ClientIdentity:
     """RFC 7523 section 2.2. A client without a grant is not verified, because strangers must not make this
     server fetch its document; it cannot have a code or token either."""
     if "authorization" in request.headers or parameters.get("client_secret"):
@@ -102,7 +98,7 @@ async def _identify_by_assertion(services: OAuthServices, request: Request, para
     return ClientIdentity(client_id, GRANT_TYPES, is_verified=True)
 
 
-def _credentials(authorization: str | None, parameters: Parameters) -> tuple[str, str]:
+def _credentials(authorization: str | None, parameters: code_request.Parameters) -> tuple[str, str]:
     client_id, secret = parameters.get("client_id"), parameters.get("client_secret")
     if authorization is None:
         if not client_id:
@@ -123,12 +119,12 @@ def _credentials(authorization: str | None, parameters: Parameters) -> tuple[str
 
 
 class OAuthEndpoints:
-    def __init__(self, services: OAuthServices) -> None:
+    def __init__(self, services: code_request.OAuthServices) -> None:
         self._services = services
         self._settings = services.settings
 
     async def metadata(self, request: Request) -> Response:
-        return JSONResponse(authorization_server_metadata(self._settings), headers=NO_STORE)
+        return JSONResponse(authorization_server_metadata(self._settings), headers=code_request.NO_STORE)
 
     async def register(self, request: Request) -> Response:
         # Registration needs no credential, so that only the number of clients per address limits it.
@@ -159,11 +155,11 @@ class OAuthEndpoints:
         }
         # 0: the secret does not expire.
         registration = registration_body | ({"client_secret": secret, "client_secret_expires_at": 0} if secret else {})
-        return JSONResponse(registration, 201, NO_STORE)
+        return JSONResponse(registration, 201, code_request.NO_STORE)
 
     async def token(self, request: Request) -> Response:
         await self._services.limits.requests.take(client_address(request))
-        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        parameters = await code_request.read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         grant_type = parameters.require("grant_type")
         if grant_type not in (AUTHORIZATION_CODE, REFRESH, DEVICE):
@@ -192,23 +188,23 @@ class OAuthEndpoints:
         }
         if tokens.refresh_token:
             body["refresh_token"] = tokens.refresh_token
-        return JSONResponse(body, headers=NO_STORE)
+        return JSONResponse(body, headers=code_request.NO_STORE)
 
     async def revoke(self, request: Request) -> Response:
         """Answers 200 whether the token exists or not (RFC 7009 section 2.2)."""
         await self._services.limits.requests.take(client_address(request))
-        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        parameters = await code_request.read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         grant = await self._services.tokens.revoke(
             parameters.require("token"), client.id, is_client_verified=client.is_verified
         )
         if grant is not None:
             self._services.record("connection.revoke", grant, request)
-        return Response(status_code=200, headers=NO_STORE)
+        return Response(status_code=200, headers=code_request.NO_STORE)
 
     async def device_authorization(self, request: Request) -> Response:
         await self._services.limits.registrations.take(client_address(request))
-        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        parameters = await code_request.read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         if DEVICE not in client.grant_types:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {DEVICE}")
@@ -225,9 +221,11 @@ class OAuthEndpoints:
             "expires_in": int(OAUTH_DEVICE_CODE_TTL_S),
             "interval": int(self._settings.fixed.oauth_device_interval_s),
         }
-        return JSONResponse(body, headers=NO_STORE)
+        return JSONResponse(body, headers=code_request.NO_STORE)
 
-    def _token_request(self, client: ClientIdentity, parameters: Parameters, grant_type: str) -> TokenRequest:
+    def _token_request(
+        self, client: ClientIdentity, parameters: code_request.Parameters, grant_type: str
+    ) -> TokenRequest:
         if grant_type not in client.grant_types:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {grant_type}")
         # RFC 8707 section 2.2: a resource that is named must be that of the grant, which applies if none is named.
@@ -250,12 +248,12 @@ class OAuthEndpoints:
 def oauth_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
     if not runtime.settings.has_oauth_server:
         return []
-    services = build_oauth_services(runtime)
+    services = code_request.build_oauth_services(runtime)
     endpoints = OAuthEndpoints(services)
     authorize, device = AuthorizePage(services, browser), DevicePage(services, browser)
 
-    def endpoint(path: str, method: str, function: EndpointFunction) -> Route:
-        return Route(path, PublicEndpoint(method, function))
+    def endpoint(path: str, method: str, function: code_request.EndpointFunction) -> Route:
+        return Route(path, code_request.PublicEndpoint(method, function))
 
     def page(path: str, get: PageFunction, post: PageFunction) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))

@@ -91,7 +91,8 @@ async def add_follow(context: RequestContext, services: Services, request: Follo
         writes_back=request.write_back,
         # Others may follow it only because of the setting `follow_roots`, which is checked again before each run.
         is_confined=not is_administrator,
-        needs_admin=is_administrator,
+        # What the operator adds for a user does not depend on the role of that user.
+        needs_admin=is_administrator and context.principal.kind != "operator",
         created_with=context.principal.key_id,
         per_user_max=services.settings.follow_max_per_user,
     )
@@ -249,6 +250,9 @@ async def add_follow_deployment(
         created_with=context.principal.key_id,
     )
     _record(context, services, "follow.add", deployment.id, deployment.location)
+    if context.principal.kind == "operator":
+        # Now instead of at the next scan, so that the answer says how many users were found.
+        await DeploymentFolders(services.settings, services.registry).follow_new(deployment)
     return await _describe_deployment(services, deployment)
 
 

@@ -12,8 +12,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
+from auth.authenticator import NOBODY
 from auth.browser_sessions import KeyCreations
-from auth.context import Principal, RequestContext
+from auth.context import ADMIN, Principal, RequestContext
 from auth.registry import KeyRecord
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.times import format_time_seconds, parse_time
@@ -37,6 +38,7 @@ class RevokeKeyRequest(Struct, frozen=True, kw_only=True):
 
 class Key(Struct, frozen=True, kw_only=True):
     id: str
+    user: str
     name: str
     state: str
     scopes: Sequence[str]
@@ -44,6 +46,7 @@ class Key(Struct, frozen=True, kw_only=True):
     sources: Sequence[str] | None
     created_at: str
     expires_at: str | None
+    revoked_at: str | None
     last_used_at: str | None
 
 
@@ -74,14 +77,15 @@ class KeyList(Struct, frozen=True):
     keys: Sequence[Key]
 
 
-@account_operation("GET /api/v1/keys")
+@account_operation("GET /api/v1/keys", other_scopes=(ADMIN,))
 async def list_keys(context: RequestContext, services: Services, _request: NoArguments) -> KeyList:
     """List your API keys
 
     Your API keys without their secrets, with their restrictions and their last use.
     """
-    now = time.time()
-    return KeyList([_key(record, now) for record in await services.registry.list_keys(context.user_id)])
+    now, is_nobody = time.time(), context.user_id == NOBODY  # the operator sees the keys of all users
+    records = await services.registry.list_keys(None if is_nobody else context.user_id)
+    return KeyList([_key(record, now) for record in records])
 
 
 @account_operation("POST /api/v1/keys", caller="recent_browser", status=201)
@@ -110,7 +114,7 @@ async def create_key(context: RequestContext, services: Services, request: Creat
     return NewKey(**asdict(_key(record, time.time())), secret=secret)
 
 
-@account_operation("DELETE /api/v1/keys/{id}", caller="unrestricted", error_statuses=NOT_FOUND)
+@account_operation("DELETE /api/v1/keys/{id}", caller="unrestricted", other_scopes=(ADMIN,), error_statuses=NOT_FOUND)
 async def revoke_key(context: RequestContext, services: Services, request: RevokeKeyRequest) -> RevokedKey:
     """Revoke an API key
 
@@ -119,21 +123,22 @@ async def revoke_key(context: RequestContext, services: Services, request: Revok
     request these are revoked, too.
     """
     record = await services.registry.key_by_id(request.id)
+    is_operator = context.principal.kind == "operator"
     # The key of another user does not exist for this one: ids cannot be tried out.
-    if record is None or record.user.id != context.user_id:
+    if record is None or not (is_operator or record.user.id == context.user_id):
         raise NotFound("key", request.id[:60])
     # Otherwise a key that can only read could end the access of those that can do more.
-    missing = sorted(record.scopes - context.scopes)
+    missing = [] if is_operator else sorted(record.scopes - context.scopes)
     if missing:
         raise Forbidden(missing[0])
     revoked = await services.registry.revoke_key(record.id)
-    services.audit.record("key.revoke", context.user_id, client=context.client_id, target=record.id)
+    services.audit.record("key.revoke", record.user.id, client=context.client_id, target=record.id)
     of_key = KeyCreations(services.registry.database)
     creations = await (of_key.revoke if request.created else of_key.list)(record.id)
     for one in creations if request.created else ():
         detail = f"{one.kind}, created with {record.id}"
         services.audit.record(
-            "key.revoke_created", context.user_id, client=context.client_id, target=one.id, detail=detail
+            "key.revoke_created", record.user.id, client=context.client_id, target=one.id, detail=detail
         )
     created = [
         CreatedWithKey(
@@ -153,7 +158,8 @@ def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str
     if request.scopes is None:
         return context.scopes - {"admin"} or context.scopes
     beyond = sorted(frozenset(request.scopes) - context.scopes)
-    if beyond:
+    # The operator has no credential. The role of the user limits the scopes in any case.
+    if beyond and context.principal.kind != "operator":
         own = " ".join(sorted(context.scopes))
         raise InvalidParams(f"scopes: expected scopes of your own credential ({own}), got {beyond[0][:40]!r}")
     return frozenset(request.scopes)
@@ -178,6 +184,7 @@ def _key(record: KeyRecord, now: float) -> Key:
     state = "revoked" if record.revoked_at is not None else "active" if record.is_valid(now) else "expired"
     return Key(
         id=record.id,
+        user=record.user.name,
         name=record.name,
         state=state,
         scopes=sorted(record.scopes),
@@ -185,6 +192,7 @@ def _key(record: KeyRecord, now: float) -> Key:
         sources=None if record.sources is None else sorted(record.sources),
         created_at=format_time_seconds(record.created_at),
         expires_at=_time(record.expires_at),
+        revoked_at=_time(record.revoked_at),
         last_used_at=_time(record.last_used_at),
     )
 

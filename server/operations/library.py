@@ -33,6 +33,7 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
     """An item in a list. `chars` is the length of its text; conversations have a number of messages instead."""
 
     uri: str
+    id: str | int
     source: str
     title: str | None
     tags: tuple[str, ...]
@@ -183,6 +184,7 @@ def _listed(source: str, item: Any) -> LibraryItem:
         chars = text_chars(ITEM_KINDS[source], item)
     return LibraryItem(
         uri=uri_of(source, item.id),
+        id=item.id,
         source=source,
         title=short_title(title_of(ITEM_KINDS[source], item)),
         tags=item.tags,

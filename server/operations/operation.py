@@ -130,12 +130,19 @@ class ToolBinding(Struct, frozen=True, kw_only=True):
 
 
 class CommandBinding(Struct, frozen=True, kw_only=True):
-    """The operation as a command. Its options are the fields of the input; `arguments` names those that are positional.
-    `text` renders the output for people, instead of one line for each field."""
+    """The operation as a command. Its options are the fields of the input, except for those that `values` sets;
+    `arguments` names those that are positional.
+
+    `text` is printed for people, with the fields of the output in braces; without it, each field in a line. `help` is
+    shown instead of the description of the operation. With `creates`, a missing data directory is created.
+    """
 
     name: str
     arguments: tuple[str, ...] = ()
-    text: Callable[[Any], str] | None = None
+    values: Mapping[str, Any] = {}
+    text: str = ""
+    help: str = ""
+    creates: bool = False
 
 
 class FormBinding(Struct, frozen=True, kw_only=True):
@@ -191,7 +198,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     make_schema: Callable[[Any], Mapping[str, Any]] | None = None
     schema: Mapping[str, Any] | None = None
     tool: ToolBinding | None = None
-    command: CommandBinding | None = None
+    commands: tuple[CommandBinding, ...] = ()
     console: FormBinding | None = None
 
     def __post_init__(self) -> None:

@@ -126,10 +126,9 @@ async def delete_data(context: RequestContext, services: Runtime, request: Delet
         usage = await library.usage()
     # Running imports and followed sources would fill the library again.
     await services.imports.forget(context)
-    await services.following.forget(context.user_id)
+    await services.forget_user(context.user_id)
     await services.libraries.remove(context.user_id)
     await services.audit.delete_reads(context.user_id)
-    await services.recent_calls.forget(context.user_id)
     services.audit.record("data.delete", context.user_id, client=context.client_id)
     return DeletedData(usage.items, usage.bytes)
 

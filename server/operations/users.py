@@ -3,24 +3,27 @@
 An administrator cannot lower, disable or delete their own account, so that one always remains.
 """
 
+import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
+from auth.accounts.passkeys import remove_all_passkeys
 from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
-from auth.context import RequestContext, Role
+from auth.authenticator import local_principal
+from auth.context import RequestContext, Role, build_context
+from auth.control_database import ControlConnection
+from auth.library_files import recorded_files
 from auth.quotas import QuotaOverrides, describe_limits
 from auth.registry import UserRecord, delete_from_copies
 from config.errors import Conflict, NotFound
 from config.paths import UserId
 from config.times import format_time_seconds
-from server.operations.operation import NoArguments, admin_operation
+from server.operations.operation import CommandBinding, NoArguments, admin_operation
 from server.services import Services
-
-if TYPE_CHECKING:
-    from server.runtime import Runtime
+from sources.storage.sqlite.connection.pool import SqliteLibraries
 
 _USER = "/api/v1/users/{name}"
 # JSON clients read larger numbers inexactly (RFC 8259 section 6).
@@ -60,13 +63,21 @@ class QuotasRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class User(Struct, frozen=True, kw_only=True):
+    """`state` is active, disabled or deleted. `subject` and `issuer` identify the user in tokens; an empty issuer means
+    the configured one. `bytes` is the size of the library, `max_bytes` its quota; 0 means no quota."""
+
     name: str
     id: str
+    state: str
     role: str
     is_disabled: bool
     is_name_confirmed: bool
+    subject: str
+    issuer: str
     created_at: str
+    disabled_at: str | None
     bytes: int
+    max_bytes: int
 
 
 class UserList(Struct, frozen=True):
@@ -92,7 +103,19 @@ async def list_users(_context: RequestContext, services: Services, _request: NoA
     return UserList(await _users(services, await services.registry.list_users()))
 
 
-@admin_operation("POST /api/v1/users", status=201)
+@admin_operation(
+    "POST /api/v1/users",
+    status=201,
+    commands=(
+        CommandBinding(
+            name="user add",
+            arguments=("name",),
+            help="Add the user NAME.",
+            text="Added {name} ({id}). Create an API key with `florilegium key create {name}`.",
+            creates=True,
+        ),
+    ),
+)
 async def add_user(context: RequestContext, services: Services, request: AddUserRequest) -> User:
     """Add a user
 
@@ -112,7 +135,41 @@ async def get_user(_context: RequestContext, services: Services, request: UserRe
     return await _user(services, await find_user(services, request.name))
 
 
-@admin_operation("PATCH " + _USER, caller="recent_browser")
+@admin_operation(
+    "PATCH " + _USER,
+    caller="recent_browser",
+    commands=(
+        CommandBinding(
+            name="user role",
+            arguments=("name", "role"),
+            values={"is_disabled": UNSET, "is_name_confirmed": UNSET},
+            text="{name} is now {role}.",
+            help="Set what NAME may do: read (reader), also write (writer), also manage this server (admin). "
+            "Keys and connections that NAME has lose the scopes that the role does not allow.",
+        ),
+        CommandBinding(
+            name="user confirm",
+            arguments=("name",),
+            values={"role": UNSET, "is_disabled": UNSET, "is_name_confirmed": True},
+            text="Confirmed the name {name}.",
+            help="Confirm a name that a person chose, so that folders named after NAME are theirs.",
+        ),
+        CommandBinding(
+            name="user disable",
+            arguments=("name",),
+            values={"role": UNSET, "is_disabled": True, "is_name_confirmed": UNSET},
+            text="Disabled {name}. All keys, tokens and sessions are invalid.",
+            help="Revoke all access of NAME immediately. Existing keys, tokens and sessions stay invalid.",
+        ),
+        CommandBinding(
+            name="user enable",
+            arguments=("name",),
+            values={"role": UNSET, "is_disabled": False, "is_name_confirmed": UNSET},
+            text="Enabled {name}. A new key or token is needed.",
+            help="Enable NAME again. NAME needs a new key or token.",
+        ),
+    ),
+)
 async def update_user(context: RequestContext, services: Services, request: UpdateUserRequest) -> User:
     """Change a user
 
@@ -135,16 +192,28 @@ async def update_user(context: RequestContext, services: Services, request: Upda
 
 
 @admin_operation("DELETE " + _USER)
-async def delete_user(context: RequestContext, services: "Runtime", request: DeleteUserRequest) -> User:
+async def delete_user(context: RequestContext, services: Services, request: DeleteUserRequest) -> User:
     """Delete a user
 
     Deletes a user and all of their keys and connections; with purge, also the databases.
     """
     record = await find_other_user(context, services, request.name)
-    deleted = await _user(services, record)  # before it is deleted, because the response has the size of the library
+    # Before it is deleted, because the response has the size of the library.
+    deleted = replace(await _user(services, record), state="deleted")
     await remove_user(services, record, purge=request.purge)
     _record_change(context, services, "user.delete", record, "purged" if request.purge else "")
     return deleted
+
+
+# Databases of a user who was deleted without --purge are kept under an id that is in no table any more. In PostgreSQL
+# they could otherwise be removed only by hand. Only commands can do it, so that it has no path.
+@admin_operation("")
+async def purge_kept_library(context: RequestContext, services: Services, request: UserRequest) -> None:
+    """Delete the databases of a deleted user"""
+    if await services.registry.user_by_id(UserId(request.name)) is not None:
+        raise NotFound("deleted user", request.name)
+    await _remove_library(services, UserId(request.name))
+    services.audit.record("user.delete", request.name, client=context.client_id, target=request.name, detail="purged")
 
 
 @admin_operation("GET " + _USER + "/quotas")
@@ -170,20 +239,84 @@ async def set_quotas(context: RequestContext, services: Services, request: Quota
     return UserQuotas(**asdict(limits), own=overrides)
 
 
-async def remove_user(services: "Runtime", user: UserRecord, *, purge: bool) -> None:
+class AdoptedLibrary(Struct, frozen=True, kw_only=True):
+    """The library that a user has taken over."""
+
+    name: str
+    former_user: str
+    items: int
+
+
+@admin_operation("POST " + _USER + "/adopt-local", status=200)
+async def adopt_local(context: RequestContext, services: Services, request: UserRequest) -> AdoptedLibrary:
+    """Take over the library of the single user
+
+    Gives a user the library, and the followed sources, of the user who had this server alone before it had accounts.
+    The library of the user must be empty.
+    """
+    record = await find_user(services, request.name)
+    former = await find_adoptable(services)
+    if former is None or former.id == record.id:
+        raise Conflict(f"there is no library of {services.settings.single_user_name!r} to take over")
+    libraries = services.libraries
+    if not isinstance(libraries, SqliteLibraries):
+        raise Conflict(
+            "libraries in PostgreSQL cannot be taken over; export that of the single user with `florilegium export`, "
+            "and import the folder for the other"
+        )
+    if not services.data_root.is_moved(former.id, record.id):
+        if await count_items(services, record):
+            raise Conflict(f"{record.name} already has items; only an empty library can be replaced")
+        await libraries.move(former.id, record.id)
+
+    # An interrupted adoption has moved the files, and continues here. What is recorded of a file keeps a lost one from
+    # being replaced by an empty one. Followed sources belong to the library that has what was read of them.
+    def move_records(db: ControlConnection) -> None:
+        files = db.execute("SELECT files FROM users WHERE id = ?", (former.id,)).fetchone()[0]
+        db.execute("UPDATE users SET files = ? WHERE id = ?", (files, record.id))
+        db.execute("UPDATE users SET files = '' WHERE id = ?", (former.id,))
+        db.execute("UPDATE follows SET user_id = ? WHERE user_id = ?", (record.id, former.id))
+
+    await services.registry.database.write(move_records)
+    items = await count_items(services, record)
+    _record_change(context, services, "user.adopt_local", record, former.name)
+    return AdoptedLibrary(name=record.name, former_user=former.name, items=items)
+
+
+async def find_adoptable(services: Services) -> UserRecord | None:
+    """Returns the user who had this server alone before it had accounts, if there is a library of that user."""
+    user = await services.registry.user_by_name(services.settings.single_user_name)
+    if user is None or services.settings.storage_url:
+        return user
+    files = await asyncio.to_thread(recorded_files, services.data_root.control_path, user.id)
+    return user if files else None
+
+
+async def count_items(services: Services, user: UserRecord) -> int:
+    context = build_context(local_principal(user), services.data_root, "adopt-local", is_agent=False)
+    async with services.libraries.library(context) as library:
+        return (await library.usage()).items
+
+
+async def remove_user(services: Services, user: UserRecord, *, purge: bool) -> None:
     """Deletes the user and all keys, connections and sessions. With `purge`, also the databases; access ends first, so
     that no call writes to the files being deleted."""
     if purge:
         await services.registry.disable_user(user.id)
-        # A source that is being read would write to the library again.
-        await services.following.forget(user.id)
-        await services.libraries.remove(user.id)
-        if not services.settings.storage_url:
-            delete_from_copies(services.data_root.control_path, user.id)
-        await services.audit.delete_reads(user.id)
-        await services.recent_calls.forget(user.id)
+        await _remove_library(services, user.id)
     # Last, so that a deletion that failed halfway can be repeated.
     await services.registry.delete_user(user.id)
+
+
+async def _remove_library(services: Services, user_id: UserId) -> None:
+    """Deletes the library, what copies of the control database from before migrations have of the user, and the log of
+    reads. Other events of the user stay in the audit log."""
+    # A source that is being read would write to the library again.
+    await services.forget_user(user_id)
+    await services.libraries.remove(user_id)
+    if not services.settings.storage_url:
+        delete_from_copies(services.data_root.control_path, user_id)
+    await services.audit.delete_reads(user_id)
 
 
 async def find_user(services: Services, name: str) -> UserRecord:
@@ -217,11 +350,16 @@ async def _users(services: Services, records: Sequence[UserRecord]) -> list[User
         User(
             name=record.name,
             id=record.id,
+            state="disabled" if record.is_disabled else "active",
             role=record.role,
             is_disabled=record.is_disabled,
             is_name_confirmed=record.named_by == "operator",
+            subject=record.subject,
+            issuer=record.issuer,
             created_at=format_time_seconds(record.created_at),
+            disabled_at=None if record.disabled_at is None else format_time_seconds(record.disabled_at),
             bytes=sizes[record.id],
+            max_bytes=(await services.quotas.limits(record.id)).max_bytes,
         )
         for record in records
     ]
@@ -321,6 +459,16 @@ async def reset_password(context: RequestContext, services: Services, request: U
     link = await links.create_reset(record, _creator(context), context.principal.key_id)
     _record_change(context, services, "user.reset_password", record)
     return _link(services, link)
+
+
+# Only the operator can do this: with the link alone, nobody signs in where passkeys are required.
+@admin_operation("")
+async def remove_passkeys(context: RequestContext, services: Services, request: UserRequest) -> int:
+    """Remove all passkeys of a user"""
+    record = await find_user(services, request.name)
+    removed = await remove_all_passkeys(services.registry.database, record.id)
+    _record_change(context, services, "passkey.remove", record, f"all {removed}")
+    return removed
 
 
 def _creator(context: RequestContext) -> UserId | None:

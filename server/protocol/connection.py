@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, SharedStateUnavailable, TooLarge, Unavailable
 from config.logging import RequestScope, log_request, new_request_id
+from server.protocol import messages
 from server.protocol.call import (
     has_modern_meta,
     legacy_call,
@@ -28,25 +29,6 @@ from server.protocol.call import (
 from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import InFlightRequests, LegacySessions
-from server.protocol.messages import (
-    BATCH_VERSION,
-    JSON_ERRORS,
-    MalformedMessage,
-    Message,
-    Notification,
-    Request,
-    Response,
-    check_nesting,
-    decode,
-    decode_json,
-    error_message,
-    log_failure,
-    not_json,
-    notification_message,
-    read_id,
-    read_message,
-    result_message,
-)
 from sessions.store import Session
 
 # -- message memory ----------------------------------------------------------------------------------------------------
@@ -64,15 +46,15 @@ _call: Callable[[Any], Any] = operator.call
 def decode_and_hold(text: bytes | str, hold: Callable[[int], None]) -> Any:
     """Decodes JSON, and passes the memory of its objects, without that of the text, to `hold`, which may refuse it."""
     if len(text) <= _SHORT_TEXT:
-        return decode(text)
+        return messages.decode(text)
     # The three calls are made from C, so that the interpreter lock is kept and no other thread allocates or frees
     # anything meanwhile. The garbage collector is off for the same reason, which also makes decoding faster.
-    calls: tuple[Any, ...] = (sys.getallocatedblocks, partial(decode_json, text), sys.getallocatedblocks)
+    calls: tuple[Any, ...] = (sys.getallocatedblocks, partial(messages.decode_json, text), sys.getallocatedblocks)
     gc.disable()
     try:
         before, and_measure_value, after = map(_call, calls)
-    except JSON_ERRORS as error:
-        raise not_json() from error
+    except messages.JSON_ERRORS as error:
+        raise messages.not_json() from error
     finally:
         gc.enable()
     value, size = and_measure_value, (after - before) * _BLOCK_BYTES
@@ -81,7 +63,7 @@ def decode_and_hold(text: bytes | str, hold: Callable[[int], None]) -> Any:
     except FlorilegiumError:
         value = None  # the traceback would keep it
         raise
-    check_nesting(text, value)
+    messages.check_nesting(text, value)
     return value
 
 
@@ -152,9 +134,9 @@ class Connection:
             self._hold(TEXT_BYTES * len(text))
             await self.receive_value(decode_and_hold(text, self._hold))
         except ParseError as error:
-            await self._send(error_message(None, error))
+            await self._send(messages.error_message(None, error))
         except (TooLarge, Unavailable) as error:
-            await self._send(error_message(read_id(text), error))
+            await self._send(messages.error_message(messages.read_id(text), error))
         finally:
             self._release(self._message_bytes)
             self._message_bytes = 0
@@ -164,20 +146,20 @@ class Connection:
 
         `request_id` is the id of the HTTP request that carried the message. Without it, each request gets its own.
         """
-        if isinstance(value, list) and self._session and self._session.version == BATCH_VERSION:
+        if isinstance(value, list) and self._session and self._session.version == messages.BATCH_VERSION:
             # Runs a batch as one call, its messages one after the other. A rejected batch gets a single error.
             if not 0 < len(value) <= self._in_flight_max:
                 refusal = InvalidRequest(f"batch: expected 1 to {self._in_flight_max} messages, got {len(value)}")
-                await self._send(error_message(None, refusal))
+                await self._send(messages.error_message(None, refusal))
             elif len(self._tasks) >= self._in_flight_max:
-                await self._send(error_message(None, self._too_many_calls()))
+                await self._send(messages.error_message(None, self._too_many_calls()))
             else:
                 self._start(self._serve_batch(value, request_id))
             return
         try:
-            message = read_message(value)
-        except MalformedMessage as error:
-            await self._send(error_message(error.request_id, error))
+            message = messages.read_message(value)
+        except messages.MalformedMessage as error:
+            await self._send(messages.error_message(error.request_id, error))
             return
         await self._receive_message(message, request_id)
 
@@ -208,17 +190,17 @@ class Connection:
         async with self._send_lock:
             await self._send_unlocked(message)
 
-    async def _receive_message(self, message: Message, request_id: str | None) -> None:
+    async def _receive_message(self, message: messages.Message, request_id: str | None) -> None:
         match message:
-            case Request() if len(self._tasks) >= self._in_flight_max:
-                await self._send(error_message(message.id, self._too_many_calls()))
-            case Request():
+            case messages.Request() if len(self._tasks) >= self._in_flight_max:
+                await self._send(messages.error_message(message.id, self._too_many_calls()))
+            case messages.Request():
                 self._start(self._serve(message, request_id))
-            case Notification("notifications/cancelled"):
+            case messages.Notification("notifications/cancelled"):
                 self._in_flight.cancel(self, message.params.get("requestId"))
-            case Notification():
+            case messages.Notification():
                 pass
-            case Response():
+            case messages.Response():
                 self._in_flight.resolve(self, message)
 
     def _too_many_calls(self) -> Unavailable:
@@ -241,7 +223,7 @@ class Connection:
         if self._budget is not None and size:
             self._budget.release_request(size)
 
-    async def _serve(self, request: Request, request_id: str | None) -> None:
+    async def _serve(self, request: messages.Request, request_id: str | None) -> None:
         """Sends exactly one response, or none if the client cancelled the request."""
         with self._in_flight.running(self, request.id):
             response = await self._logged_response(request, request_id)
@@ -251,20 +233,22 @@ class Connection:
         responses: list[Mapping[str, Any]] = []
         for value in values:
             try:
-                message = read_message(value)
-            except MalformedMessage as error:
-                responses.append(error_message(error.request_id, error))
+                message = messages.read_message(value)
+            except messages.MalformedMessage as error:
+                responses.append(messages.error_message(error.request_id, error))
                 continue
-            if not isinstance(message, Request):
+            if not isinstance(message, messages.Request):
                 await self._receive_message(message, request_id)
             elif message.method == "initialize":
-                responses.append(error_message(message.id, InvalidRequest("initialize cannot be part of a batch")))
+                responses.append(
+                    messages.error_message(message.id, InvalidRequest("initialize cannot be part of a batch"))
+                )
             else:
                 responses.append(await self._logged_response(message, request_id))
         if responses:
             await self._send(responses)
 
-    async def _logged_response(self, request: Request, request_id: str | None) -> Mapping[str, Any]:
+    async def _logged_response(self, request: messages.Request, request_id: str | None) -> Mapping[str, Any]:
         started_at, request_id = time.perf_counter(), request_id or new_request_id()
         with RequestScope(request_id) as fields:
             fields.user, fields.client = self._principal.user_name, self._principal.client_id
@@ -276,7 +260,7 @@ class Connection:
                 if self._log_label is not None:
                     log_request(self._log_label, fields, (time.perf_counter() - started_at) * 1000)
 
-    async def _response(self, request: Request, request_id: str) -> Mapping[str, Any]:
+    async def _response(self, request: messages.Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
         try:
             await self._admit()
@@ -288,21 +272,21 @@ class Connection:
                 call = modern_call(meta, request, self._build_context(request_id, session_id), self, profile)
             elif request.method == "initialize":
                 session = await self._open_session(request.params)
-                return result_message(request.id, self._dispatcher.initialize_result(session))
+                return messages.result_message(request.id, self._dispatcher.initialize_result(session))
             elif request.method == "ping":
-                return result_message(request.id, {})  # the only request that may come before the handshake
+                return messages.result_message(request.id, {})  # the only request that may come before the handshake
             else:
                 if self._session is None and self._is_handshake_optional:
                     await self._open_session({})
                 if self._session is None:
                     raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
                 call = legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
-            return result_message(request.id, await self._dispatcher.dispatch(call, request))
+            return messages.result_message(request.id, await self._dispatcher.dispatch(call, request))
         except FlorilegiumError as error:
-            return error_message(request.id, error)
+            return messages.error_message(request.id, error)
         except Exception as error:
-            log_failure(request.method, error)
-            return error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
+            messages.log_failure(request.method, error)
+            return messages.error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
 
     async def _open_session(self, params: Mapping[str, Any]) -> Session:
         if self._is_handshake_optional:
@@ -322,4 +306,4 @@ class Connection:
         changes = self._dispatcher.catalog.changes
         with changes.listen(self._principal, LIST_KINDS, session.subscriptions) as listener:
             while (change := await listener.next()) is not None:
-                await self._send(notification_message(*change.as_notification()))
+                await self._send(messages.notification_message(*change.as_notification()))

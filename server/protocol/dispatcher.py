@@ -18,20 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from auth.context import Principal
-from config.errors import (
-    FlorilegiumError,
-    Forbidden,
-    InvalidParams,
-    MethodNotFound,
-    MissingCapability,
-    NotFound,
-    Overloaded,
-    RateLimited,
-    SourceTimeout,
-    Unauthenticated,
-    Unavailable,
-    wait_before_retry,
-)
+from config import errors
 from config.logging import request_fields
 from config.paths import UserId
 from config.tracing import is_tracing, span
@@ -64,7 +51,7 @@ SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 # The headers of W3C Trace Context, which MCP carries in `_meta`.
 _TRACE_HEADERS = ("traceparent", "tracestate")
 # Errors that end a tool call as a protocol error, because a model cannot correct them.
-_PROTOCOL_ERRORS = (Forbidden, Unauthenticated, MissingCapability)
+_PROTOCOL_ERRORS = (errors.Forbidden, errors.Unauthenticated, errors.MissingCapability)
 # Methods that read the user's library. They are refused at once if they would wait too long, as tools are.
 _LIBRARY_METHODS = frozenset(("resources/list", "resources/read", "prompts/list", "prompts/get", "completion/complete"))
 
@@ -169,7 +156,7 @@ class Dispatcher:
         try:
             method = self._methods[call.era].get(request.method)
             if method is None:
-                raise MethodNotFound(request.method)
+                raise errors.MethodNotFound(request.method)
             if call.era is Era.MODERN:
                 self._read_round(call, request)
             if request.method in _LIBRARY_METHODS:
@@ -182,7 +169,7 @@ class Dispatcher:
             state = self._signer.sign(required.state, owner, request.method, request.params)
             outcome, result = "input_required", {"resultType": "input_required", "inputRequests": inputs}
             result["requestState"] = state
-        except Unavailable as error:
+        except errors.Unavailable as error:
             outcome = _outcome(error)
             raise
         except asyncio.CancelledError:
@@ -247,7 +234,7 @@ class Dispatcher:
         if responses is not None:
             # Checked here and not by the tool: a malformed response is the client's mistake, not the model's.
             if not isinstance(responses, dict) or not all(isinstance(value, dict) for value in responses.values()):
-                raise InvalidParams("inputResponses: expected an object whose values are objects")
+                raise errors.InvalidParams("inputResponses: expected an object whose values are objects")
             call.input_responses = responses
         if signed is not None:
             if not isinstance(signed, str):
@@ -270,7 +257,7 @@ class Dispatcher:
     async def _set_log_level(self, call: Call, params: Mapping[str, Any]) -> Result:
         level = params.get("level")
         if level not in LOG_LEVELS:
-            raise InvalidParams(f"level: expected one of {', '.join(LOG_LEVELS)}, got {level!r}")
+            raise errors.InvalidParams(f"level: expected one of {', '.join(LOG_LEVELS)}, got {level!r}")
         if call.session is not None:
             call.session.log_level = level
         return {}
@@ -289,13 +276,13 @@ class Dispatcher:
             output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
         except _PROTOCOL_ERRORS:
             raise
-        except FlorilegiumError as error:
+        except errors.FlorilegiumError as error:
             call.outcome = _outcome(error)
-            if isinstance(error, Overloaded) and error.is_repeatable:
+            if isinstance(error, errors.Overloaded) and error.is_repeatable:
                 call.refused_for_s = error.retry_after_s
             # The message is for the model, which can correct its call. `_meta` says when to retry, if that may help.
             result = {"content": [{"type": "text", "text": error.message}], "isError": True}
-            if (wait_s := wait_before_retry(error)) is not None:
+            if (wait_s := errors.wait_before_retry(error)) is not None:
                 result["_meta"] = {RETRY_AFTER_KEY: wait_s}
             return result
         # A Struct becomes structured content and, for clients that read only text, the same JSON as text.
@@ -318,7 +305,7 @@ class Dispatcher:
         try:
             work = resource.reader(call, uri, variables)
             contents = await run_handler(call, resource.name, work, self.options.deadline_ms)
-        except NotFound as error:
+        except errors.NotFound as error:
             raise resource_not_found(uri, call.era) from error
         return self.options.cacheable({"contents": list(contents)}, call.era)
 
@@ -326,10 +313,10 @@ class Dispatcher:
         prompt = await self._access.require_prompt(call, require_string(params, "name"))
         arguments = params.get("arguments") or {}
         if not isinstance(arguments, dict) or not all(isinstance(value, str) for value in arguments.values()):
-            raise InvalidParams("arguments: expected an object of strings")
+            raise errors.InvalidParams("arguments: expected an object of strings")
         missing = [a.name for a in prompt.arguments if a.required and a.name not in arguments]
         if missing:
-            raise InvalidParams(f"prompt {prompt.name!r} requires the argument {missing[0]!r}")
+            raise errors.InvalidParams(f"prompt {prompt.name!r} requires the argument {missing[0]!r}")
         work = prompt.handler(call, arguments)
         result = await run_handler(call, prompt.name, work, self.options.deadline_ms)
         return {"description": result.description or prompt.description, "messages": list(result.messages)}
@@ -341,13 +328,13 @@ def _log_call(method: str, tool: str, client_name: str, outcome: str) -> None:
     fields.method, fields.tool, fields.client_name, fields.outcome = method, tool, client_name, outcome
 
 
-def _outcome(error: FlorilegiumError) -> str:
+def _outcome(error: errors.FlorilegiumError) -> str:
     """Returns how metrics count an error: `refused` because of load, `unavailable` if the server could not do the work,
     and `failed` if the call was wrong."""
     match error:
-        case Overloaded() | RateLimited():
+        case errors.Overloaded() | errors.RateLimited():
             return "refused"
-        case Unavailable() | SourceTimeout():
+        case errors.Unavailable() | errors.SourceTimeout():
             return "unavailable"
         case _:
             return "failed"

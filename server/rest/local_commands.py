@@ -8,7 +8,7 @@ documentation of the API has them.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,7 @@ from auth.context import ADMIN, WRITE, RequestContext, build_context
 from auth.follows import FollowRecord, Follows
 from auth.registry import UserRecord
 from config.errors import ConfigurationError, FlorilegiumError, InvalidParams, Unavailable
-from server.following.runs import REPORT_FIELDS, resolve_conflict, run_source
+from server.following.runs import REPORT_FIELDS, run_source
 from server.library_repair import repair_library
 from server.operations.operation import Handler, Operation, StreamedFile
 from server.runtime import Runtime
@@ -42,6 +42,8 @@ PATH = "/api/v1/local/"
 JSON_LINES = "application/x-ndjson"
 # As often as a terminal draws it.
 _PROGRESS_INTERVAL_S = 0.2
+# How long a command waits for imports and followed sources that use the library.
+_CLOSE_WAIT_S = 120.0
 
 
 class ImportRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,12 +64,6 @@ class RestoreRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class FollowRunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str | None = None
     accept: bool = False
-
-
-class FollowResolveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    file: str
-    keep: Literal["library", "file"]
 
 
 class NoRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -218,18 +214,6 @@ async def follow_run(context: RequestContext, runtime: Runtime, request: FollowR
     return _respond(work())
 
 
-async def follow_resolve(context: RequestContext, runtime: Runtime, request: FollowResolveRequest) -> StreamedFile:
-    async def work() -> None:
-        user = await _user(context, runtime)
-        record = next((one for one in await _follows(context, runtime) if one.id == request.id), None)
-        if record is None:
-            raise InvalidParams(f"ID: expected the id of a followed source, got {request.id!r}")
-        async with runtime.libraries.library(context) as library:
-            await resolve_conflict(library, record, user, runtime.settings, request.file, keep=request.keep)
-
-    return _respond(work())
-
-
 async def _user(context: RequestContext, runtime: Runtime) -> UserRecord:
     user = await runtime.registry.user_by_id(context.user_id)
     assert user is not None, "admission found the user"
@@ -243,7 +227,7 @@ async def _follows(context: RequestContext, runtime: Runtime) -> Sequence[Follow
 async def _run_on_files(context: RequestContext, runtime: Runtime, work: Callable[[], T]) -> T:
     libraries = runtime.libraries
     assert isinstance(libraries, SqliteLibraries), "the command has no meaning for PostgreSQL"
-    return await libraries.run_while_closed(context.user_id, work)
+    return await libraries.run_while_closed([context.user_id], work, _CLOSE_WAIT_S)
 
 
 def _respond(work: Coroutine[Any, Any, Any], progress: Callable[[], Any] = lambda: None) -> StreamedFile:
@@ -283,7 +267,6 @@ def local_operations() -> Sequence[Operation]:
         "repair": repair,
         "restore": restore,
         "follow-run": follow_run,
-        "follow-resolve": follow_resolve,
         "migrate": migrate,
     }
     return [

@@ -21,7 +21,7 @@ from auth.audit import AuditFile
 from auth.postgres_control import CONTROL_SCHEMA_NAME
 from auth.registry import ControlLocation, Registry, UserRecord
 from auth.sqlite_control import storage_errors
-from config.errors import StorageError
+from config.errors import NotFound, StorageError
 from config.paths import DataRoot, UserId
 from config.postgres.connection import ConnectionOptions, PostgresConnection, Transaction
 from config.postgres.errors import postgres_errors
@@ -233,6 +233,27 @@ async def migrate_to_sqlite(
         await prepare_control(target.control_path)  # records which files each user has
         unfinished_mark.unlink()
         return result
+
+
+async def restore_from_database(settings: Settings, source: ConnectionOptions, user: UserRecord) -> LibraryCopy:
+    """Replaces the library of a user by that of the user with the same name in another database. A user who was deleted
+    and added again has another id there."""
+    known = next((known for known in await _list_users(source) if known.name == user.name), None)
+    if known is None:
+        raise NotFound("user", user.name)
+    target = ConnectionOptions(url=settings.storage_url)
+    # By way of files, which both directions compare row by row with what was read.
+    with TemporaryDirectory() as directory:
+        files = DataRoot(Path(directory))
+        files.prepare()
+        copied = await asyncio.to_thread(copy_to_sqlite, known.id, source, files, sqlite_options(settings))
+        if not copied.mark:
+            raise NotFound("library", user.name)
+        if known.id != user.id:
+            folder = files.paths_of(user.id).chacha.parent
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            files.paths_of(known.id).chacha.parent.rename(folder)
+        return await asyncio.to_thread(copy_to_postgres, files, user.id, target)
 
 
 def _mark_target(target: ConnectionOptions, *, is_finished: bool) -> None:

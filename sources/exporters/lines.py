@@ -144,13 +144,12 @@ def message_line(message: Message) -> MessageLine:
 
 
 def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunks: Sequence[MediaChunk]) -> MediaLine:
-    return _line(
-        MediaLine,
-        item,
-        content=UNSET if segments else content,
-        segments=tuple(segments),
-        chunks=tuple(_exported_chunk(chunk, content) for chunk in chunks),
-    )
+    exported = []
+    for chunk in chunks:
+        text = UNSET if content[chunk.start : chunk.end] == chunk.text else chunk.text
+        exported.append(ExportedChunk(**{**_chunk_fields(chunk), "text": text}))
+    own_content = UNSET if segments else content
+    return _line(MediaLine, item, content=own_content, segments=tuple(segments), chunks=tuple(exported))
 
 
 def _line(line_type: type[L], row: Record, **fields: Any) -> L:
@@ -161,16 +160,8 @@ def _line(line_type: type[L], row: Record, **fields: Any) -> L:
     return line_type(**{name: getattr(row, name) for name in names}, **fields)
 
 
-def _exported_chunk(chunk: MediaChunk, content: str) -> ExportedChunk:
-    return ExportedChunk(
-        uuid=chunk.uuid,
-        start=chunk.start,
-        end=chunk.end,
-        start_ms=chunk.start_ms,
-        end_ms=chunk.end_ms,
-        speaker=chunk.speaker,
-        text=UNSET if content[chunk.start : chunk.end] == chunk.text else chunk.text,
-    )
+def _chunk_fields(chunk: MediaChunk | ExportedChunk) -> dict[str, Any]:
+    return {name: getattr(chunk, name) for name in ExportedChunk.__struct_fields__}
 
 
 # -- lines as drafts ---------------------------------------------------------------------------------------------------
@@ -229,23 +220,13 @@ def media_draft(line: MediaLine) -> MediaDraft:
     content = line.content
     if content is UNSET:
         content = "\n".join(segment.text for segment in line.segments)
-    chunks = tuple(_media_chunk(index, chunk, content) for index, chunk in enumerate(line.chunks))
-    return _draft(MediaDraft, line, content=content, segments=line.segments, chunks=chunks)
+    chunks = []
+    for index, chunk in enumerate(line.chunks):
+        text = content[max(0, chunk.start) : max(0, chunk.end)] if chunk.text is UNSET else chunk.text
+        chunks.append(MediaChunk(**{**_chunk_fields(chunk), "index": index, "text": text}))
+    return _draft(MediaDraft, line, content=content, segments=line.segments, chunks=tuple(chunks))
 
 
 def _draft(draft_type: type[D], line: ExportLine, **fields: Any) -> D:
     names = (name for name in draft_type.__struct_fields__ if name not in fields)
     return draft_type(**{name: getattr(line, name) for name in names if hasattr(line, name)}, **fields)
-
-
-def _media_chunk(index: int, chunk: ExportedChunk, content: str) -> MediaChunk:
-    return MediaChunk(
-        index=index,
-        uuid=chunk.uuid,
-        text=content[max(0, chunk.start) : max(0, chunk.end)] if chunk.text is UNSET else chunk.text,
-        start=chunk.start,
-        end=chunk.end,
-        start_ms=chunk.start_ms,
-        end_ms=chunk.end_ms,
-        speaker=chunk.speaker,
-    )

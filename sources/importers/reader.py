@@ -14,31 +14,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from config.errors import InvalidParams
+from sources.importers.engine import reader_messages
 from sources.importers.engine.batches import BatchReader, limit_events
 from sources.importers.engine.confined_files import confine_reading
 from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
 from sources.importers.engine.files import FailedItem, ImportedItem
 from sources.importers.engine.importer import ParsingImporter
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.reader_messages import (
-    HEADER_BYTES,
-    Confine,
-    DocumentResult,
-    FindFiles,
-    FoundFiles,
-    NextBatch,
-    ParseDocument,
-    ProbeFiles,
-    ReadBatch,
-    ReaderRequest,
-    ReaderResponse,
-    ReadFile,
-    ReadProgress,
-    decode_request,
-    encode_response,
-    found_file,
-    frame,
-)
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, DocumentKind, ParsedDocument, ParseFailure
 from sources.importers.registry import all_importers, load_importer
 from sources.importers.sandbox.confinement import confine
@@ -49,7 +31,9 @@ _PROGRESS_EVERY_S = 0.1
 class _Reader:
     """Answers requests, one after the other."""
 
-    def __init__(self, requests: Iterator[ReaderRequest], send: Callable[[ReaderResponse], None]) -> None:
+    def __init__(
+        self, requests: Iterator[reader_messages.ReaderRequest], send: Callable[[reader_messages.ReaderResponse], None]
+    ) -> None:
         self._requests = requests
         self._send = send
         self._batches: BatchReader | None = None
@@ -58,40 +42,40 @@ class _Reader:
     def run(self) -> None:
         for request in self._requests:
             match request:
-                case Confine(names, mode):
+                case reader_messages.Confine(names, mode):
                     paths = [Path(os.fsdecode(name)) for name in names]
                     confine_reading(paths)
                     confine(paths, mode)
-                case FindFiles(paths, limits, format_name):
+                case reader_messages.FindFiles(paths, limits, format_name):
                     found_paths = [Path(os.fsdecode(path)) for path in paths]
                     self._send_found(discover(found_paths, limits, all_importers(), format_name))
-                case ProbeFiles(folder, paths, limits, format_name):
+                case reader_messages.ProbeFiles(folder, paths, limits, format_name):
                     importers = all_importers() if format_name is None else (load_importer(format_name),)
                     probe_paths = [Path(os.fsdecode(path)) for path in paths]
                     folder_path = Path(os.fsdecode(folder))
                     # One result for each path, in their order.
                     self._send_found(discover_in_folder(folder_path, probe_paths, limits, importers, format_name))
-                case ReadFile():
+                case reader_messages.ReadFile():
                     self._open(request)
-                case NextBatch():
+                case reader_messages.NextBatch():
                     assert self._batches is not None
                     batch = self._batches.next_batch()
                     try:
-                        self._send(ReadBatch(batch))
+                        self._send(reader_messages.ReadBatch(batch))
                     except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError):
                         for kind, items in batch.items.items():
                             batch.reports += [FailedItem(kind, _NOT_SENT) for item in items if not _is_sendable(item)]
                             items[:] = [item for item in items if _is_sendable(item)]
-                        self._send(ReadBatch(batch))
+                        self._send(reader_messages.ReadBatch(batch))
 
     def _send_found(self, results: Iterator[DiscoveryResult]) -> None:
         files = []
         for result in results:
-            files.append(found_file(result))
+            files.append(reader_messages.found_file(result))
             self._report_progress(0)
-        self._send(FoundFiles(files))
+        self._send(reader_messages.FoundFiles(files))
 
-    def _open(self, request: ReadFile) -> None:
+    def _open(self, request: reader_messages.ReadFile) -> None:
         if self._batches is not None:
             self._batches.close()
         importer = load_importer(request.importer)
@@ -104,9 +88,9 @@ class _Reader:
 
     def _parse(self, document: Path | bytes, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
         """A path is that of the file that is being read."""
-        self._send(ParseDocument(kind, document if isinstance(document, bytes) else None))
+        self._send(reader_messages.ParseDocument(kind, document if isinstance(document, bytes) else None))
         answer = next(self._requests)
-        assert isinstance(answer, DocumentResult)
+        assert isinstance(answer, reader_messages.DocumentResult)
         if isinstance(answer.result, ParseFailure):
             raise InvalidParams(answer.result.problem)
         return answer.result
@@ -115,7 +99,7 @@ class _Reader:
         # Also what tells the server that this process still works; see `ReaderProcess`.
         if time.monotonic() > self._progress_at + _PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
-            self._send(ReadProgress(bytes_read))
+            self._send(reader_messages.ReadProgress(bytes_read))
 
 
 _NOT_SENT = "contains a lone surrogate, a number out of range or too many levels"
@@ -123,19 +107,19 @@ _NOT_SENT = "contains a lone surrogate, a number out of range or too many levels
 
 def _is_sendable(item: ImportedItem) -> bool:
     try:
-        encode_response(item)
+        reader_messages.encode_response(item)
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError):
         return False
     return True
 
 
-def _requests(stream: BinaryIO) -> Iterator[ReaderRequest]:
-    while header := stream.read(HEADER_BYTES):
-        yield decode_request(stream.read(int.from_bytes(header, "big")))
+def _requests(stream: BinaryIO) -> Iterator[reader_messages.ReaderRequest]:
+    while header := stream.read(reader_messages.HEADER_BYTES):
+        yield reader_messages.decode_request(stream.read(int.from_bytes(header, "big")))
 
 
-def _send(response: ReaderResponse) -> None:
-    sys.stdout.buffer.write(frame(encode_response(response)))
+def _send(response: reader_messages.ReaderResponse) -> None:
+    sys.stdout.buffer.write(reader_messages.frame(reader_messages.encode_response(response)))
     sys.stdout.buffer.flush()
 
 

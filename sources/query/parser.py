@@ -48,7 +48,7 @@ from sources.query.words import (
 )
 from sources.text.folding import is_vietnamese
 from sources.text.stemming import stem
-from sources.times import TimeMention, TimeSpan
+from sources.times import TIME_WORDS, TimeMention, TimeSpan
 
 
 class Term(Struct, frozen=True, cache_hash=True):
@@ -106,16 +106,20 @@ _OPERATORS = (Symbol("AND"), Symbol("OR"), Symbol("NOT"))
 
 def parse(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQuery:
     """Parses any text. With AND and OR it is taken literally, and mentions no time."""
-    query = _parse_plain_words(text, limits) or _parse_any(text, limits)
+    typed = [word.rstrip(_TRAILING_PUNCTUATION) for word in text.split()]
+    plain = None
+    if len(text) <= limits.max_chars and all(map(is_plain_word, typed)):
+        plain = _parse_plain_words(text, typed, limits)
+        if plain is not None and TIME_WORDS.isdisjoint(map(str.lower, typed)):
+            return plain  # most queries mention no time
+    query = plain or _parse_any(text, limits)
     mentions = () if query.has_operators else mentioned_times(text[: limits.max_chars])
     return replace(query, mentions=mentions) if mentions else query
 
 
-def _parse_plain_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
-    """Parses the most common kind of query, plain words, without lexer and grammar. Returns None for any other text."""
-    typed = [word.rstrip(_TRAILING_PUNCTUATION) for word in text.split()]
-    if len(text) > limits.max_chars or not all(map(is_plain_word, typed)):
-        return None
+def _parse_plain_words(text: str, typed: Sequence[str], limits: QueryLimits) -> ParsedQuery | None:
+    """Parses the most common kind of query, plain words, without lexer and grammar. Returns None if there are none, or
+    too many."""
     significant = [word for word in typed if not is_weak_plain_word(word)] or typed
     counts: dict[str, int] = {}
     words: dict[str, Word] = {}

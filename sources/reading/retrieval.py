@@ -6,7 +6,6 @@ passages share is returned once.
 """
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,16 +14,22 @@ from msgspec.structs import replace
 
 from config.numbers import clamp
 from config.settings import Settings
-from sources.items import Mode, RequestDefaults, RetrievalOptions
+from sources.items import (
+    CHARS_PER_TOKEN_MAX,
+    CHARS_PER_TOKEN_MIN,
+    SNIPPET_MAX_CHARS,
+    Mode,
+    RequestDefaults,
+    RetrievalOptions,
+    chars_per_token,
+    snippet_length,
+)
 from sources.reading.cursors import Position
 from sources.text.segmentation import next_word_start, word_boundary_before
 from sources.text.token_estimates import TokenScale
 
-SNIPPET_MAX_CHARS = 1000
 # Only for the sizes of chunks, which are approximate.
 CHARS_PER_TOKEN = 4.0
-CHARS_PER_TOKEN_MIN = 1.0
-CHARS_PER_TOKEN_MAX = 8.0
 CHUNK_TOKENS_MIN = 16
 CHUNK_TOKENS_MAX = 4000
 WINDOW_MAX = 50
@@ -95,18 +100,6 @@ def applied_defaults(defaults: Mapping[str, Any], settings: Settings) -> dict[st
         "seen_max": (1, settings.session_seen_max),
     }
     return {name: clamp(value, *ranges[name]) if name in ranges else value for name, value in defaults.items()}
-
-
-def snippet_length(argument: int | None, defaults: RequestDefaults, settings: Settings) -> int:
-    chars = _first_set(argument, defaults.snippet_length, settings.fixed.search_snippet_chars) or 0
-    return clamp(chars, 1, SNIPPET_MAX_CHARS)
-
-
-def chars_per_token(argument: float | None, defaults: RequestDefaults) -> float | None:
-    """None if not set; tokens are then estimated from the characters of the text."""
-    ratio = argument if argument is not None else defaults.chars_per_token
-    # Comparisons with NaN are false, so it would pass any clamp.
-    return None if ratio is None or math.isnan(ratio) else clamp(ratio, CHARS_PER_TOKEN_MIN, CHARS_PER_TOKEN_MAX)
 
 
 def _resolve_mode(mode: Mode, *, has_budget: bool) -> ResolvedMode:

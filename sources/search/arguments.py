@@ -17,9 +17,8 @@ from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
 from config.times import format_time
-from sources.items import local_time, request_defaults
+from sources.items import chars_per_token, local_time, request_defaults, snippet_length
 from sources.query import AnyOf, Filters, ParsedQuery, QueryLimits, Term, parse, with_filters
-from sources.reading.retrieval import chars_per_token, snippet_length
 from sources.search.snippets import Highlighter, Snippet
 from sources.storage.contract import Order, Ranking, Scoring, Search
 from sources.text.folding import fold

@@ -190,10 +190,10 @@ def load_model(model: NamedModel, data_dir: Path) -> EmbeddingModel:
 
 def _load(model: NamedModel, paths: ModelPaths) -> EmbeddingModel:
     if model is FAST:
-        from sources.semantic.static_model import StaticModel  # noqa: PLC0415 - imports numpy
+        from sources.semantic.local_models import StaticModel  # noqa: PLC0415 - imports numpy
 
         return StaticModel(paths.weights, paths.tokenizer)
-    from sources.semantic.minilm_model import MiniLmModel  # noqa: PLC0415 - imports onnxruntime
+    from sources.semantic.local_models import MiniLmModel  # noqa: PLC0415 - imports onnxruntime
 
     return MiniLmModel(paths.weights, paths.tokenizer)
 

@@ -362,5 +362,6 @@ def _first_words(kinds: frozenset[str]) -> Mapping[str, frozenset[str]]:
 # Words that name a time by themselves or together with a number. A text without any of them, and without a number,
 # mentions no time.
 NAMING_WORDS = _first_words(frozenset(("month", "weekday", "season", "unit", "day")))
+TIME_WORDS = frozenset[str]().union(*NAMING_WORDS.values())
 BOUND_WORDS = _first_words(frozenset(("since", "after", "before")))
 PHRASE_WORDS_MAX = max(len(text.split()) for lexicon in LEXICONS.values() for text in lexicon)

@@ -88,7 +88,7 @@ def test_keys_of_tldw_that_cannot_be_served_are_refused_with_what_to_use_instead
     assert raised.value.message.startswith(message)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key",
     [
         *("token", "access_token", "api_key", "apiKey", "API-KEY", "password", "passwd", "secret", "authorization"),
@@ -105,13 +105,13 @@ def test_keys_of_credentials_users_and_paths_are_rejected_without_their_value(ke
     assert "hunter2" not in raised.value.message
 
 
-@pytest.mark.parametrize("key", ["limit", "snippetLength", "", "tokens", "SNIPPET_LENGTH", "deadline_ms", "x" * 500])
+@each_case("key", ["limit", "snippetLength", "", "tokens", "SNIPPET_LENGTH", "deadline_ms", "x" * 500])
 def test_unknown_key_is_rejected_with_the_valid_ones(key: str) -> None:
     with pytest.raises(InvalidParams, match=rf"^config: expected any of {KNOWN}, got '{key[:60]}'$"):
         read_config({key: 1})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "value", "message"),
     [
         ("max_tokens", "900", "config.max_tokens: Expected `int | null`, got `str`"),
@@ -140,7 +140,7 @@ def test_value_of_the_wrong_type_is_rejected(key: str, value: Any, message: str)
     assert raised.value.message == message
 
 
-@pytest.mark.parametrize("value", [[], "text", 1, None, True])
+@each_case("value", [[], "text", 1, None, True])
 def test_config_that_is_not_an_object_is_rejected(value: Any) -> None:
     with pytest.raises(InvalidParams, match=r"^config: expected an object with any of"):
         read_config(value)
@@ -167,18 +167,6 @@ def test_any_config_is_rejected_with_a_message_or_usable(config: dict[str, Any])
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------
-
-
-async def test_session_defaults_override_the_config_of_the_request() -> None:
-    store, ada = session_states(), context("ada", "s", max_tokens=1, order_by="recent")
-    owner = ada.principal.owner()
-    handle = (await store.get_or_create(handle_for(SessionId("s")), owner)).handle
-    await store.set_defaults(handle, owner, {"max_tokens": 2})
-
-    by_connection = await session_context(store, ada)
-    by_name = await session_context(store, replace(ada, session=None), handle)
-
-    assert dict(by_connection.config) == dict(by_name.config) == {"max_tokens": 2, "order_by": "recent"}
 
 
 async def test_without_session_state_the_context_is_unchanged_and_no_state_is_created() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from config.errors import InvalidParams
 from tests.aggregator.aggregator_fixture import FailingSource, FakeSource, build_aggregator, result_item, uris
+from tests.cases import each_case
 
 
 def notes_and_media() -> tuple[FakeSource, FakeSource]:
@@ -33,16 +34,7 @@ async def test_contradicting_query_and_arguments_match_nothing_and_say_why() -> 
     assert response.read_as == "searched for nothing; source:notes cannot match: this searches media"
 
 
-async def test_filter_is_passed_only_to_its_source() -> None:
-    notes, media = notes_and_media()
-
-    await build_aggregator(notes, media).search(filters={"media": {"colours": ["red"], "pages": "12"}})
-
-    assert (media.requests[0].colours, media.requests[0].pages) == (("red",), 12)
-    assert (notes.requests[0].colours, notes.requests[0].pages) == ((), None)
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "message"),
     [
         ({"sources": ("note",)}, "sources: expected any of notes, media, got 'note'; did you mean 'notes'?"),

@@ -1,22 +1,15 @@
 """Deduplication within a session: a hit is delivered once until all were seen; only delivered hits count as seen."""
 
-import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from config.errors import InvalidParams, SessionNotFound
 from sessions.state import SessionHandle
-from tests.aggregator.aggregator_fixture import (
-    AggregatorFixture,
-    FakeSource,
-    build_aggregator,
-    result_item,
-    uris,
-)
+from tests.aggregator.aggregator_fixture import AggregatorFixture, FakeSource, build_aggregator, result_item, uris
+from tests.cases import each_case
 
 
 def fixture_with(count: int, **settings: Any) -> tuple[AggregatorFixture, FakeSource]:
@@ -98,14 +91,6 @@ async def test_later_page_of_seen_hits_is_empty_and_exhausted() -> None:
     assert (uris(response), response.suppressed, response.exhausted, response.has_more) == ([], 2, True, False)
 
 
-async def test_changed_hit_is_delivered_again() -> None:
-    fixture, source = fixture_with(3)
-    session = (await fixture.search()).session
-    source.items[1] = replace(source.items[1], version=2)
-
-    assert uris(await fixture.search(session=session)) == note_uris(1)
-
-
 async def test_paging_with_a_session_skips_no_hit() -> None:
     fixture, _ = fixture_with(6)
     first = await fixture.search(limit=2)
@@ -151,14 +136,6 @@ async def test_search_examines_no_more_hits_than_its_limit_and_returns_the_next_
     assert uris(second) == note_uris(100)
 
 
-async def test_two_users_with_the_same_session_id_have_separate_sessions() -> None:
-    fixture, _ = fixture_with(2)
-    await fixture.search_with("the same", {}, user="ada")
-
-    assert (await fixture.search_with("the same", {}, user="ben")).exhausted is False
-    assert (await fixture.search_with("the same", {}, user="ada")).exhausted is True
-
-
 async def test_session_of_a_connection_can_be_named_by_its_handle() -> None:
     fixture, _ = fixture_with(2)
     handle = (await fixture.search_with("connection", {})).session
@@ -167,24 +144,6 @@ async def test_session_of_a_connection_can_be_named_by_its_handle() -> None:
     assert (await fixture.search(session=handle)).exhausted
     with pytest.raises(SessionNotFound):
         await fixture.search(session="connection")
-
-
-async def test_foreign_and_unknown_sessions_are_not_found() -> None:
-    fixture, _ = fixture_with(1)
-    bens = (await fixture.search(user="ben")).session
-
-    for session in (bens, "unknown"):
-        with pytest.raises(SessionNotFound):
-            await fixture.search(user="ada", session=session)
-
-
-async def test_expired_session_is_not_found() -> None:
-    fixture, _ = fixture_with(1)
-    session = (await fixture.search()).session
-    fixture.clock.now = 100
-
-    with pytest.raises(SessionNotFound):
-        await fixture.search(session=session)
 
 
 async def test_queries_of_a_session_are_recorded() -> None:
@@ -196,54 +155,15 @@ async def test_queries_of_a_session_are_recorded() -> None:
     assert state.queries == ("first", "second")
 
 
-# -- precedence: argument over session over request over setting ---------------------------------------------------
-
-TABLE = list(itertools.product([None, "hide", "demote", "off"], repeat=3))
-
-
-@pytest.mark.parametrize(("argument", "session", "request_config"), TABLE)
-@pytest.mark.parametrize("setting", ["hide", "off"])
-async def test_dedupe_precedence_is_argument_session_request_setting(
-    argument: str | None, session: str | None, request_config: str | None, setting: str
-) -> None:
+@each_case(
+    ("setting", "expected"), [("hide", note_uris(1, 2)), ("demote", note_uris(1, 2, 0)), ("off", note_uris(0, 1, 2))]
+)
+async def test_setting_decides_about_seen_hits_if_nothing_else_does(setting: str, expected: list[str]) -> None:
+    """What decides before it is in `tests/server/transports/test_precedence.py`."""
     fixture, _ = fixture_with(3, dedupe=setting)
-    owner = fixture.contexts["ada"].principal.owner()
-    handle = (await fixture.search(limit=1)).session
-    if session is not None:
-        await fixture.session_states.set_defaults(SessionHandle(handle), owner, {"dedupe": session})
-    config = {"dedupe": request_config} if request_config is not None else {}
+    session = (await fixture.search(limit=1)).session
 
-    response = await fixture.search_with(
-        None, config, session=handle, limit=3, **({"dedupe": argument} if argument is not None else {})
-    )
-
-    expected = argument or session or request_config or setting
-    assert (
-        uris(response) == {"hide": note_uris(1, 2), "demote": note_uris(1, 2, 0), "off": note_uris(0, 1, 2)}[expected]
-    )
-
-
-@pytest.mark.parametrize("argument", [None, "relevance", "recent"])
-@pytest.mark.parametrize("session", [None, "relevance", "recent"])
-@pytest.mark.parametrize("request_config", [None, "relevance", "recent"])
-async def test_order_precedence_is_argument_session_request(
-    argument: str | None, session: str | None, request_config: str | None
-) -> None:
-    best = result_item("notes", 1, 0.9, modified="2024-01-01")
-    newest = result_item("notes", 2, 0.1, modified="2026-01-01")
-    fixture = build_aggregator(FakeSource("notes", [best, newest]))
-    handle = (await fixture.search(dedupe="off")).session
-    owner = fixture.contexts["ada"].principal.owner()
-    if session is not None:
-        await fixture.session_states.set_defaults(SessionHandle(handle), owner, {"order_by": session})
-    config = {"order_by": request_config} if request_config is not None else {}
-
-    response = await fixture.search_with(
-        None, config, session=handle, dedupe="off", **({"order_by": argument} if argument else {})
-    )
-
-    expected = argument or session or request_config or "relevance"
-    assert uris(response) == (note_uris(1, 2) if expected == "relevance" else note_uris(2, 1))
+    assert uris(await fixture.search(session=session, limit=3)) == expected
 
 
 async def test_invalid_default_in_the_config_is_rejected() -> None:

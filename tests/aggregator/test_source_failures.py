@@ -35,6 +35,7 @@ from tests.aggregator.aggregator_fixture import (
     result_item,
     uris,
 )
+from tests.cases import each_case
 
 NAMES = ("notes", "media", "chats", "characters", "prompts")
 WAIT_S = 5
@@ -57,8 +58,8 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("failing", NAMES)
-@pytest.mark.parametrize("kind", list(ERRORS))
+@each_case("failing", NAMES)
+@each_case("kind", list(ERRORS))
 async def test_failing_source_loses_only_its_own_hits_and_is_reported(failing: str, kind: str) -> None:
     error, status, message = ERRORS[kind]
     others = [name for name in NAMES if name != failing]
@@ -171,7 +172,7 @@ INVALID_RESULTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", list(INVALID_RESULTS))
+@each_case("kind", list(INVALID_RESULTS))
 async def test_invalid_result_counts_as_a_failure_of_its_source(kind: str) -> None:
     fixture = build_aggregator(*working("notes"), InvalidSource("media", INVALID_RESULTS[kind]))
 

@@ -10,17 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.auth.auth_fixture import ISSUER, NOW, PUBLIC_URL
-from tests.auth.issuers import (
-    ABSENT,
-    Issuer,
-    b64,
-    compact,
-    eddsa,
-    es256,
-    hmac_signer,
-    hs256,
-    rs256,
-)
+from tests.auth.issuers import ABSENT, Issuer, b64, compact, eddsa, es256, hmac_signer, hs256, rs256
 
 Attack = tuple[str, str]
 

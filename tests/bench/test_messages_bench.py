@@ -9,17 +9,7 @@ import msgspec
 import pytest
 
 from bench.library import SEED, build_library
-from bench.messages import (
-    QUICK,
-    Case,
-    Row,
-    RowMismatch,
-    Sample,
-    cases,
-    open_comparison,
-    report,
-    row_keys,
-)
+from bench.messages import QUICK, Case, Row, RowMismatch, Sample, cases, open_comparison, report, row_keys
 from bench.prose import Prose
 
 ROOT = Path(__file__).parents[2]

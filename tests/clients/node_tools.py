@@ -14,14 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.clients.programs import ProgramResult, run_program
-from tests.clients.provisioning import (
-    ProvisioningFailed,
-    digest,
-    exclusively,
-    install,
-    is_installed,
-    mark_installed,
-)
+from tests.clients.provisioning import ProvisioningFailed, digest, exclusively, install, is_installed, mark_installed
 
 PROJECT = Path(__file__).parent / "node"
 _MODULES = PROJECT / "node_modules"

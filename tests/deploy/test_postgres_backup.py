@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from tests.deploy.test_backup_scripts import SCRIPTS
@@ -58,9 +59,10 @@ class Deployment:
             check=False,
         )
 
-    def titles(self, user: str, **environ: str) -> list[str]:
-        listed = self.run("florilegium", "search", "tea", "--user", user, "--json", **environ)
-        return sorted(name for name in (f"Tea of {user}", f"Later tea of {user}") if f'"{name}"' in listed)
+    def notes(self, user: str) -> list[dict[str, str]]:
+        listed = self.run("florilegium", "list", "notes", "--user", user, "--json")
+        notes: list[dict[str, str]] = msgspec.json.decode(listed)["items"]
+        return notes
 
 
 @pytest.fixture
@@ -128,14 +130,18 @@ def test_one_user_is_restored_from_a_dump_as_the_documentation_says(deployment: 
     guide = (ROOT / "docs" / "scaling.md").read_text()
     steps = guide.partition("### One user from a dump\n")[2].partition("```sh\n")[2].partition("```")[0]
     deployment.run("pg_dump", "--format=custom", "--file=florilegium.dump")
-    # Both users write later, and ada deletes what the dump has.
+    # Afterwards both users write, and ada deletes and changes what the dump has.
     for user in ("ada", "ben"):
         deployment.run("florilegium", "add", "notes", "--user", user, "--title", f"Later tea of {user}", "Steep it.")
-    note = deployment.run("florilegium", "search", "tea", "--user", "ada", "--json").partition('"Tea of ada"')[0]
-    deployment.run("psql", "-qc", "SELECT 1")
-    assert note
+    [deleted] = [note["uri"] for note in deployment.notes("ada") if note["title"] == "Tea of ada"]
+    deployment.run("florilegium", "rm", "--yes", deleted, "--user", "ada")
+    before = {user: deployment.notes(user) for user in ("ada", "ben")}
 
     deployment.run("sh", "-euc", steps, NAME="ada", DUMP="florilegium.dump")
 
-    assert deployment.titles("ada") == ["Later tea of ada", "Tea of ada"]
-    assert deployment.titles("ben") == ["Later tea of ben", "Tea of ben"]
+    assert [note["title"] for note in before["ada"]] == ["Later tea of ada"]
+    assert [(note["title"], note["uri"]) for note in deployment.notes("ada")] == [("Tea of ada", deleted)]
+    assert deployment.notes("ben") == before["ben"]
+    left = "SELECT count(*) FROM pg_database WHERE datname = 'florilegium_restore'"
+    assert deployment.run("psql", "-Atc", left) == "0\n"
+    assert deployment.run("florilegium", "check").endswith("2 libraries of 2 users checked, 0 faults found.\n")

@@ -13,14 +13,7 @@ from server.app import build_app
 from server.cli.local_library import local_context, single_user
 from server.lifespan import open_runtime
 from server.metrics import Metrics
-from sources.drafts import (
-    CharacterDraft,
-    ConversationDraft,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-)
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Library
 from tests.build_settings import build_settings
 from tests.server.clients import message, modern_headers, modern_params

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from config.errors import FlorilegiumError
@@ -53,12 +54,13 @@ def api(root: Path, user: str | None = None) -> LocalApi:
 
 
 async def users(root: Path) -> set[str]:
-    return {user["name"] for user in (await asyncio.to_thread(lambda: api(root).get("/api/v1/users")))["users"]}
+    response = await asyncio.to_thread(lambda: api(root).request("GET", "/api/v1/users"))
+    return {user["name"] for user in msgspec.json.decode(response)["users"]}
 
 
 async def titles(root: Path, user: str | None) -> list[str]:
-    found = await asyncio.to_thread(lambda: api(root, user).send("POST", "/api/v1/search", {"query": "water"}))
-    return [hit["title"] for hit in found["results"]]
+    response = await asyncio.to_thread(lambda: api(root, user).request("POST", "/api/v1/search", {"query": "water"}))
+    return [hit["title"] for hit in msgspec.json.decode(response)["results"]]
 
 
 async def search_error(root: Path, user: str | None) -> str:

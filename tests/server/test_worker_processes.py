@@ -99,6 +99,16 @@ def test_a_worker_that_does_not_start_leaves_the_other_serving() -> None:
         assert process.wait(WAIT_MAX_S) == 0
 
 
+def test_a_worker_that_fails_before_the_other_serves_does_not_end_it() -> None:
+    with start("fail-first") as process:
+        try:
+            [(_, hangups)] = Supervisor(process).answers()
+            assert hangups == 0
+        finally:
+            process.terminate()
+        assert process.wait(WAIT_MAX_S) == 0
+
+
 def test_sigterm_ends_all_workers_and_is_a_success(supervisor: Supervisor) -> None:
     workers = [process_id for process_id, _ in supervisor.wait_for(lambda answers: len(answers) == 2)]
     supervisor.process.terminate()

@@ -1,7 +1,7 @@
 """Run as a process by tests: `supervise` starts two workers of this program on a free port; `work` is one of them.
 
 A worker answers each connection with its process id and how often it got SIGHUP. With `fail`, workers end at once,
-and with `fail-one`, the second one does.
+and with `fail-one`, the second one does. With `fail-first`, the first serves only after the second has failed often.
 """
 
 import asyncio
@@ -28,11 +28,13 @@ async def supervise(worker: str) -> None:
         sys.exit(2)
 
 
-async def work(*, fails_second: bool = False) -> None:
+async def work(*, fails_second: bool = False, failures_before: int = 0) -> None:
     place = worker_place(os.environ)
     assert place is not None
     if fails_second and place.number == 1:
         sys.exit(3)
+    while place.table().starts(1) <= failures_before:
+        await asyncio.sleep(0.01)
     stopped, hangups = asyncio.Event(), 0
 
     def hang_up() -> None:
@@ -60,5 +62,7 @@ if __name__ == "__main__":
             asyncio.run(work())
         case ["fail-one"]:
             asyncio.run(work(fails_second=True))
+        case ["fail-first"]:
+            asyncio.run(work(fails_second=True, failures_before=4))
         case _:
             sys.exit(3)

@@ -160,7 +160,14 @@ async def test_a_question_about_something_searches_for_it(ada: LibraryUser, quer
 NIGHT = "2026-11-14T23:30:00Z"  # already the 15th in Berlin, still the 14th in New York
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+async def items_of_the_night(ada: LibraryUser) -> None:
+    await at(ada).add_note("Night", TEXT, created_at=NIGHT)
+    await at(ada).add_media("Night", TEXT, created_at=NIGHT)
+
+
+@pytest.mark.usefixtures("items_of_the_night")
+@each_case(
     ("zone", "query", "is_found"),
     [
         ("UTC", "harbour after:yesterday before:today", True),
@@ -185,9 +192,8 @@ async def test_filters_are_in_the_time_zone_of_the_request(
     ada: LibraryUser, ben: LibraryUser, zone: str, query: str, is_found: bool
 ) -> None:
     ada, ben = at(ada, time_zone=zone), at(ben, time_zone=zone)
-    await ada.add_note("Night", TEXT, created_at=NIGHT)
     assert await titles(ada, "notes_search", query) == ["Night"] * is_found
-    assert await titles(ada, "knowledge_search", query) == ["Night"] * is_found
+    assert await titles(ada, "knowledge_search", query, sources=["notes"]) == ["Night"] * is_found
     assert await titles(ben, "notes_search", query) == []
 
 
@@ -199,7 +205,8 @@ async def test_the_setting_is_the_default_time_zone(tmp_path: Path) -> None:
         assert await titles(at(ada, time_zone="UTC"), "notes_search", "harbour after:today") == []
 
 
-@pytest.mark.parametrize(
+@pytest.mark.usefixtures("items_of_the_night")
+@each_case(
     ("date_from", "date_to", "is_found"),
     [
         ("yesterday", "yesterday", True),
@@ -216,11 +223,11 @@ async def test_date_arguments_accept_words(
     ada: LibraryUser, date_from: str | None, date_to: str | None, is_found: bool
 ) -> None:
     ada = at(ada)
-    await ada.add_media("Night", TEXT, created_at=NIGHT)
     found = await titles(ada, "media_search", "harbour", date_from=date_from, date_to=date_to)
     assert found == ["Night"] * is_found
     filters = {"media": {"date_from": date_from, "date_to": date_to}}
-    assert await titles(ada, "knowledge_search", "harbour", filters=filters) == ["Night"] * is_found
+    in_all = await titles(ada, "knowledge_search", "harbour", sources=["media"], filters=filters)
+    assert in_all == ["Night"] * is_found
 
 
 async def test_an_unknown_time_zone_is_rejected(ada: LibraryUser) -> None:

@@ -16,23 +16,8 @@ from msgspec import UNSET
 from auth.context import WRITE, RequestContext
 from config.errors import InvalidParams, NotFound
 from config.settings import Settings
-from server.compat.conversation_memory import arguments
+from server.compat.conversation_memory import arguments, conversation_search, responses
 from server.compat.conversation_memory.arguments import MemoryQuery, parse_ids, parse_lines, parse_path, parse_query
-from server.compat.conversation_memory.conversation_search import (
-    ConversationSearcher,
-    MatchingRows,
-    find_observations,
-    is_compared,
-    search_observations,
-)
-from server.compat.conversation_memory.responses import (
-    TextBudget,
-    find_conversation,
-    read_transcript,
-    render_observations,
-    render_results,
-    render_transcript,
-)
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from sources.drafts import ObservationDraft
@@ -57,10 +42,10 @@ _OBSERVATIONS_ONLY = (
 async def search_memory(
     library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
 ) -> arguments.MemoryResults:
-    searcher = ConversationSearcher(library.chats, context, settings, query)
+    searcher = conversation_search.ConversationSearcher(library.chats, context, settings, query)
     if not query.is_single_concept:
         return _results("conversations", query, await searcher.search_conversations())
-    observations = await search_observations(library, context, settings, query)
+    observations = await conversation_search.search_observations(library, context, settings, query)
     if query.has_observation_filters:
         note = () if observations.rows else (_OBSERVATIONS_ONLY,)
         return _results("observations", query, observations, note)
@@ -76,7 +61,7 @@ async def search_memory(
 
 
 def _results(
-    kind: arguments.ResultKind, query: MemoryQuery, found: MatchingRows, notes: Sequence[str] = ()
+    kind: arguments.ResultKind, query: MemoryQuery, found: conversation_search.MatchingRows, notes: Sequence[str] = ()
 ) -> arguments.MemoryResults:
     return arguments.MemoryResults(
         kind=kind,
@@ -84,7 +69,7 @@ def _results(
         total=found.total,
         count=len(found.rows),
         mode=query.mode,
-        served_by=query.mode if is_compared(found.semantic) else "text",
+        served_by=query.mode if conversation_search.is_compared(found.semantic) else "text",
         semantic=UNSET if query.is_literal else found.semantic,
         concepts=UNSET if query.is_single_concept else query.concepts,
         note=" ".join([*notes, *found.notes]) or UNSET,
@@ -133,7 +118,7 @@ async def _conversation_id(chats: Chats, entry: arguments.ObservationEntry, inde
         return None
     try:
         is_path = "/" in name or name.endswith(".jsonl")
-        return (await find_conversation(chats, name) if is_path else await chats.get(name)).id
+        return (await responses.find_conversation(chats, name) if is_path else await chats.get(name)).id
     except (NotFound, InvalidParams):
         raise InvalidParams(
             f"observations[{index}].conversation_id: expected the id or path of one of your conversations, "
@@ -164,26 +149,26 @@ class ConversationMemoryTools:
         query = parse_query(arguments)
         async with self._libraries.library(call.context) as library:
             results = await search_memory(library, call.context, self._settings, query)
-        return results if arguments.response_format == "json" else _markdown(render_results(results))
+        return results if arguments.response_format == "json" else _markdown(responses.render_results(results))
 
     async def get_observations(self, call: Call, arguments: arguments.GetObservations) -> ToolResult:
         ids = parse_ids(arguments.ids)
         async with self._libraries.library(call.context) as library:
-            observations = await find_observations(library.observations, ids)
+            observations = await conversation_search.find_observations(library.observations, ids)
         for observation in observations:
             call.context.record_read(uri_of("observations", observation.id))
         chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)
-        return _markdown(await run_text_work(chars, render_observations, observations, self._budget(call)))
+        return _markdown(await run_text_work(chars, responses.render_observations, observations, self._budget(call)))
 
     async def read(self, call: Call, arguments: arguments.ReadConversation) -> ToolResult:
         path, lines = parse_path(arguments.path), parse_lines(arguments.start_line, arguments.end_line)
         async with self._libraries.library(call.context) as library:
-            transcript = await read_transcript(
+            transcript = await responses.read_transcript(
                 library.chats, path, lines, self._budget(call), self._settings.message_page_max
             )
         call.context.record_read(uri_of("chats", transcript.conversation.id))
         chars = sum(len(message.text) for message in transcript.messages)
-        return _markdown(await run_text_work(chars, render_transcript, transcript))
+        return _markdown(await run_text_work(chars, responses.render_transcript, transcript))
 
     async def record(self, call: Call, arguments: arguments.RecordObservations) -> arguments.RecordedObservations:
         count, batch_max = len(arguments.observations), _OBSERVATIONS_BATCH_MAX
@@ -192,9 +177,9 @@ class ConversationMemoryTools:
         async with self._libraries.library(call.context) as library:
             return await record_observations(library, arguments.observations, arguments.idempotency_key)
 
-    def _budget(self, call: Call) -> TextBudget:
+    def _budget(self, call: Call) -> responses.TextBudget:
         plan = plan_retrieval(None, request_defaults(call.context.config), self._settings, "full")
-        return TextBudget(plan.scale, plan.budget)
+        return responses.TextBudget(plan.scale, plan.budget)
 
     def tools(self) -> tuple[Tool, ...]:
         return (

@@ -160,45 +160,32 @@ def require_messages(count: int, limits: ImportLimits) -> None:
 def limit_events(events: Iterator[ImportEvent], limits: ImportLimits) -> Generator[ImportEvent, None, None]:
     """Passes events on. Raises InvalidParams after too many failed or skipped items, unless more were imported, and at
     a conversation with too many messages."""
-    counts = _EventCounts(limits)
+    imported = failed = skipped = messages = 0
     try:
         for event in events:
-            counts.add(event)
+            match event:
+                case FailedItem():
+                    failed += 1
+                    _require_fewer(failed, limits.failed_max, imported, "failed")
+                case SkippedItem():
+                    skipped += 1
+                    _require_fewer(skipped, limits.skipped_max, imported, "were skipped")
+                case ImportedConversation(_, part, continues):
+                    imported += 1 + len(part)
+                    # Counted across the parts of a conversation, which may come in several events.
+                    messages = len(part) + (messages if continues else 0)
+                    require_messages(messages, limits)
+                case DoubtfulItem() | Checkpoint():
+                    pass
+                case _:
+                    imported += 1
             yield event
     finally:
         if isinstance(events, Generator):
             events.close()
 
 
-class _EventCounts:
-    def __init__(self, limits: ImportLimits) -> None:
-        self._limits = limits
-        self._imported = 0
-        self._failed = 0
-        self._skipped = 0
-        self._messages = 0
-
-    def add(self, event: ImportEvent) -> None:
-        match event:
-            case FailedItem():
-                self._failed += 1
-                self._require(self._failed, self._limits.failed_max, "failed")
-            case SkippedItem():
-                self._skipped += 1
-                self._require(self._skipped, self._limits.skipped_max, "were skipped")
-            case ImportedConversation(_, messages, continues):
-                self._imported += 1 + len(messages)
-                self._messages = len(messages) + (self._messages if continues else 0)
-                # Counted across the parts of a conversation, which may come in several events.
-                require_messages(self._messages, self._limits)
-            case DoubtfulItem() | Checkpoint():
-                pass
-            case _:
-                self._imported += 1
-
-    def _require(self, count: int, count_max: int, outcome: str) -> None:
-        # A large export may have many skipped messages next to those that are imported.
-        if count > max(count_max, self._imported):
-            raise InvalidParams(
-                f"{count} items {outcome} and {self._imported} were read; the rest of the file was not read"
-            )
+def _require_fewer(count: int, count_max: int, imported: int, outcome: str) -> None:
+    # A large export may have many skipped messages next to those that are imported.
+    if count > max(count_max, imported):
+        raise InvalidParams(f"{count} items {outcome} and {imported} were read; the rest of the file was not read")

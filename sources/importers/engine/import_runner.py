@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from config.errors import SourceTimeout
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
+from sources.importers.engine import known_files
 from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.files import (
@@ -29,14 +30,6 @@ from sources.importers.engine.files import (
     PreviouslyImported,
     ReadPosition,
     SkippedItem,
-)
-from sources.importers.engine.known_files import (
-    DocumentIdentity,
-    bookmark_key,
-    content_digest,
-    find_known_file,
-    keep_former_ids,
-    save_known_file,
 )
 from sources.importers.engine.limits import FileProgress, ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.reader_process import (
@@ -90,7 +83,9 @@ async def run_import(
     limits = limits or import_limits(settings)
     async with open_reader_process(limits, paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged, limits=limits)
-        runner.locations = {bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)}
+        runner.locations = {
+            known_files.bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)
+        }
         for result in results:
             match result:
                 case ImportProblem():
@@ -147,25 +142,26 @@ class ImportRunner:
         )
         # The identities of a followed source replace those of the bookmarks.
         bookmarks = None if self._library is None or identities is not None else self._library.bookmarks
-        digest = None if bookmarks is None else await content_digest(file, self._limits.file_max_bytes)
+        digest = None if bookmarks is None else await known_files.content_digest(file, self._limits.file_max_bytes)
         known = None
         if bookmarks is not None and digest is not None and not self._rereads_unchanged:
             # The digest of a large export is computed in a fraction of the time in which it is read.
-            known = await find_known_file(bookmarks, file, digest)
-        if known is not None:
+            known = await known_files.load_known_file(bookmarks, known_files.bookmark_key(file))
+        if known is not None and known.digest == digest:
             importing.count_unchanged(known.kinds)
             importing.summary.skipped = known.skipped
         elif bookmarks is None or digest is None:
             await importing.run(self._limits, self._batch_limits, file_progress)
         else:
-            source_file = importing.file
-            if source_file.importer.recognizes_moved_files:
-                importing.identity = DocumentIdentity(bookmarks, source_file, digest, self.locations)
+            if file.importer.recognizes_moved_files:
+                importing.identity = known_files.DocumentIdentity(bookmarks, file, digest, self.locations)
             await importing.run(self._limits, self._batch_limits, file_progress)
             # A file with failures is read again next time.
             if not importing.summary.failures:
                 item = importing.identity.item if importing.identity is not None else ""
-                await save_known_file(bookmarks, source_file, digest, importing.summary, item)
+                kinds = {kind: counts.total for kind, counts in importing.summary.kinds.items()}
+                known = known_files.KnownFile(digest, kinds, importing.summary.skipped, item)
+                await known_files.store_known_file(bookmarks, known_files.bookmark_key(file), known)
                 if importing.identity is not None:
                     await importing.identity.save()
         file_progress.finish(file.size_bytes)
@@ -198,7 +194,7 @@ class _FileImport:
     ) -> None:
         self.summary = ImportSummary(files=1)
         self.file = file
-        self.identity: DocumentIdentity | None = None
+        self.identity: known_files.DocumentIdentity | None = None
         self._identities = identities
         self._keeps_edits = keeps_edits
         self._from_start = from_start
@@ -215,7 +211,7 @@ class _FileImport:
         # A format with an output version is read as a whole; its files are recognized by their digest instead.
         keeps_position = self.file.has_stable_path and not importer.output_version
         if self._library is not None and keeps_position and not self._from_start:
-            bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
+            bookmark = await self._library.bookmarks.get(known_files.bookmark_key(self.file))
             position = None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
         reader: BatchReader | ProcessBatchReader
         if is_read_in_a_process(importer):
@@ -253,14 +249,14 @@ class _FileImport:
             kind = _SOURCES.get(name, name)
             assigned: Sequence[ImportedItem] = items
             if self._library is not None:
-                assigned = await keep_former_ids(self._library, items)
+                assigned = await known_files.keep_former_ids(self._library, items)
             if self._identities is not None:
                 assigned = await self._identities.assign(kind, assigned)
             await self._upsert(kind, assigned)
         if batch.position is not None and self._library is not None and self.file.has_stable_path:
             # After the items. If the process is killed in between, they are read again and recognized by their ids.
             bookmark = msgspec.json.encode(batch.position).decode()
-            await self._library.bookmarks.set(bookmark_key(self.file), bookmark)
+            await self._library.bookmarks.set(known_files.bookmark_key(self.file), bookmark)
 
     def _add_report(self, report: ImportReport) -> None:
         match report:

@@ -14,7 +14,6 @@ from config.errors import NotFound
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.files import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
-from sources.importers.engine.summary import ImportSummary
 from sources.storage.contract import Bookmarks, Library
 
 
@@ -48,18 +47,6 @@ async def content_digest(file: DiscoveredFile, max_bytes: int) -> str | None:
         return f"{file.importer.output_version} {await asyncio.to_thread(digest)}"
     except OSError:
         return None
-
-
-async def find_known_file(bookmarks: Bookmarks, file: DiscoveredFile, digest: str) -> KnownFile | None:
-    known = await load_known_file(bookmarks, bookmark_key(file))
-    return known if known is not None and known.digest == digest else None
-
-
-async def save_known_file(
-    bookmarks: Bookmarks, file: DiscoveredFile, digest: str, summary: ImportSummary, item: str = ""
-) -> None:
-    kinds = {kind: counts.total for kind, counts in summary.kinds.items()}
-    await store_known_file(bookmarks, bookmark_key(file), KnownFile(digest, kinds, summary.skipped, item))
 
 
 async def load_known_file(bookmarks: Bookmarks, key: str) -> KnownFile | None:

@@ -21,31 +21,13 @@ import msgspec
 from loguru import logger
 
 from config.errors import InvalidParams
+from sources.importers.engine import reader_messages
 from sources.importers.engine.batches import Batch, BatchLimits
 from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
 from sources.importers.engine.files import ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
-from sources.importers.engine.reader_messages import (
-    HEADER_BYTES,
-    Confine,
-    DocumentResult,
-    FindFiles,
-    FoundFiles,
-    NextBatch,
-    ParseDocument,
-    ProbeFiles,
-    ReadBatch,
-    ReaderRequest,
-    ReaderResponse,
-    ReadFile,
-    ReadProgress,
-    decode_response,
-    discovery_result,
-    encode_request,
-    frame,
-)
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure, parse_in_subprocess
 from sources.importers.registry import all_importers, importer_by_name
 from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
@@ -84,31 +66,31 @@ class ReaderProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._received = bytearray()
-        self._file: ReadFile | None = None
+        self._file: reader_messages.ReadFile | None = None
         self._parses_left = 0
         self._is_closed = False
 
     def find_files(self, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
-        return self._find(FindFiles(list(map(os.fsencode, paths)), self._limits, format_name))
+        return self._find(reader_messages.FindFiles(list(map(os.fsencode, paths)), self._limits, format_name))
 
     def probe_files(self, folder: Path, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
         """Returns one result for each file."""
         names = list(map(os.fsencode, paths))
-        results = self._find(ProbeFiles(os.fsencode(folder), names, self._limits, format_name))
+        results = self._find(reader_messages.ProbeFiles(os.fsencode(folder), names, self._limits, format_name))
         if len(results) != len(paths):
             raise InvalidParams("the process that looks for files returned results for others")
         return results
 
-    def _find(self, request: FindFiles | ProbeFiles) -> list[DiscoveryResult]:
+    def _find(self, request: reader_messages.FindFiles | reader_messages.ProbeFiles) -> list[DiscoveryResult]:
         response = self._request(request)
-        while isinstance(response, ReadProgress):
+        while isinstance(response, reader_messages.ReadProgress):
             response = self._receive()
-        assert isinstance(response, FoundFiles)
-        results = [discovery_result(found) for found in response.files]
+        assert isinstance(response, reader_messages.FoundFiles)
+        results = [reader_messages.discovery_result(found) for found in response.files]
         require_inside(results, self._paths)
         return results
 
-    def open_file(self, request: ReadFile) -> None:
+    def open_file(self, request: reader_messages.ReadFile) -> None:
         self._file = request
         self._parses_left = request.limits.entries_max
         self._write(request)
@@ -116,18 +98,18 @@ class ReaderProcess:
     def next_batch(self, progress: ProgressCallback) -> Batch:
         """Returns the next batch. If the process ends instead, that is the failure of the file."""
         try:
-            response = self._request(NextBatch())
-            while not isinstance(response, ReadBatch):
-                if isinstance(response, ParseDocument):
-                    self._write(DocumentResult(self._parse(response)))
-                elif isinstance(response, ReadProgress):
+            response = self._request(reader_messages.NextBatch())
+            while not isinstance(response, reader_messages.ReadBatch):
+                if isinstance(response, reader_messages.ParseDocument):
+                    self._write(reader_messages.DocumentResult(self._parse(response)))
+                elif isinstance(response, reader_messages.ReadProgress):
                     progress(response.bytes_read)
                 response = self._receive()
         except InvalidParams as error:
             return Batch(is_last=True, failure=error.message)
         return response.batch
 
-    def _parse(self, request: ParseDocument) -> ParsedDocument | ParseFailure:
+    def _parse(self, request: reader_messages.ParseDocument) -> ParsedDocument | ParseFailure:
         """Parses the current file once, and as many documents inside it as an archive may have: a reader that was taken
         over could otherwise ask for it forever."""
         file, process = self._file, self._process
@@ -157,23 +139,23 @@ class ReaderProcess:
         self.kill()
         self._end()
 
-    def _request(self, request: ReaderRequest) -> ReaderResponse:
+    def _request(self, request: reader_messages.ReaderRequest) -> reader_messages.ReaderResponse:
         self._write(request)
         return self._receive()
 
-    def _write(self, request: ReaderRequest) -> None:
+    def _write(self, request: reader_messages.ReaderRequest) -> None:
         process = self._start() if self._process is None else self._process
         assert process.stdin is not None
         try:
-            process.stdin.write(frame(encode_request(request)))
+            process.stdin.write(reader_messages.frame(reader_messages.encode_request(request)))
             process.stdin.flush()
         except BrokenPipeError:
             raise self._failure() from None
 
-    def _receive(self) -> ReaderResponse:
-        length = int.from_bytes(self._read(HEADER_BYTES), "big")
+    def _receive(self) -> reader_messages.ReaderResponse:
+        length = int.from_bytes(self._read(reader_messages.HEADER_BYTES), "big")
         try:
-            response: ReaderResponse = decode_response(self._read(length))
+            response: reader_messages.ReaderResponse = reader_messages.decode_response(self._read(length))
         except msgspec.MsgspecError as error:
             self.kill()
             raise self._failure() from error
@@ -220,7 +202,7 @@ class ReaderProcess:
         # From its start, which takes longer than reading a batch.
         priority = min(_PRIORITY_MAX, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
         os.setpriority(os.PRIO_PROCESS, self._process.pid, priority)
-        self._write(Confine(list(map(os.fsencode, self._paths)), self._limits.sandbox))
+        self._write(reader_messages.Confine(list(map(os.fsencode, self._paths)), self._limits.sandbox))
         return self._process
 
     def _failure(self) -> InvalidParams:
@@ -271,7 +253,9 @@ class ProcessBatchReader:
     ) -> None:
         self._process = process
         self._progress = progress
-        self._request: ReadFile | None = ReadFile(importer.name, os.fsencode(path), limits, batch_limits, position)
+        self._request: reader_messages.ReadFile | None = reader_messages.ReadFile(
+            importer.name, os.fsencode(path), limits, batch_limits, position
+        )
         self._is_finished = False
 
     def next_batch(self) -> Batch:

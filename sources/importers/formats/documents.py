@@ -6,7 +6,6 @@ Plain text is read here. All other types are parsed in a subprocess with limits.
 
 import posixpath
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from io import BytesIO
@@ -14,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from zipfile import ZipFile
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
@@ -105,11 +104,39 @@ class DocumentsImporter(ParsingImporter):
         else:
             document = self._parse(path, kind, limits)
         yield from encoding_doubts("", document.encoding, is_doubtful=document.is_encoding_doubtful)
-        if document.text:
-            yield ImportedMedia(_media_draft(path, kind or "text", document, limits))
-        else:
-            # Scanned pages, for example, are images.
-            yield SkippedItem("document without text")
+        yield _document_event(
+            document,
+            kind,
+            printable_name(path.stem),
+            stable_uuid("documents", "media", file_key(path, limits)),
+            modified_at(path, limits),
+            {"file": printable_name(path.name), **encoding_metadata(document.encoding), **document.metadata},
+        )
+
+
+def _document_event(
+    document: ParsedDocument,
+    kind: DocumentKind | None,
+    file_stem: str,
+    uuid: str,
+    modified: str | UnsetType,
+    metadata: dict[str, Any],
+) -> ImportedMedia | SkippedItem:
+    if not document.text:
+        # Scanned pages, for example, are images.
+        return SkippedItem("document without text")
+    draft = MediaDraft(
+        title=short_title(document.title) or short_title(file_stem),
+        media_type=kind or "text",
+        author=short_title(document.author),
+        url=document.url or UNSET,
+        content=document.text,
+        tags=clean_tags(split_words(document.metadata.get("keywords"))),
+        metadata=metadata,
+        uuid=uuid,
+        created_at=stored_date(document.created) or modified,
+    )
+    return ImportedMedia(draft)
 
 
 def document_kind(probe: FileProbe) -> DocumentKind | None:
@@ -121,8 +148,14 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
     if is_zip(probe.head):
         if _OPEN_DOCUMENT_TEXT.search(probe.head[:_HEAD_BYTES]):
             return "odt"
-        # An archive without a readable directory is a damaged document if its suffix says so, and is reported as one.
-        return _archive_kind(probe.names) if probe.names else _KIND_BY_SUFFIX.get(suffix)
+        if not probe.names:
+            # An archive without a readable directory is a damaged document if its suffix says so, and is reported so.
+            return _KIND_BY_SUFFIX.get(suffix)
+        kinds = {kind for part, kind in _PARTS.items() if part in probe.names}
+        if not kinds and set(probe.names) >= _OFFICE_PARTS:
+            folders = {name.partition("/")[0] for name in probe.names}
+            kinds = {kind for folder, kind in _OFFICE_FOLDERS.items() if folder in folders}
+        return next((kind for kind in _PARTS.values() if kind in kinds), None)
     if probe.head.startswith(b"{\\rtf"):
         return "rtf"
     if not is_text(probe.head):
@@ -137,43 +170,8 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
     return "html" if not _JSON.match(start) and _HTML.search(start) else None
 
 
-def _archive_kind(names: Sequence[str]) -> DocumentKind | None:
-    main_part = next((part for part in _PARTS if part in names), None)
-    if main_part is not None:
-        return _PARTS[main_part]
-    if not set(names) >= _OFFICE_PARTS:
-        return None
-    folders = {name.partition("/")[0] for name in names}
-    return next((kind for folder, kind in _OFFICE_FOLDERS.items() if folder in folders), None)
-
-
-def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: ImportLimits) -> MediaDraft:
-    return MediaDraft(
-        title=short_title(document.title) or short_title(printable_name(path.stem)),
-        media_type=media_type,
-        author=short_title(document.author),
-        url=document.url or UNSET,
-        content=document.text,
-        tags=clean_tags(split_words(document.metadata.get("keywords"))),
-        metadata={"file": printable_name(path.name), **encoding_metadata(document.encoding), **document.metadata},
-        uuid=stable_uuid("documents", "media", file_key(path, limits)),
-        created_at=stored_date(document.created) or modified_at(path, limits),
-    )
-
-
 # -- documents inside other files --------------------------------------------------------------------------------------
 # Documents inside other files: attachments of messages, and the files of a zip. Each becomes a media item.
-
-
-class EmbeddedDocument(Struct, frozen=True):
-    """A file inside another one. `key` identifies it for the importer `owner`; `metadata` says where it comes from."""
-
-    name: str
-    data: bytes
-    owner: str
-    key: str
-    metadata: dict[str, Any] = {}
-    created_at: str | UnsetType = UNSET
 
 
 def is_document(name: str, data: bytes) -> bool:
@@ -184,35 +182,24 @@ def is_document(name: str, data: bytes) -> bool:
 
 
 def read_embedded(
-    document: EmbeddedDocument, parse: DocumentParser, limits: ImportLimits
+    name: str, data: bytes, parse: DocumentParser, limits: ImportLimits, uuid: str, date: str | UnsetType, **origin: str
 ) -> ImportedMedia | SkippedItem | FailedItem:
+    """`origin` is metadata that says where the document comes from."""
     try:
-        kind = _kind(document.name, document.data)
+        kind = _kind(name, data)
         if kind is not None:
             # In the confined process of documents, which gets the bytes through a file in memory: nothing is unpacked
             # to disk.
-            parsed = parse(document.data, kind, limits)
-        elif len(document.data) > text_max_bytes(limits):
+            parsed = parse(data, kind, limits)
+        elif len(data) > text_max_bytes(limits):
             raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")
         else:
-            parsed = ParsedDocument(text=decode_text(document.data, limits, document.name).strip())
+            parsed = ParsedDocument(text=decode_text(data, limits, name).strip())
     except InvalidParams as error:
-        return FailedItem(document.name, error.message)
-    if not parsed.text:
-        return SkippedItem("document without text")
-    path = PurePosixPath(document.name)
-    media_draft = MediaDraft(
-        title=short_title(parsed.title) or short_title(clean_line(path.stem)),
-        media_type=kind or "text",
-        author=short_title(parsed.author),
-        url=parsed.url or UNSET,
-        content=parsed.text,
-        tags=clean_tags(split_words(parsed.metadata.get("keywords"))),
-        metadata=compact_metadata(file=clean_line(path.name), **document.metadata, **parsed.metadata),
-        uuid=stable_uuid(document.owner, "media", document.key),
-        created_at=stored_date(parsed.created) or document.created_at,
-    )
-    return ImportedMedia(media_draft)
+        return FailedItem(name, error.message)
+    path = PurePosixPath(name)
+    metadata = compact_metadata(file=clean_line(path.name), **origin, **parsed.metadata)
+    return _document_event(parsed, kind, clean_line(path.stem), uuid, date, metadata)
 
 
 def _kind(name: str, data: bytes) -> DocumentKind | None:
@@ -259,8 +246,8 @@ class DocumentZipImporter(ParsingImporter):
         if not is_document(name, data):
             return SkippedItem("file in the archive not containing a document")
         own_key = sha256(data).hexdigest() if key is None else f"{key}/{name}"
-        document = EmbeddedDocument(name, data, self.name, own_key, {"path": name}, tree.modified_at(name))
-        return read_embedded(document, self._parse, limits)
+        uuid, date = stable_uuid("document_zip", "media", own_key), tree.modified_at(name)
+        return read_embedded(name, data, self._parse, limits, uuid, date, path=name)
 
 
 def _has_document_suffix(name: str) -> bool:

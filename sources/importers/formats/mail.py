@@ -47,7 +47,7 @@ from sources.importers.engine.importer import (
     StartPosition,
 )
 from sources.importers.engine.values import clean_line, clean_tags, compact_metadata, short_title
-from sources.importers.formats.documents import EmbeddedDocument, is_document, read_embedded
+from sources.importers.formats.documents import is_document, read_embedded
 from sources.importers.parsers.web_page import html_text, python_encoding
 
 # -- messages ----------------------------------------------------------------------------------------------------------
@@ -370,11 +370,24 @@ class MailImporter(ParsingImporter):
                     progress((file.tell() + group[-1].end) // 2)
         if not is_mbox:
             message = parse_message(read_bytes(path, limits.line_max_bytes), limits)
+            uuid = _message_uuid("media", message.key)
             if message.text:
-                yield ImportedMedia(_media_draft(message, path, limits))
+                draft = MediaDraft(
+                    title=short_title(message.subject),
+                    media_type="email",
+                    author=short_title(message.sender),
+                    content=message.text,
+                    tags=clean_tags(message.labels),
+                    metadata=compact_metadata(
+                        to=message.to, cc=message.cc, attachments=[file.name for file in message.attachments]
+                    ),
+                    uuid=uuid,
+                    created_at=message.date or modified_at(path, limits),
+                )
+                yield ImportedMedia(draft)
             elif not message.attachments:
                 yield SkippedItem("message without text")
-            yield from self._read_attachments(message, {"message": _message_uuid("media", message.key)}, limits)
+            yield from self._read_attachments(message, {"message": uuid}, limits)
 
     def _read_thread(self, file: IO[bytes], thread: str, entries: list[MboxEntry], limits: ImportLimits) -> Events:
         """Reads the first message for the title of the conversation. Attachments follow the conversation."""
@@ -408,9 +421,8 @@ class MailImporter(ParsingImporter):
                 continue
             # Attachments of one message may have the same name.
             key = f"{message.key}/{number}/{sha256(attachment.data).hexdigest()}"
-            created_at = message.date or UNSET
-            document = EmbeddedDocument(attachment.name, attachment.data, "mail", key, dict(origin), created_at)
-            yield read_embedded(document, self._parse, limits)
+            uuid, date = stable_uuid("mail", "media", key), message.date or UNSET
+            yield read_embedded(attachment.name, attachment.data, self._parse, limits, uuid, date, **origin)
 
 
 def _messages(file: IO[bytes], entries: list[MboxEntry], limits: ImportLimits) -> Iterator[MailMessage | FailedItem]:
@@ -451,21 +463,6 @@ def _message_drafts(
             metadata=compact_metadata(subject=message.subject, to=message.to, cc=message.cc),
             created_at=message.date or UNSET,
         )
-
-
-def _media_draft(message: MailMessage, path: Path, limits: ImportLimits) -> MediaDraft:
-    return MediaDraft(
-        title=short_title(message.subject),
-        media_type="email",
-        author=short_title(message.sender),
-        content=message.text,
-        tags=clean_tags(message.labels),
-        metadata=compact_metadata(
-            to=message.to, cc=message.cc, attachments=[attachment.name for attachment in message.attachments]
-        ),
-        uuid=_message_uuid("media", message.key),
-        created_at=message.date or modified_at(path, limits),
-    )
 
 
 def _message_uuid(kind: str, key: str) -> str:

@@ -200,47 +200,34 @@ def _year_month_day(line: _WhatsAppLine, order: tuple[str, str]) -> tuple[int, i
 def _whatsapp_messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterator[ChatMessage]:
     """A message is identified by its time, sender and text, so that a later export with fewer or more messages has the
     same ids."""
+    senders = [_SENDER.match(line.text) for line in lines]
+    counts = Counter(sender[1] for sender in senders if sender)
+    # On an iPhone the first line is the notice of the encryption, in the name of the other person or of the group; if
+    # all lines in that name are notices, it is that of a group.
+    spoken = zip(lines, senders, strict=True)
+    people = {sender[1] for line, sender in spoken if sender and not _is_by_program(line, sender)}
+    first = senders[0]
+    group = first[1] if first and _is_by_program(lines[0], first) and first[1] not in people else None
     seen = Counter[str]()
-    speakers = _Speakers(lines)
-    for number, line in enumerate(lines):
-        sender = speakers.sender(line.text)
-        if sender is None or (number == 0 and _is_by_program(line.text, sender)):
+    for number, (line, sender) in enumerate(zip(lines, senders, strict=True)):
+        # A quoted part with a colon, such as the new name of a group, also looks like a name, but only once.
+        if sender is None or sender[1] == group or (counts[sender[1]] == 1 and _QUOTES.search(sender[1])):
             continue
-        year, month, day = _year_month_day(line, order)
+        if number == 0 and _is_by_program(line, sender):
+            continue
         time = None
         with suppress(ValueError):
-            time = format_time(datetime(year, month, day, line.hour, line.minute, line.second, tzinfo=UTC))
+            date = _year_month_day(line, order)
+            time = format_time(datetime(*date, line.hour, line.minute, line.second, tzinfo=UTC))
         name, text = clean_line(sender[1]), line.text.replace(_BY_PROGRAM, "")
         key = f"{time}\0{name}\0{sha256(text.encode('utf-8', 'replace')).hexdigest()}"
         seen[key] += 1
         yield ChatMessage(key=f"{key}\0{seen[key]}", role="user", sender=name, text=text[sender.end() :], time=time)
 
 
-class _Speakers:
-    """Finds out who speaks in a chat. On an iPhone the first line is the notice of the encryption, in the name of the
-    other person or of the group; if all lines in that name are notices, it is that of a group."""
-
-    def __init__(self, lines: Sequence[_WhatsAppLine]) -> None:
-        senders = [(line, _SENDER.match(line.text)) for line in lines]
-        self._counts = Counter(sender[1] for _, sender in senders if sender)
-        first_line, first = senders[0]
-        self._group = first[1] if first and _is_by_program(first_line.text, first) else None
-        if any(
-            sender and sender[1] == self._group and not _is_by_program(line.text, sender) for line, sender in senders
-        ):
-            self._group = None
-
-    def sender(self, text: str) -> re.Match[str] | None:
-        """A quoted part with a colon, such as the new name of a group, also looks like a name, but only once."""
-        sender = _SENDER.match(text)
-        if sender is None or sender[1] == self._group:
-            return None
-        return None if self._counts[sender[1]] == 1 and _QUOTES.search(sender[1]) else sender
-
-
-def _is_by_program(text: str, sender: re.Match[str]) -> bool:
+def _is_by_program(line: _WhatsAppLine, sender: re.Match[str]) -> bool:
     """An attachment is a message, although the program writes its name."""
-    return text.startswith(_BY_PROGRAM, sender.end()) and not text.startswith("<", sender.end() + 1)
+    return line.text.startswith(_BY_PROGRAM, sender.end()) and not line.text.startswith("<", sender.end() + 1)
 
 
 # -- Telegram ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Florilegium's own export: the folder that `florilegium export` wrote, or a zip of it. The JSON lines are read; the
 Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but items get new numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from sources.importers.engine.json_stream import decode_object
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12
 _PART_MESSAGES = 500
+_ITEMS = {"characters": ImportedCharacter, "prompts": ImportedPrompt, "observations": ImportedObservation}
 
 
 class OwnExportImporter(Importer):
@@ -87,26 +88,16 @@ def _read_line(data: bytes, conversation: "_ConversationBuilder") -> Iterator[Im
         case "media":
             yield ImportedMedia(lines.media_draft(decode_object(data, MediaLine)))
         case _:
-            yield _read_item(decode_object(data, dict[str, Any]))
-
-
-def _read_item(data: Mapping[str, Any]) -> ImportedItem:
-    try:
-        source, draft = lines.item_draft(data)
-        images = lines.note_images(data) if source == "notes" else None
-    except msgspec.ValidationError as error:
-        raise InvalidParams(f"unexpected structure: {error}") from error
-    match source:
-        case "notes":
-            return ImportedNote(draft, images)
-        case "characters":
-            return ImportedCharacter(draft)
-        case "prompts":
-            return ImportedPrompt(draft)
-        case "observations":
-            return ImportedObservation(draft)
-        case kind:
-            return ImportedRecord(kind, draft)
+            fields = decode_object(data, dict[str, Any])
+            try:
+                source, draft = lines.item_draft(fields)
+                images = lines.note_images(fields) if source == "notes" else None
+            except msgspec.ValidationError as error:
+                raise InvalidParams(f"unexpected structure: {error}") from error
+            if source == "notes":
+                yield ImportedNote(draft, images)
+            else:
+                yield _ITEMS[source](draft) if source in _ITEMS else ImportedRecord(source, draft)
 
 
 class _ConversationBuilder:

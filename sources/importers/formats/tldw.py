@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft, PromptDraft
@@ -191,12 +192,10 @@ def read_conversation(reader: TableReader, rowid: int) -> Events:
     drafts: dict[str, MessageDraft] = {}
     yield from _add_live_drafts(reader, messages, drafts, f"conversation {key_label(row['id'])}")
     # Most clients of tldw do not store the parent; it is then the previous message.
-    keys = {parents_message.key for parents_message in messages}
+    keys = {message.key for message in messages}
     parents: dict[str, str | None] = {}
-    previous: str | None = None
-    for parents_message in messages:
-        parents[parents_message.key] = parents_message.parent if parents_message.parent in keys else previous
-        previous = parents_message.key
+    for message in messages:
+        parents[message.key] = message.parent if message.parent in keys else next(reversed(parents), None)
     tree = MessageTree(parents)
     # tldw does not store which branch was last read; take the one with the newest message.
     newest = next((message.key for message in reversed(messages) if message.key in drafts), None)
@@ -312,55 +311,40 @@ OLD_KEYWORD_LINKS = TableSpec("PromptKeywords", ("prompt_id", "keyword_id"))
 
 def read_prompt(reader: TableReader, rowid: int) -> Events:
     row = reader.row(PROMPTS, rowid)
+    uuid = item_uuid(row["uuid"], "prompts", row.line("name"))
     if not is_live(row):
         yield SkippedItem("deleted prompt")
-        yield DeletedItem("prompts", _prompt_uuid(row))
+        yield DeletedItem("prompts", uuid)
         return
-    details, system, user = (row.text(field) for field in ("details", "system_prompt", "user_prompt"))
-    for text in (details, system, user):
-        require_storable(text, reader.limits)
-    name = row.line("name")
-    yield ImportedPrompt(
-        PromptDraft(
-            uuid=_prompt_uuid(row),
-            preferred_id=item_number(row),
-            name=name,
-            author=row.line("author"),
-            details=details,
-            system_prompt=system,
-            user_prompt=user,
-            tags=reader.keywords(PROMPT_KEYWORDS, row["id"]),
-            metadata=import_metadata(definition=json_or_none(row["prompt_definition_json"], reader.limits)),
-            # tldw does not store when a prompt was created.
-            created_at=row.time("last_modified") or UNSET,
-        )
-    )
+    metadata = import_metadata(definition=json_or_none(row["prompt_definition_json"], reader.limits))
+    draft = _prompt_draft(reader, row, uuid, "system_prompt", "user_prompt", PROMPT_KEYWORDS)
+    # tldw does not store when a prompt was created.
+    yield ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
 
 
 def read_old_prompt(reader: TableReader, rowid: int) -> Events:
     row = reader.row(OLD_PROMPTS, rowid)
-    details, system, user = (row.text(field) for field in ("details", "system", "user"))
-    for text in (details, system, user):
-        require_storable(text, reader.limits)
-    name = row.line("name")
-    yield ImportedPrompt(
-        PromptDraft(
-            # The name is unique.
-            uuid=item_uuid(None, "prompts", name),
-            preferred_id=item_number(row),
-            name=name,
-            author=row.line("author"),
-            details=details,
-            system_prompt=system,
-            user_prompt=user,
-            tags=reader.keywords(_OLD_PROMPT_KEYWORDS, row["id"]),
-            metadata=import_metadata(),
-        )
+    # The name is unique.
+    uuid = item_uuid(None, "prompts", row.line("name"))
+    yield ImportedPrompt(_prompt_draft(reader, row, uuid, "system", "user", _OLD_PROMPT_KEYWORDS))
+
+
+def _prompt_draft(
+    reader: TableReader, row: TableRow, uuid: str, system: str, user: str, keywords: KeywordLinks
+) -> PromptDraft:
+    for field in ("details", system, user):
+        require_storable(row.text(field), reader.limits)
+    return PromptDraft(
+        uuid=uuid,
+        preferred_id=item_number(row),
+        name=row.line("name"),
+        author=row.line("author"),
+        details=row.text("details"),
+        system_prompt=row.text(system),
+        user_prompt=row.text(user),
+        tags=reader.keywords(keywords, row["id"]),
+        metadata=import_metadata(),
     )
-
-
-def _prompt_uuid(row: TableRow) -> str:
-    return item_uuid(row["uuid"], "prompts", row.line("name"))
 
 
 # -- followed ----------------------------------------------------------------------------------------------------------

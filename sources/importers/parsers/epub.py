@@ -10,7 +10,7 @@ from sources.importers.engine.archives import Archive, open_archive
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
 from sources.importers.parsers.web_page import decode_page, read_page
-from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_xml
+from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_part
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -21,8 +21,7 @@ _PROPERTIES = frozenset(["title", "creator", "date", "language", "publisher", "i
 def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         root_files = _AttributeCollector("rootfile", "full-path")
-        with archive.open(_CONTAINER) as file:
-            read_xml(file, root_files)
+        read_part(archive, _CONTAINER, root_files)
         if not root_files.values:
             raise InvalidParams("EPUB container names no package")
         # Other root files are renditions of the same book.
@@ -44,8 +43,7 @@ def _encrypted_files(archive: Archive) -> set[str]:
     """Returns the encrypted files. Often these are only fonts, which does not matter."""
     references = _AttributeCollector("CipherReference", "URI")
     if _ENCRYPTION in archive:
-        with archive.open(_ENCRYPTION) as file:
-            read_xml(file, references)
+        read_part(archive, _ENCRYPTION, references)
     return {normpath(unquote(value)) for value in references.values}
 
 
@@ -71,8 +69,7 @@ class _EpubPackage(XmlHandler):
         self._properties = ElementTexts(_PROPERTIES)
         self._files: dict[str, str] = {}
         self._spine: list[str] = []
-        with archive.open(name) as file:
-            read_xml(file, self)
+        read_part(archive, name, self)
 
     def chapters(self) -> list[str]:
         """Returns each chapter once, even if the spine repeats it: a small book could otherwise be arbitrarily long."""

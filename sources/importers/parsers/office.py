@@ -14,7 +14,7 @@ from sources.importers.engine.archives import Archive, open_archive
 from sources.importers.engine.files import read_bytes
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import LIBRARY_ERRORS, ParsedDocument, TextBuilder
-from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_xml
+from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_part
 
 _CORE_PROPERTIES = "docProps/core.xml"
 _WORD, _PRESENTATION = "word/document.xml", "ppt/presentation.xml"
@@ -43,8 +43,7 @@ def parse_slides(path: Path, limits: ImportLimits) -> ParsedDocument:
         # The slides in the order of the presentation, or by number if it defines no order.
         main = _main_part(archive, _PRESENTATION)
         order = _SlideOrder(_related_parts(archive, main, "slide"))
-        with archive.open(main) as file:
-            read_xml(file, order)
+        read_part(archive, main, order)
         numbered = [(int(slide[1]), name) for name in archive.names if (slide := _SLIDE.fullmatch(name))]
         # A slide listed twice is read once: a few bytes could otherwise request it without end.
         slides = list(dict.fromkeys(order.slides)) or [name for _, name in sorted(numbered)]
@@ -62,8 +61,7 @@ def parse_slides(path: Path, limits: ImportLimits) -> ParsedDocument:
 def _parsed_document(archive: Archive, text: TextBuilder, counts: Mapping[str, int]) -> ParsedDocument:
     properties = ElementTexts(_PROPERTIES)
     if _CORE_PROPERTIES in archive:
-        with archive.open(_CORE_PROPERTIES) as file:
-            read_xml(file, properties)
+        read_part(archive, _CORE_PROPERTIES, properties)
     fields = {name: properties.first(name) for name in ("subject", "keywords", "description", "language")}
     return ParsedDocument(
         text=text.build(),
@@ -97,8 +95,7 @@ def _related_parts(archive: Archive, name: str, kind: str) -> dict[str, str]:
     relations_name = join(dirname(name), "_rels", f"{name.rpartition('/')[2]}.rels")
     relations = _Relations(archive, dirname(name), kind)
     if relations_name in archive:
-        with archive.open(relations_name) as file:
-            read_xml(file, relations)
+        read_part(archive, relations_name, relations)
     return relations.targets
 
 
@@ -117,8 +114,7 @@ class _Relations(XmlHandler):
 
 
 def _write_part(archive: Archive, name: str, text: TextBuilder) -> None:
-    with archive.open(name) as file:
-        read_xml(file, _OfficeText(text))
+    read_part(archive, name, _OfficeText(text))
     text.end_paragraph()
 
 

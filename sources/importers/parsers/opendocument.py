@@ -7,7 +7,7 @@ from config.errors import InvalidParams
 from sources.importers.engine.archives import open_archive
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
-from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_xml
+from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_part
 
 _CONTENT, _META = "content.xml", "meta.xml"
 _MANIFEST = "META-INF/manifest.xml"
@@ -23,12 +23,10 @@ def parse_text_document(path: Path, limits: ImportLimits) -> ParsedDocument:
         if _MANIFEST in archive and b"encryption-data" in archive.read(_MANIFEST, limits.line_max_bytes):
             raise InvalidParams("the document is protected by a password")
         text = TextBuilder(limits.item_max_chars)
-        with archive.open(_CONTENT) as file:
-            read_xml(file, _OpenDocumentText(text))
+        read_part(archive, _CONTENT, _OpenDocumentText(text))
         properties = ElementTexts(_PROPERTIES)
         if _META in archive:
-            with archive.open(_META) as file:
-                read_xml(file, properties)
+            read_part(archive, _META, properties)
     fields = {name: properties.first(name) for name in ("subject", "description", "language")}
     keywords = ", ".join(properties.texts.get("keyword", ()))
     return ParsedDocument(

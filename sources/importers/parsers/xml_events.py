@@ -6,6 +6,7 @@ from typing import IO
 from xml.parsers import expat
 
 from config.errors import InvalidParams
+from sources.importers.engine.archives import Archive
 
 _BLOCK_BYTES = 1 << 16
 # Limits a tag or comment: expat scans an unfinished one from its start with every block.
@@ -31,6 +32,11 @@ class XmlHandler:
 def read_xml(file: IO[bytes], handler: XmlHandler) -> None:
     for _ in read_xml_blocks(file, handler):
         pass
+
+
+def read_part(archive: Archive, name: str, handler: XmlHandler) -> None:
+    with archive.open(name) as file:
+        read_xml(file, handler)
 
 
 def read_xml_blocks(file: IO[bytes], handler: XmlHandler) -> Iterator[None]:

@@ -20,11 +20,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.records import HitPage, RankedMatch, SemanticStatus
+from sources.search.scoring import SCORE_DIGITS, BlockScoring, sort_key
 from sources.semantic.model import LEAST_COSINE, ModelInfo, vector_length
 from sources.storage.contract import Search
-from sources.storage.search.block_scoring import SCORE_DIGITS, BlockScoring, sort_key
-from sources.storage.search.candidates import HitCandidate
-from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
+from sources.storage.search.engine import HitCandidate, SearchConnection, SearchStatistics, SearchTarget
 from sources.storage.search.text_search import MatchTier, TextSearch
 from sources.storage.tables.sql import SqlFilter, json_array
 
@@ -218,10 +217,10 @@ class FusedSearch(TextSearch):
         return [entry for entry in entries if entry.rowid in passing]
 
     def _fetch_near(self, entries: Sequence[NearEntry]) -> list[HitCandidate]:
-        candidates = self._fetch([entry.rowid for entry in entries])
+        candidates = self._target.candidates(self._connection, [entry.rowid for entry in entries])
         if len(candidates) < len(entries):
             entries = self._passing(entries)
-            candidates = self._fetch([entry.rowid for entry in entries])
+            candidates = self._target.candidates(self._connection, [entry.rowid for entry in entries])
         for candidate, entry in zip(candidates, entries, strict=True):
             candidate.entry = entry.rowid
             self._near[entry.rowid] = entry

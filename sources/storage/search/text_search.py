@@ -17,17 +17,28 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from sources.query import AllOf, AnyOf, Expression, Term, Title, Word
+from sources.query import AllOf, AnyOf, Expression, Title, Word
 from sources.records import HitPage
-from sources.search.scoring import NO_BOOSTS, BoostedPeriod, Scorer, TermStatistics, query_boosts, term_weights
+from sources.search.scoring import (
+    NO_BOOSTS,
+    BlockScoring,
+    BoostedPeriod,
+    ComparableScoring,
+    QueryScoring,
+    Scorer,
+    TermStatistics,
+    query_boosts,
+    term_weights,
+)
 from sources.search.term_matching import term_counter
 from sources.storage.contract import Search
-from sources.storage.search.block_scoring import BlockScoring, ComparableScoring, QueryScoring
-from sources.storage.search.candidates import FieldChoice, HitCandidate, RankingResult
 from sources.storage.search.engine import (
     CandidateRow,
+    FieldChoice,
+    HitCandidate,
     MatchedEntry,
     MatchStatements,
+    RankingResult,
     SearchConnection,
     SearchStatistics,
     SearchTarget,
@@ -61,6 +72,8 @@ class MatchTier(Struct, frozen=True):
 BLOCK_ROWS = 20
 # Index entries read per requested item, where an item has several.
 _ENTRIES_PER_ITEM = 4
+# Rowid, rank, and whether it matches `MatchTier.first`. The columns of a candidate follow, if the engine reads both.
+_ENTRY_COLUMNS = 3
 
 # How much a near word counts, compared with the word itself.
 _NEAR_WEIGHT = 0.7
@@ -220,18 +233,12 @@ class TextSearch:
             first = start - start % BLOCK_ROWS
             size = -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
             match_sql = self._match_sql(tier)
-            # One entry more than needed: it shows that there are more hits.
-            if self._item_bits:
-                matched, rows = self._read_best_entries(tier, match_sql, size + 1, first)
-            else:
-                matched, rows = self._read_entries(match_sql, size + 1, first, size + 1)
-            rowids = [rowid for rowid, _, _ in matched[:size]]
-            candidates = self._join_candidates(rowids, rows) if rows else self._fetch(rowids)
+            matched, candidates = self._read(tier, match_sql, size, first)
             scored: list[HitCandidate] = []
-            for candidate, (rowid, rank, is_first) in zip(candidates, matched[:size], strict=True):
-                candidate.entry = rowid
-                candidate.bm25 = rank if match_sql.is_ranked else None
-                candidate.has_all_terms = bool(is_first)
+            for candidate, entry in zip(candidates, matched[:size], strict=True):
+                candidate.entry = entry[0]
+                candidate.bm25 = entry[1] if match_sql.is_ranked else None
+                candidate.has_all_terms = bool(entry[2])
             for block_start in range(0, len(candidates), BLOCK_ROWS):
                 block = candidates[block_start : block_start + BLOCK_ROWS]
                 scoring.score(block)
@@ -243,42 +250,39 @@ class TextSearch:
             start = max(0, start - (first + len(scored) if scored or not first else self._count_hits(tier)))
         return window, False
 
-    def _read_entries(
-        self, match_sql: MatchStatements, limit: int, offset: int, items_max: int
-    ) -> tuple[list[MatchedEntry], Sequence[CandidateRow]]:
-        """Returns entries, and the rows of the first `items_max` items if the engine reads both together."""
-        rows = match_sql.read_candidates(self._connection, limit, offset, items_max)
-        if rows is None:
-            return self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall(), ()
-        return [(row[0], row[1], row[2]) for row in rows], rows
-
-    def _join_candidates(self, rowids: Sequence[int], rows: Sequence[CandidateRow]) -> list[HitCandidate]:
-        """Reads the candidates that are not among the rows: columns of those from another table are NULL."""
-        wanted, candidate = set(rowids), self._target.candidate
-        candidates = {row[0]: candidate(*row[3:]) for row in rows if row[0] in wanted and row[3] is not None}
-        others = [rowid for rowid in rowids if rowid not in candidates]
-        candidates.update(zip(others, self._fetch(others), strict=True))
-        return [candidates[rowid] for rowid in rowids]
-
-    def _read_best_entries(
-        self, tier: MatchTier, match_sql: MatchStatements, limit: int, offset: int
-    ) -> tuple[list[MatchedEntry], Sequence[CandidateRow]]:
-        """Returns the best entry of each item, which is the first because entries are read in order."""
-        wanted = (offset + limit) * _ENTRIES_PER_ITEM
+    def _read(
+        self, tier: MatchTier, match_sql: MatchStatements, size: int, first: int
+    ) -> tuple[Sequence[MatchedEntry], list[HitCandidate]]:
+        """Returns the entries from `first` on, one more than `size` if there are more hits, and the candidates of the
+        others. Of an item with several entries, the best one counts, which is the first: they are read in order."""
+        item_bits, end = self._item_bits, first + size + 1
+        limit, offset = (end * _ENTRIES_PER_ITEM, 0) if item_bits else (size + 1, first)
         while True:
-            entries, rows = self._read_entries(match_sql, wanted, 0, offset + limit)
+            entries = match_sql.read_candidates(self._connection, limit, offset, end - offset)
+            if entries is None:
+                entries = self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall()
+            if not item_bits:
+                break
             items: dict[int, MatchedEntry] = {}
             for entry in entries:
-                rowid, _, _ = entry
-                items.setdefault(rowid >> self._item_bits, entry)
-            if len(entries) < wanted and not (tier.excluded or self._skipped):
-                self._rowids[tier.match] = [rowid for rowid, _, _ in entries]
-            if len(items) >= offset + limit or len(entries) < wanted:
-                return list(items.values())[offset : offset + limit], rows
-            wanted *= _ENTRIES_PER_ITEM
-
-    def _fetch(self, rowids: Sequence[int]) -> list[HitCandidate]:
-        return self._target.candidates(self._connection, rowids) if rowids else []
+                items.setdefault(entry[0] >> item_bits, entry)
+            is_all = len(entries) < limit
+            if is_all and not (tier.excluded or self._skipped):
+                self._rowids[tier.match] = [entry[0] for entry in entries]
+            if is_all or len(items) >= end:
+                entries = list(items.values())[first:end]
+                break
+            limit *= _ENTRIES_PER_ITEM
+        rowids: list[int] = []
+        candidates: dict[int, HitCandidate] = {}
+        for entry in entries[:size]:
+            rowids.append(entry[0])
+            if len(entry) > _ENTRY_COLUMNS and entry[_ENTRY_COLUMNS] is not None:
+                candidates[entry[0]] = self._target.candidate(*entry[_ENTRY_COLUMNS:])
+        # Those that were not read with their entries, also because they are from another table.
+        others = [rowid for rowid in rowids if rowid not in candidates]
+        candidates.update(zip(others, self._target.candidates(self._connection, others), strict=True))
+        return entries, [candidates[rowid] for rowid in rowids]
 
     def _match_sql(self, tier: MatchTier) -> MatchStatements:
         is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
@@ -307,8 +311,23 @@ class TextSearch:
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
             return QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
         # A near term weighs less than the term that it may mean, and is no part of the whole query.
-        terms = self._search.query.terms
-        weights = self._term_weights(terms)
+        query = self._search.query
+        terms, weights = query.terms, [1.0]  # one term is the whole query, however rare it is
+        if len(terms) > 1:
+            # Counted in all columns, even if only some are searched: a score must not depend on the searched columns.
+            corpus = self._search.corpus or self._statistics.source_corpus(query, self._connection, self._target.index)
+            statistics = [
+                TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)
+            ]
+            weights = term_weights(corpus.rows, statistics)
+            # Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these
+            # do not outvote it.
+            others = 0.0
+            for term, weight in zip(terms, weights, strict=True):
+                others += 0.0 if term.word in query.preferred else weight
+            for index, term in enumerate(terms):
+                if term.word in query.preferred and corpus.frequencies[index]:
+                    weights[index] = max(weights[index], others)
         near = [(index, term.near) for index, term in enumerate(terms) if term.near is not None]
         for index, meant in near:
             # A word that occurs nowhere is only as rare as the term it may mean.
@@ -323,26 +342,6 @@ class TextSearch:
             self._boosts,
             prefers_all_terms=self._target.prefers_all_terms,
         )
-
-    def _term_weights(self, terms: Sequence[Term]) -> list[float]:
-        if len(terms) == 1:
-            return [1.0]  # the whole query, however rare it is
-        # Counted in all columns, even if only some are searched: a score must not depend on the searched columns.
-        corpus = self._search.corpus or self._statistics.source_corpus(
-            self._search.query, self._connection, self._target.index
-        )
-        statistics = [TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)]
-        weights = term_weights(corpus.rows, statistics)
-        preferred = self._search.query.preferred
-        if not preferred:
-            return weights
-        # Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these do
-        # not outvote it.
-        others = sum(weight for term, weight in zip(terms, weights, strict=True) if term.word not in preferred)
-        return [
-            max(weight, others) if term.word in preferred and frequency else weight
-            for term, weight, frequency in zip(terms, weights, corpus.frequencies, strict=True)
-        ]
 
     def _at_matching_text(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> list[HitCandidate]:
         """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
@@ -360,7 +359,7 @@ class TextSearch:
             if rows:
                 [(entries[item],)] = rows
         replaced = [candidate for candidate in by_title if int(candidate.id) in entries]
-        shown = self._fetch([entries[int(candidate.id)] for candidate in replaced])
+        shown = self._target.candidates(self._connection, [entries[int(candidate.id)] for candidate in replaced])
         by_id = {candidate.id: candidate for candidate in shown}
         for candidate in replaced:
             for name in RankingResult.__struct_fields__:
@@ -409,7 +408,7 @@ class TextSearch:
         parameters = self._filter.parameters
         page = f"{listing} ORDER BY age DESC, number DESC LIMIT ? OFFSET ?"
         rows = self._connection.execute(page, (*parameters, search.limit, search.offset))
-        candidates = self._fetch([rowid for rowid, _ in rows])
+        candidates = self._target.candidates(self._connection, [rowid for rowid, _ in rows])
         [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
         return HitPage(self._complete(candidates), has_more=search.offset + len(candidates) < total, total=total)
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -32,6 +33,16 @@ EXECUTABLE = (sys.executable, "-m", "server.cli")
 TIMEOUT_S = 30
 # Tests of these commands are about their process.
 LASTING_COMMANDS = ("serve", "stdio")
+
+
+def without_progress(text: str) -> str:
+    """Leaves out the lines of progress that a command prints every few seconds on a slow machine."""
+    return re.sub(
+        r"^[\d.]+ [KMGT]?B of .*, [\d,]+ items?: .*\n|^.* (copied|checked|upgraded|embedded)\n",
+        "",
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 class Outcome(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Every command with and without a server on its data directory: the result is the same."""
 
 import re
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import click
 import pytest
 
 from server.cli import florilegium
-from tests.server.cli.program import Outcome, Program
+from tests.server.cli.program import TIMEOUT_S, Outcome, Program, without_progress
+from tests.server.cli.requests import INITIALIZE, lines
+from tests.server.cli.test_stdio import LEGACY, MODERN, results
 
 # A data directory without SQLite files needs no lock.
 pytestmark = [pytest.mark.sqlite, pytest.mark.slow("runs every command twice, beside a server and without one")]
@@ -72,8 +75,8 @@ COMMANDS = {
     "client list": (),
     "client remove": ("{client}",),
     "rm": ("{note}", "--yes"),
-    "restore": ("saved", "--user", "local"),
     "repair": ("--user", "local"),
+    "restore": ("saved", "--user", "local"),
 }
 # They need passwords or a model; their own tests cover what they do.
 NEEDS_MORE = {"similar", "model install", "model remove", "user invite", "user reset-password", "user adopt-local"}
@@ -118,7 +121,7 @@ _VOLATILE = re.compile(
 
 
 def result(program: Program, outcome: Outcome) -> tuple[int, str, str]:
-    texts = (text.replace(str(program.home), "~") for text in (outcome.stdout, outcome.stderr))
+    texts = (text.replace(str(program.home), "~") for text in (outcome.stdout, without_progress(outcome.stderr)))
     stdout, stderr = (re.sub(r" {2,}", "  ", _VOLATILE.sub("*", text)) for text in texts)
     return outcome.code, stdout, stderr
 
@@ -150,3 +153,42 @@ def test_a_move_to_postgresql_is_complete_after_the_server_has_ended(program: Pr
 
     assert (meanwhile.code, "Not complete: " in meanwhile.stdout) == (1, True)
     assert (afterwards.code, "The target is complete." in afterwards.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("conversation", [LEGACY, MODERN], ids=["legacy", "modern"])
+def test_stdio_beside_a_server_forwards_to_it(program: Program, conversation: str) -> None:
+    alone = results(program.run("stdio", "--profile", "research", stdin=conversation).messages)
+    program.expect("user", "add", "ada")
+    with program.serving("--port", "0"):
+        answers = results(program.run("stdio", "--profile", "research", stdin=conversation).messages)
+        assert answers[1] == alone[1]
+        assert answers[2]["structuredContent"]["user"] == "local"
+        of_ada = results(program.run("stdio", "--user", "ada", stdin=conversation).messages)
+        assert of_ada[2]["structuredContent"]["user"] == "ada"
+
+
+def test_stdio_ends_with_the_server_and_says_so(program: Program) -> None:
+    with program.serving("--port", "0") as server, program.start("stdio") as stdio:
+        stdio.stdin.write(lines(INITIALIZE))
+        stdio.stdin.flush()
+        assert "protocolVersion" in stdio.stdout.readline()
+        server.process.terminate()
+        stdio.wait(TIMEOUT_S)
+        assert stdio.returncode == 0
+    assert "closed the connection" in (program.home / "stderr.log").read_text()
+
+
+def test_an_import_through_the_server_shows_progress_and_can_be_interrupted(program: Program) -> None:
+    folder = program.home / "vault"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{number}.md").write_text(f"# Note {number}\n\ncomet\n")
+    with program.serving("--port", "0"):
+        with program.start("import", "vault") as importing:
+            # Until the server has written some of it.
+            while not program.run("list", "notes", "--json").json["total"]:
+                assert importing.poll() is None
+            importing.send_signal(signal.SIGINT)
+            assert importing.wait(TIMEOUT_S) in (0, 130)
+        assert program.run("import", "vault", "--json").json["kinds"]["notes"]["new"] < 300
+        assert program.run("list", "notes", "--json").json["total"] == 300

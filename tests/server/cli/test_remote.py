@@ -43,6 +43,21 @@ async def test_search_and_get_use_the_library_of_the_credential(program: Program
         assert (item.code, "high water at noon" in item.stdout) == (0, True)
 
 
+async def test_items_are_written_and_files_imported_over_the_network(program: Program, server: LiveServer) -> None:
+    token = await key_of(server, "ada", READ, WRITE)
+    added = (await run(program, server, token, "add", "notes", "high water", "--title", "Tides", "--json")).json
+    await run(program, server, token, "tag", added["uri"], "+sea")
+    folder = program.home / "vault"
+    folder.mkdir()
+    (folder / "halley.md").write_text("# Halley\n\ncomet\n")
+    imported = await run(program, server, token, "import", "vault", "missing.md")
+    assert imported.code == 1
+    assert ["notes", "1", "0", "0"] in [line.split() for line in imported.stdout.splitlines()]
+    assert "failed: missing.md: no such file or folder" in imported.stdout
+    listed = (await run(program, server, token, "list", "--json")).json
+    assert {item["title"] for item in listed["items"]} == {"Tides", "Halley"}
+
+
 async def test_people_manage_their_own_keys(program: Program, server: LiveServer) -> None:
     token = await key_of(server, "ada", READ, WRITE)
     created = await run(program, server, token, "key", "create", "ada", "--scope", READ, "--source", "notes", "--json")
@@ -58,7 +73,9 @@ async def test_people_manage_their_own_keys(program: Program, server: LiveServer
 
 async def test_administrators_manage_users_and_read_the_log(program: Program, server: LiveServer) -> None:
     token = await key_of(server, "ada", *SCOPES)
-    assert (await run(program, server, token, "user", "add", "ben", "--role", "reader")).stdout == "Added ben.\n"
+    assert (await run(program, server, token, "user", "add", "ben", "--role", "reader")).stdout.startswith(
+        "Added ben (u_"
+    )
     assert (await run(program, server, token, "user", "role", "ben", "writer")).code == 0
     assert (await run(program, server, token, "user", "disable", "ben")).code == 0
     users = (await run(program, server, token, "user", "list", "--json")).json
@@ -79,7 +96,8 @@ async def test_errors_are_plain(program: Program, server: LiveServer) -> None:
         ("--server", "http://kb.example.com", "search", "x"): "--server: expected https",
         ("--server", "kb.example.com", "search", "x"): "--server: expected a URL such as https://kb.example.com",
         ("--server", "http://127.0.0.1:1", "search", "x"): "http://127.0.0.1:1 does not respond: ",
-        ("--server", server.url, "import", "x"): "--server can be used with search, get, user, key, audit only",
+        ("--server", server.url, "backup", "x"): "--server cannot be used with backup",
+        ("--server", server.url, "list", "--user", "ada"): "--user cannot be combined with --server",
         ("--token-file", str(missing), "search", "x"): "--token-file requires --server",
         ("--server", server.url, "--token-file", str(missing), "search", "x"): "cannot be read: no such file",
     }

@@ -45,8 +45,8 @@ class TestBrowser(Struct, frozen=True):
     async def sign_in(self, name: str, password: str = PASSWORD, **values: str) -> httpx2.Response:
         return await self.submit("/sign-in", {"name": name, "password": password, **values}, "/sign-in")
 
-    async def open_link(self, path: str, name: str, password: str = PASSWORD) -> httpx2.Response:
-        return await self.submit(path, {"name": name, "password": password, "repeated": password})
+    async def open_link(self, path: str, name: str, password: str = PASSWORD, **more: str) -> httpx2.Response:
+        return await self.submit(path, {"name": name, "password": password, "repeated": password, **more})
 
 
 class Console(Struct, frozen=True):

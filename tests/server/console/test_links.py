@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from auth.accounts.service import AccountLinks
-from auth.context import SCOPES
+from auth.authenticator import local_principal
+from auth.context import SCOPES, build_context
 from auth.tokens import mint_token
+from sources.drafts import NoteDraft
 from tests.cases import each_case
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, console, read_form, text_of
 
@@ -24,6 +26,30 @@ async def test_setup_link_creates_the_first_administrator_once(tmp_path: Path) -
 
             assert (await other.get(link.path)).status_code == 404
         assert await site.links.create_setup() is None
+
+
+@pytest.mark.sqlite
+async def test_first_administrator_can_take_over_the_library_of_the_single_user(tmp_path: Path) -> None:
+    async with console(tmp_path) as site:
+        link = await site.links.create_setup()
+        assert link is not None
+        async with site.browser() as browser:
+            # Nothing is offered on a server that never had a single user.
+            assert "adopt_local" not in (await browser.get(link.path)).text
+            registry = site.server.runtime.registry
+            local = await registry.ensure_user("", "local", role="admin", named_by="operator")
+            context = build_context(local_principal(local), site.server.runtime.data_root, "test", is_agent=False)
+            async with site.server.runtime.libraries.library(context) as library:
+                await library.notes.create(NoteDraft(title="Comet", content="tail"))
+
+            assert "which belongs to the user local" in text_of((await browser.get(link.path)).text)
+            await browser.open_link(link.path, "ada", adopt_local="1")
+        for name, items in (("ada", 1), ("local", 0)):
+            user = await registry.user_by_name(name)
+            assert user is not None
+            context = build_context(local_principal(user), site.server.runtime.data_root, "test", is_agent=False)
+            async with site.server.runtime.libraries.library(context) as library:
+                assert (await library.usage()).items == items
 
 
 async def test_new_setup_link_replaces_the_earlier_one(tmp_path: Path) -> None:

@@ -10,15 +10,7 @@ from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.http_client import fetch
 from tests.server.oauth.browser import open_browser
-from tests.server.oauth.oauth_client import (
-    REDIRECT_URI,
-    OAuthTestClient,
-    call,
-    connect,
-    post_form,
-    register,
-    user_of,
-)
+from tests.server.oauth.oauth_client import REDIRECT_URI, OAuthTestClient, call, connect, post_form, register, user_of
 
 
 async def test_each_user_connects_the_same_client_to_their_own_library(tmp_path: Path) -> None:

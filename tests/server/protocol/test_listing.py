@@ -6,15 +6,9 @@ import msgspec
 import pytest
 
 from auth.context import READ, WRITE
-from config.errors import (
-    InvalidParams,
-)
+from config.errors import InvalidParams
 from tests.cases import each_case
-from tests.server.protocol.dispatcher_fixture import (
-    DispatcherClient,
-    make_dispatcher,
-    make_principal,
-)
+from tests.server.protocol.dispatcher_fixture import DispatcherClient, make_dispatcher, make_principal
 from tests.server.sample_catalog import SampleCatalog
 
 LISTS = {

@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from config.errors import (
-    InvalidParams,
-    Unavailable,
-)
+from config.errors import InvalidParams, Unavailable
 from tests.cases import each_case
-from tests.server.protocol.dispatcher_fixture import (
-    DispatcherClient,
-    make_dispatcher,
-    make_principal,
-)
+from tests.server.protocol.dispatcher_fixture import DispatcherClient, make_dispatcher, make_principal
 from tests.server.sample_catalog import SampleCatalog
 
 

@@ -92,11 +92,15 @@ def test_long_lived_clients_are_spread_evenly_also_after_a_worker_was_replaced(
         # Until each connection was closed once, and its client has another.
         await asyncio.gather(*(client.call(REQUESTS_MAX) for client in clients))
         second = await measure_shares(deployment, clients)
+        restarts = [
+            sample.value for sample in await deployment.metrics() if sample.name == "florilegium_worker_restarts_total"
+        ]
         for client in clients:
             await client.close()
 
         assert sum(client.connections for client in clients) >= connections + CLIENTS
         assert sum(client.losses for client in clients) == lost, "connections are closed with a response"
+        assert sorted(restarts) == [0, 0, 1]
         for shares in (first, second):
             assert sum(shares) == CALLS * CLIENTS
             assert max(shares) - min(shares) <= DIFFERENCE_MAX * max(shares), (first, second)

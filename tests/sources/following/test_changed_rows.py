@@ -1,8 +1,8 @@
 """Of a followed tldw database, only the items that changed are copied and read."""
 
-import asyncio
 import os
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 
 from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import DatabaseCopy
-from sources.following.database_copy import open_database_copier
+from sources.following.database_copy import DatabaseCopier, open_database_copier
 from sources.following.scan import scan_file
 from sources.importers.formats.tldw import FOLLOWED_DATABASES
 from tests.server.following.tldw_deployment import CHACHA_NAME, MEDIA_NAME, execute, make_user
@@ -19,13 +19,21 @@ from tests.sources.following.followed_library import FollowedLibrary
 NOTE = "INSERT INTO notes (id, title, content, last_modified) VALUES (?, ?, ?, ?)"
 
 
-def copy(source: Path, target: Path, since: DatabasePosition | None = None) -> DatabaseCopy:
-    async def work() -> DatabaseCopy:
-        async with open_database_copier(1 << 30, 60) as copier:
-            return await copier.copy(source, target, FOLLOWED_DATABASES, since)
+class Copies:
+    """Copies databases one after the other in the same process."""
 
-    target.unlink(missing_ok=True)
-    return asyncio.run(work())
+    def __init__(self, copier: DatabaseCopier) -> None:
+        self._copier = copier
+
+    async def copy(self, source: Path, target: Path, since: DatabasePosition | None = None) -> DatabaseCopy:
+        target.unlink(missing_ok=True)
+        return await self._copier.copy(source, target, FOLLOWED_DATABASES, since)
+
+
+@pytest.fixture(scope="module")
+async def copies() -> AsyncIterator[Copies]:
+    async with open_database_copier(1 << 30, 60) as copier:
+        yield Copies(copier)
 
 
 def count(path: Path, table: str) -> int:
@@ -41,27 +49,27 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_one_changed_note_of_many_is_copied_alone(folder: Path, tmp_path: Path) -> None:
+async def test_one_changed_note_of_many_is_copied_alone(copies: Copies, folder: Path, tmp_path: Path) -> None:
     source, target = folder / CHACHA_NAME, tmp_path / "copy.db"
-    whole = copy(source, target)
+    whole = await copies.copy(source, target)
     assert not whole.is_partial
     execute(source, "UPDATE notes SET content = 'New.', last_modified = '2026-01-01T00:01:00.000Z' WHERE id = 'n7'")
-    part = copy(source, target, whole.position)
+    part = await copies.copy(source, target, whole.position)
     assert (part.items, count(target, "notes"), count(target, "messages")) == (1, 1, 0)
     execute(source, NOTE, "n51", "New", "Text.", "2020-01-01 00:00:00")
     execute(source, "INSERT INTO sync_log (entity, entity_id) VALUES ('notes', 'n9')")
-    part = copy(source, target, part.position)
+    part = await copies.copy(source, target, part.position)
     assert part.items == 2
 
 
-def test_new_message_brings_its_whole_conversation(folder: Path, tmp_path: Path) -> None:
+async def test_new_message_brings_its_whole_conversation(copies: Copies, folder: Path, tmp_path: Path) -> None:
     source, target = folder / CHACHA_NAME, tmp_path / "copy.db"
     sql = "INSERT INTO messages (id, conversation_id, sender, content) VALUES (?, ?, 'user', 'Text.')"
     conversation = "00000000-0000-4002-0001-000000000001"
     execute(source, sql, "m1", conversation)
-    whole = copy(source, target)
+    whole = await copies.copy(source, target)
     execute(source, sql, "m2", conversation)
-    part = copy(source, target, whole.position)
+    part = await copies.copy(source, target, whole.position)
     assert (part.items, count(target, "messages"), count(target, "character_cards")) == (1, 2, 1)
 
 
@@ -74,13 +82,15 @@ def test_new_message_brings_its_whole_conversation(folder: Path, tmp_path: Path)
         "ALTER TABLE notes RENAME COLUMN title TO name",
     ],
 )
-def test_changes_that_leave_no_trace_mean_copying_all(folder: Path, tmp_path: Path, sql: str) -> None:
+async def test_changes_that_leave_no_trace_mean_copying_all(
+    copies: Copies, folder: Path, tmp_path: Path, sql: str
+) -> None:
     source, target = folder / CHACHA_NAME, tmp_path / "copy.db"
     execute(source, "INSERT INTO sync_log (entity, entity_id) VALUES ('notes', 'n9')")
-    whole = copy(source, target)
+    whole = await copies.copy(source, target)
     execute(source, sql)
     execute(source, NOTE.replace("title", "name") if "RENAME" in sql else NOTE, "n51", "New", "Text.", "2026")
-    assert not copy(source, target, whole.position).is_partial
+    assert not (await copies.copy(source, target, whole.position)).is_partial
 
 
 def test_edit_without_a_time_is_found_by_reading_everything(tmp_path: Path) -> None:

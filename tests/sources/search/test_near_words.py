@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
-from sources.search.scoring import compounds_with, similar_words
+from sources.storage.search.vocabulary import compounds_with, similar_words
 
 # Few letters, so that words are often near to each other.
 _LETTERS = "abcд"

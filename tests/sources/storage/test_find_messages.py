@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library, MessageSearch
 from sources.storage.postgres.libraries import PostgresLibrary
-from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.collections import SqliteLibrary
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from tests.cases import each_case
 from tests.sources.storage.library_fixture import OpenLibraries

@@ -116,7 +116,13 @@ async def test_phrase_that_repeats_a_word_is_searched_as_words(ada: Library, exp
     assert (len(page.hits), page.read_as) == (1, '"a"' if "a" in expression else '"的"')
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+async def fox_trot(ada: Library) -> None:
+    await create_conversation(ada, "a fox-trot at 10:30", "C++ it is")
+
+
+@pytest.mark.usefixtures("fox_trot")
+@each_case(
     ("expression", "read_as", "expected"),
     [
         ("fox-trot", '"fox-trot"', ["a fox-trot at 10:30"]),
@@ -138,7 +144,6 @@ async def test_phrase_that_repeats_a_word_is_searched_as_words(ada: Library, exp
 async def test_invalid_expression_is_searched_as_words_and_reported(
     ada: Library, ben: Library, expression: str, read_as: str, expected: list[str]
 ) -> None:
-    await create_conversation(ada, "a fox-trot at 10:30", "C++ it is")
     page = await match_messages(ada, expression)
     assert ([hit.message.content for hit in page.hits], page.read_as) == (expected, read_as)
     assert (await match_messages(ben, expression)).hits == ()
@@ -263,7 +268,7 @@ async def test_snippet_of_a_long_message_of_matches_is_found_quickly(ada: Librar
     assert hit.snippet.startswith("<mark>tea</mark> <mark>tea</mark>")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "content", "snippet"),
     [
         ("brown", "a brown fox", "a <mark>brown</mark> fox"),
@@ -282,8 +287,8 @@ async def test_snippet_of_a_long_message_of_matches_is_found_quickly(ada: Librar
 async def test_snippet_marks_what_the_expression_matches(
     ada: Library, expression: str, content: str, snippet: str
 ) -> None:
-    await create_conversation(ada, content)
-    [hit] = (await match_messages(ada, expression)).hits
+    conversation = await create_conversation(ada, content)
+    [hit] = (await match_messages(ada, expression, conversation_id=conversation)).hits
     assert hit.snippet == snippet
 
 

@@ -4,14 +4,7 @@ from unicodedata import normalize
 
 from hypothesis import given
 
-from sources.text.segmentation import (
-    TOKENIZER,
-    letter_clusters,
-    segment,
-    spaced_words,
-    tokenize,
-    unspaced_runs,
-)
+from sources.text.segmentation import TOKENIZER, letter_clusters, segment, spaced_words, tokenize, unspaced_runs
 from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS
 from tests.sources.text.samples import MIXED_TEXTS, fts5_tokens

@@ -16,9 +16,9 @@ from msgspec import Struct
 from config.postgres.connection import PostgresConnection
 from sources.installed import TABLE_KINDS
 from sources.kinds import Kind
-from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.postgres.search.tsquery import ColumnLabels, IndexedColumn, index_tokens, make_tsvector
 from sources.storage.postgres.tables import kind_digests
+from sources.storage.search.vocabulary import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.sqlite.schema.kinds import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
 from sources.storage.tables.sql import CHUNK_BITS

@@ -19,8 +19,9 @@ from sources.storage.search.engine import CandidateRow, SearchTarget
 from sources.storage.search.text_search import TierSql
 from sources.storage.sqlite.schema.kinds import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT as SQLITE_MESSAGE_CONTEXT
-from sources.storage.sqlite.search.chat_targets import CHATS_TARGET, HUMAN_ONLY_TARGET
 from sources.storage.sqlite.search.targets import (
+    CHATS_TARGET,
+    HUMAN_ONLY_TARGET,
     KIND_TARGETS,
     MEDIA_TARGET,
     NOTES_TARGET,

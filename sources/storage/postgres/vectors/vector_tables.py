@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from config.postgres.connection import PostgresConnection, Rows
 from sources.semantic.model import ModelInfo, SemanticUnavailable
-from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
+from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
 from sources.storage.postgres.extensions import find_extension
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
@@ -33,7 +33,6 @@ from sources.storage.postgres.index.entries import (
 from sources.storage.postgres.jobs import claim, is_held, release
 from sources.storage.postgres.search.entry_sql import postgres_sql
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
-from sources.storage.search.candidates import Passage
 from sources.storage.search.fused_search import CountRows
 from sources.storage.sqlite.vectors.kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
 

@@ -141,11 +141,6 @@ class JobConnection(RowConnection):
                 if job.is_stopped or time.monotonic() > job.due:
                     raise
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether nobody waits for the running job any more."""
-        return self._is_closing or self._job is None or self._job.is_stopped
-
     def restart_clock(self, limit_s: float) -> None:
         """Gives the running job so much time from now on. Called by its thread."""
         assert self._job is not None
@@ -212,7 +207,7 @@ class _RunAlone(Exception):
 
 
 class _ReadPart(Generic[T]):
-    """One of several reads that run in one job. `outcome` is set by the thread of the job."""
+    """One of several reads that run in one job. `outcome` has what it returned, and is set by the thread of the job."""
 
     __slots__ = ("is_started", "limit_s", "outcome", "result", "work")
 
@@ -220,7 +215,7 @@ class _ReadPart(Generic[T]):
         self.work = work
         self.limit_s = limit_s
         self.is_started = False
-        self.outcome: tuple[T | None, Exception | None] | None = None
+        self.outcome: tuple[T] | None = None
         self.result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
 
@@ -230,62 +225,48 @@ _HELD_UP_MAX_S = 0.25
 
 class _JointRead:
     """The reads of one call in one file. A search reads three sources of the same file: as one job, they share a
-    transaction, the counts of their terms and the hand-over to the thread. Each read has its own limit and its own
-    error. If one of them is slow, those that are done return, and the rest become jobs of their own."""
+    transaction, the counts of their terms and the hand-over to the thread. If one of them is slow or fails, those that
+    are done return, and the rest become jobs of their own."""
 
     def __init__(self) -> None:
         self.parts: list[_ReadPart[Any]] = []
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self, call: CallGroup, run_job: Callable[[Work[None], float], Coroutine[Any, Any, None]]) -> None:
         limit_s = sum([part.limit_s for part in self.parts])
         with job_group(call):
-            self._task = asyncio.create_task(self._run(run_job(self._work, limit_s)))
-
-    async def _run(self, job: Coroutine[Any, Any, None]) -> None:
-        timer = asyncio.get_running_loop().call_later(_HELD_UP_MAX_S, self._pass_on, _RunAlone())
-        # If the job is cancelled, because the caller of the running read gave up, the others run alone.
-        error: Exception = _RunAlone()
-        try:
-            await job
-        except Exception as failure:
-            error = failure
-        finally:
-            timer.cancel()
-            self._pass_on(_RunAlone() if isinstance(error, TimeoutError) else error)
-            for part in self.parts:
-                if not part.result.done():
-                    part.result.set_exception(error)
+            self._task = asyncio.create_task(run_job(self._work, limit_s))
+        self._task.add_done_callback(self._finish)
+        self._timer = self._task.get_loop().call_later(_HELD_UP_MAX_S, self._pass_on)
 
     def _work(self, connection: JobConnection) -> None:
         """Called by the thread of the job, again if it has to be repeated."""
         for part in self.parts:
-            if part.result.done():
-                continue
-            part.is_started = True
-            connection.restart_clock(part.limit_s)
-            try:
-                part.outcome = part.work(connection), None
-            except Exception as error:
-                # What concerns the whole job is handled by `JobConnection.run`.
-                is_retried = isinstance(error, sqlite3.Error) and (is_busy(error) or is_undecodable_text(error))
-                if is_retried or connection.is_stopped:
-                    raise
-                part.outcome = None, error
+            if part.outcome is None and not part.result.done():
+                part.is_started = True
+                connection.restart_clock(part.limit_s)
+                part.outcome = (part.work(connection),)
 
-    def _pass_on(self, error: Exception) -> None:
-        """Returns what was read, and raises the error from the reads that were not started."""
+    def _pass_on(self) -> None:
+        """Returns what has been read. Reads that were not started run alone: time in a queue would not count as
+        theirs, but that of the reads before them does."""
         for part in self.parts:
-            if part.result.done():
-                continue
-            if part.outcome is not None:
-                value, failure = part.outcome
-                if failure is None:
-                    part.result.set_result(value)
-                else:
-                    part.result.set_exception(failure)
-            elif not part.is_started:
-                part.result.set_exception(error)
+            if part.outcome is not None and not part.result.done():
+                part.result.set_result(part.outcome[0])
+            elif not part.is_started and not part.result.done():
+                part.result.set_exception(_RunAlone())
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        # It is cancelled if the caller of the read that was running gave up.
+        error = None if task.cancelled() else task.exception()
+        if self._timer is not None:
+            self._timer.cancel()
+        if error is None or any(part.is_started for part in self.parts):
+            self._pass_on()
+        for part in self.parts:
+            if not part.result.done():
+                part.result.set_exception(error or _RunAlone())
 
     def leave(self, part: _ReadPart[Any]) -> None:
         """Stops the job if nobody waits for the read that is running, or for any. Those that are left run alone."""

@@ -32,10 +32,9 @@ from sources.storage.sqlite.connection.connection import (
 )
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_reader, connect_writer
-from sources.storage.sqlite.index.statistics import CorpusStatistics
+from sources.storage.sqlite.index.statistics import CorpusStatistics, LibraryIndexes
 from sources.storage.sqlite.index.text_index import (
     BEFORE_FIRST_ROWID,
-    LibraryIndexes,
     apply_queue,
     resegment_batch,
     save_segment_version,

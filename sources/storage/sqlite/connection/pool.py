@@ -28,12 +28,11 @@ from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_b
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
-from sources.storage.sqlite.collections import SqliteSearchSettings
+from sources.storage.sqlite.collections import SqliteLibrary, SqliteSearchSettings, UserDatabases
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.vectors.file_vectors import FileVectors
-from sources.storage.sqlite.vectors.vector_memory import VectorMemory
+from sources.storage.sqlite.vectors.vector_tables import VectorMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
@@ -57,8 +56,8 @@ _DESCRIPTORS_WANTED = 65_536
 _OPEN_USERS_MAX = 128
 # One library may be closing for this many that may be open.
 _OPEN_PER_CLOSING = 8
-# A search of all sources has this many jobs. Most calls have fewer, which makes little difference in a long queue.
-_JOBS_PER_CALL = 5
+# A search of all sources has one job per file. Most calls have fewer, which makes little difference in a long queue.
+_JOBS_PER_CALL = 3
 # How long deleting a library waits for the calls that use it.
 _REMOVE_WAIT_S = 10.0
 _REMOVE_POLL_S = 0.05
@@ -140,22 +139,33 @@ class SqliteLibraries:
 
     async def remove(self, user_id: UserId) -> None:
         """Deletes all files of a user. Calls that arrive meanwhile wait, and find an empty library."""
-        await self.run_while_closed(user_id, partial(self._remove_files, user_id))
+        await self.run_while_closed([user_id], partial(self._remove_files, user_id))
 
-    async def run_while_closed(self, user_id: UserId, work: Callable[[], T]) -> T:
-        """Runs `work`, which needs the files of a user for itself, on a thread. Calls that arrive meanwhile wait."""
-        due = time.monotonic() + _REMOVE_WAIT_S
-        while (databases := self._open.get(user_id)) is not None and databases.lease_count:
-            if time.monotonic() >= due:
+    async def move(self, source: UserId, target: UserId) -> None:
+        """Gives the files of a user to another, whose own are deleted."""
+        await self.run_while_closed([source, target], lambda: self._data_root.move_user(source, target))
+
+    async def run_while_closed(
+        self, user_ids: Sequence[UserId], work: Callable[[], T], wait_s: float = _REMOVE_WAIT_S
+    ) -> T:
+        """Runs `work`, which needs the files of these users for itself, on a thread. Waits up to `wait_s` for calls and
+        background work that use the libraries; calls that arrive meanwhile wait, too."""
+        due = time.monotonic() + wait_s
+        while any(user_id in self._open or user_id in self._closing for user_id in user_ids):
+            for user_id in user_ids:
+                if user_id in self._open and not self._open[user_id].lease_count:
+                    self._start_closing(user_id)
+            closing = [self._closing[user_id] for user_id in user_ids if user_id in self._closing]
+            if closing:
+                await asyncio.wait(closing)
+            elif time.monotonic() >= due:
                 raise Unavailable("the library is in use; try again in a moment")
-            await asyncio.sleep(_REMOVE_POLL_S)
-        if user_id in self._open:
-            self._start_closing(user_id)
-        while user_id in self._closing:
-            await asyncio.wait([self._closing[user_id]])
+            else:
+                await asyncio.sleep(_REMOVE_POLL_S)
         working = asyncio.create_task(asyncio.to_thread(work))
-        self._closing[user_id] = closed = asyncio.create_task(_wait_for(working))
-        closed.add_done_callback(lambda _: self._closing.pop(user_id))
+        for user_id in user_ids:
+            self._closing[user_id] = closed = asyncio.create_task(_wait_for(working))
+            closed.add_done_callback(lambda _, user_id=user_id: self._closing.pop(user_id))  # type: ignore[misc]  # bound now
         return await asyncio.shield(working)
 
     def _remove_files(self, user_id: UserId) -> None:

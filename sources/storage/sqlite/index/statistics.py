@@ -16,12 +16,17 @@ from msgspec import Struct
 
 from config.errors import DATABASE_ERRORS
 from sources.query import ParsedQuery
-from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.contract import Corpus
-from sources.storage.search.vocabulary import LibraryVocabulary, word_beginnings
+from sources.storage.search.vocabulary import (
+    NEAR_MAX_CHARS,
+    NEAR_MIN_CHARS,
+    LibraryVocabulary,
+    NearWordsMemory,
+    VocabularyMemory,
+    word_beginnings,
+)
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
-from sources.storage.sqlite.index.text_index import COUNTS_MAX, IndexContent, LibraryIndexes
 from sources.storage.sqlite.search.fts5_engine import FTS5, match_text
 from sources.storage.tables.sql import TextIndex, json_array
 from sources.text.stemming import STOPWORDS
@@ -30,6 +35,46 @@ Parameters = tuple[str | int | float, ...]
 
 # Counts all rows of an index. No expression is empty: FTS5 would reject it.
 _ALL_ROWS = ""
+
+
+# -- index content -----------------------------------------------------------------------------------------------------
+# What is known about the content of a library's full-text indexes. All readers of the library share it.
+#
+# It is valid for one version of an index. `PRAGMA data_version` is of no use for that: its values mean nothing to
+# another connection, and it changes with every write to the file. FTS5 writes the structure of an index whenever its
+# content changes, so the structure identifies the content.
+
+# Of each index, and of other statements. A count takes about 240 bytes.
+COUNTS_MAX = 1_000
+# The rowids of the sizes and of the structure in the data of an FTS5 index.
+_AVERAGES_ROWID = 1
+_STRUCTURE_ROWID = 10
+
+
+class IndexContent(Struct, frozen=True):
+    """One version of an index, and how many of its rows match an expression."""
+
+    version: bytes
+    counts: dict[str, int] = {}
+
+
+class LibraryIndexes:
+    """The indexes of one library, by the names of their tables, which differ between its files."""
+
+    def __init__(self, vocabularies: VocabularyMemory) -> None:
+        self.vocabularies = vocabularies
+        self.near_words = NearWordsMemory()
+        self._contents: dict[str, IndexContent] = {}
+
+    def content(self, connection: JobConnection, schema: str, table: str) -> IndexContent:
+        """Returns the content of an index that a connection sees. If readers see different versions, which they do for
+        moments only, the last one is kept."""
+        sql = f"SELECT block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
+        version = b"|".join([block for (block,) in connection.execute(sql)])
+        content = self._contents.get(table)
+        if content is None or content.version != version or len(content.counts) > COUNTS_MAX:
+            content = self._contents[table] = IndexContent(version)
+        return content
 
 
 class LibraryFile(Struct):

@@ -20,8 +20,7 @@ from sources.storage.search.fused_search import CountRows, NearEntry
 from sources.storage.search.text_search import MatchTier, TierSql
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.vectors.kinds import TitleVectors, VectorKind
-from sources.storage.sqlite.vectors.vector_memory import VectorMemory
-from sources.storage.sqlite.vectors.vector_tables import VectorTables
+from sources.storage.sqlite.vectors.vector_tables import VectorMemory, VectorTables
 from sources.storage.tables.sql import SqlFilter, Statement, json_array
 
 if TYPE_CHECKING:

@@ -5,16 +5,49 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sources.installed import ADDED_KINDS, ITEM_KINDS
-from sources.kinds import Kind, field_text
-from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT, Hit
+from sources.kinds import Kind
+from sources.records import ALTERNATE_BRANCH_LABEL, CHARACTER, NOTE, OBSERVATION, PROMPT, Hit
+from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.storage.contract import Search
-from sources.storage.search.candidates import FieldsCandidate, NamedFieldsCandidate, TextCandidate
-from sources.storage.search.engine import SearchTarget
-from sources.storage.sqlite.vectors.kinds import CHUNK_VECTORS, ITEM_VECTORS
+from sources.storage.search.engine import (
+    FieldsCandidate,
+    HitCandidate,
+    NamedFieldsCandidate,
+    SearchConnection,
+    SearchTarget,
+    TextCandidate,
+)
+from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT, MESSAGE_OWN
+from sources.storage.sqlite.vectors.kinds import (
+    CHUNK_VECTORS,
+    HUMAN_ONLY_VECTORS,
+    ITEM_VECTORS,
+    MESSAGE_VECTORS,
+    TITLE_VECTORS,
+)
 from sources.storage.tables.item_table import decode_texts
-from sources.storage.tables.kind_tables import OBSERVATION_LISTS, indexed_sql, text_index
-from sources.storage.tables.sql import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX, SqlFilter, one_of_ignoring_case
+from sources.storage.tables.kind_tables import OBSERVATION_LISTS, has_tags, indexed_sql, text_index
+from sources.storage.tables.sql import (
+    CHATS_INDEX,
+    CHUNK_BITS,
+    CHUNKS_MAX,
+    HUMAN_ONLY_INDEX,
+    MEDIA_INDEX,
+    SqlFilter,
+    between,
+    contains,
+    either,
+    equals,
+    json_array,
+    one_of_ignoring_case,
+    placeholders,
+)
+from sources.storage.tables.validation import is_storable
+from sources.text.segmentation import literal_form, segment
 
 
 class NoteCandidate(TextCandidate, gc=False):
@@ -111,54 +144,58 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
     values: str
 
     @property
-    def kind(self) -> Kind:
-        return ITEM_KINDS[self.source]
-
-    @property
     def title_field(self) -> str:
-        return self.kind.title
+        return ITEM_KINDS[self.source].title
 
     @property
     def embedded(self) -> Sequence[str]:
-        return self.kind.embedded
+        return ITEM_KINDS[self.source].embedded
 
     @property
     def unsearched(self) -> Collection[str]:
-        return _unsearched_fields(self.source)
-
-    def _values(self) -> dict[str, str]:
-        return dict(zip(_value_fields(self.kind), decode_texts(self.values), strict=True))
+        return _layout(self.source).unsearched
 
     def fields(self) -> dict[str, str]:
-        kind = self.kind
-        values = {**self._values(), "tags": self.tags}
-        lists = {field.name for field in kind.fields if field.shape == "list"} | {"tags"}
-        return {
-            kind.tags_name if name == "tags" else name: field_text(decode_texts(value), name)
-            if name in lists
-            else value
-            for name, value in ((name, values[name]) for name in kind.read_fields)
-        }
+        layout, values = _layout(self.source), {"tags": self.tags}
+        values.update(zip(layout.stored, decode_texts(self.values), strict=True))
+        for name, separator in layout.lists.items():
+            values[name] = separator.join(decode_texts(values[name]))
+        return {shown: values[name] for name, shown in layout.names.items()}
 
     @property
-    def author_name(self) -> str:
-        author = self.kind.author
-        return self._values()[author] if author is not None else ""
+    def author_name(self) -> str:  # type: ignore[override]  # a value that is computed
+        author = _layout(self.source).author
+        return decode_texts(self.values)[author] if author is not None else ""
 
     @property
     def item_chars(self) -> int:
         return len(self.body)
 
 
+class _KindLayout(Struct, frozen=True):
+    """The fields of a kind: all in reading order with the names that are shown, those in `KindCandidate.values`, the
+    separators of lists, the fields that are not searched, and which of the values is the author."""
+
+    names: Mapping[str, str]
+    stored: tuple[str, ...]
+    lists: Mapping[str, str]
+    unsearched: frozenset[str]
+    author: int | None
+
+
 @lru_cache(maxsize=64)
-def _unsearched_fields(source: str) -> frozenset[str]:
+def _layout(source: str) -> _KindLayout:
     kind = ITEM_KINDS[source]
-    searched = kind.searched
-    return frozenset(name for name in kind.read_fields if name not in searched and name != "tags")
-
-
-def _value_fields(kind: Kind) -> list[str]:
-    return [name for name in kind.read_fields if name != "tags"]
+    names, searched = kind.read_fields, kind.searched
+    stored = tuple(name for name in names if name != "tags")
+    lists = {field.name: "\n\n" for field in kind.fields if field.shape == "list" and field.name in names}
+    return _KindLayout(
+        {name: kind.tags_name if name == "tags" else name for name in names},
+        stored,
+        {**lists, "tags": ", "},
+        frozenset(name for name in stored if name not in searched),
+        stored.index(kind.author) if kind.author is not None else None,
+    )
 
 
 def kind_target(kind: Kind) -> SearchTarget:
@@ -174,7 +211,7 @@ def kind_target(kind: Kind) -> SearchTarget:
         candidate_sql=f"""
         SELECT r.{kind.key}, r.{kind.title}, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
             r.{kind.title}_seg, {" || ' ' || ".join(body)}, '{kind.source}',
-            CAST(json_array({", ".join(f"r.{name}" for name in _value_fields(kind))}) AS TEXT)
+            CAST(json_array({", ".join(f"r.{name}" for name in _layout(kind.source).stored)}) AS TEXT)
         FROM json_each(?) wanted CROSS JOIN {kind.source} r ON r.id = wanted.value
         """,
         vectors=(ITEM_VECTORS[kind.source],),
@@ -230,4 +267,218 @@ OBSERVATIONS_TARGET = SearchTarget(
     """,
     literal_text=_LITERAL_TEXT,
     vectors=(ITEM_VECTORS["observations"],),
+)
+
+
+# -- chats -------------------------------------------------------------------------------------------------------------
+# How conversations and their messages are searched as one source.
+
+
+class ChatCandidate(HitCandidate, gc=False):
+    """A message, whose id is `part_id`, or the title of a conversation. For a title, the message fields are None and
+    `rowid` is negative."""
+
+    has_speakers = True
+
+    content: str
+    # Stored values instead of properties.
+    item_chars: int  # pyright: ignore[reportIncompatibleMethodOverride] - see above
+    part_id: str | None  # type: ignore[misc]  # see above
+    position: int | None
+    sender: str | None
+    role: str | None
+    own: str
+    context: str
+    rowid: int
+    is_canonical: int
+    # The messages before it, through which it may match, or None if they have not been read.
+    found_through: str | None = None
+
+    @property
+    def speaker(self) -> str:  # type: ignore[override]  # a value that is computed
+        return self.sender or ""
+
+    def scored_texts(self) -> tuple[str, str, int]:
+        """The prominent text is what the message says, without the name of its sender, which says nothing about its
+        content."""
+        text = self.own
+        if self.sender:
+            text = self.own.removeprefix(f"{self.sender}: ")
+            if len(text) == len(self.own):
+                # The index form of a message, if it has one, begins with that of the name.
+                text = self.own.removeprefix(f"{_indexed_name(self.sender)} ")
+        return text, self.context, len(self.own) + len(self.context)
+
+    @property
+    def text_chars(self) -> int:
+        return len(self.content)
+
+    @property
+    def hit_text(self) -> str:
+        return self.content
+
+    def hit(self) -> Hit:
+        is_found_through_others = self.is_matched_aside and self.rowid > 0
+        return self.make_hit(
+            self.content,
+            conversation_id=self.id,
+            message_id=self.part_id,
+            message_index=self.position,
+            sender=self.sender,
+            role=self.role,
+            branch_label="" if self.is_canonical else ALTERNATE_BRANCH_LABEL,
+            via="context" if is_found_through_others else None,
+            context=(self.found_through or "") if is_found_through_others else "",
+        )
+
+
+@lru_cache(maxsize=1024)
+def _indexed_name(sender: str) -> str:
+    return segment(sender)
+
+
+_SELECT_MESSAGES = f"""
+    SELECT c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash,
+        m.content, length(m.content), m.uuid, m.position, m.sender, m.role,
+        {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id, m.is_canonical
+    FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
+        CROSS JOIN conversations c ON c.id = m.conversation_id
+"""
+# The text of a title's hit is the first message of its conversation that agents may read.
+_SELECT_TITLES = """
+    SELECT c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash,
+        coalesce(first.content, ''),
+        coalesce((SELECT sum(length(m.content)) FROM messages m
+            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0), 0),
+        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id, 1
+    FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
+        LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
+            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)
+"""
+# The messages that `MESSAGE_CONTEXT` is taken from, as they are written and in order.
+_CONTEXT_TEXTS = """
+    SELECT m.uuid, (SELECT coalesce(group_concat(text, char(10)), '') FROM (
+        SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text FROM (
+            SELECT p.* FROM messages p WHERE p.conversation_id = m.conversation_id
+                AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
+            ORDER BY p.position DESC LIMIT 2) p
+        ORDER BY p.position))
+    FROM json_each(?) wanted CROSS JOIN messages m ON m.uuid = wanted.value
+"""
+# Compared with a condition on the column, this need not read the rows, which can be long.
+_HUMAN_ONLY_IDS = "SELECT id FROM messages INDEXED BY messages_human_only WHERE human_only = 1 AND deleted = 0"
+
+
+class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
+    """An index rowid is the rowid of a message, or the negative rowid of a conversation for its title. In conditions,
+    `r` is the message, NULL for titles, and `c` is the conversation."""
+
+    is_human_only: bool = False
+    title_sql: str = _SELECT_TITLES
+    context_sql: str = _CONTEXT_TEXTS
+
+    def join_on(self, rowid: str) -> str:
+        return (
+            f"LEFT JOIN messages r ON r.id = {rowid} "
+            f"CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -{rowid})"
+        )
+
+    @property
+    def is_live(self) -> str:
+        return f"c.deleted = 0 AND (r.id IS NULL OR (r.deleted = 0 AND r.human_only = {int(self.is_human_only)}))"
+
+    @property
+    def age(self) -> str:
+        return "coalesce(r.last_modified, c.last_modified)"
+
+    @property
+    def created_at(self) -> str:
+        return "coalesce(r.created_at, c.created_at)"
+
+    def filter(self, search: Search) -> SqlFilter:
+        conditions = (
+            has_tags(search.tags, "conversations", "c.id")
+            & between(self.created_at, search.date_from, search.date_to)
+            & equals("c.character_id", search.character_id)
+            & equals("c.uuid", search.within)
+            & equals("c.namespace", search.namespace)
+            & contains("r.content", search.contains)
+            & _in_projects(search.projects)
+        )
+        if search.senders:
+            conditions &= either(
+                one_of_ignoring_case("r.sender", search.senders), one_of_ignoring_case("r.role", search.senders)
+            )
+        if search.by != "both":
+            conditions &= SqlFilter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
+        return conditions
+
+    def list_sql(self, search: Search) -> str:
+        if search.by == "title":
+            return (
+                "SELECT -c.id AS number, c.last_modified AS age FROM conversations c LEFT JOIN messages r ON FALSE "
+                f"WHERE c.deleted = 0 AND {not self.is_human_only}"
+            )
+        return (
+            "SELECT r.id AS number, r.last_modified AS age FROM messages r "
+            "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0 "
+            f"AND r.id {'IN' if self.is_human_only else 'NOT IN'} ({_HUMAN_ONLY_IDS})"
+        )
+
+    def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
+        messages: list[int] = []
+        titles: list[int] = []
+        for rowid in rowids:
+            (messages if rowid > 0 else titles).append(rowid)
+        by_rowid: dict[int, HitCandidate] = {}
+        for sql, wanted in ((self.candidate_sql, messages), (self.title_sql, titles)):
+            for row in connection.execute(sql, (json_array(wanted),)) if wanted else ():
+                candidate = ChatCandidate(*row)
+                by_rowid[candidate.rowid] = candidate
+        return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
+
+    def add_context(self, connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
+        """Adds the messages that are part of a message's index entry to those that match only through them."""
+        found: dict[str, ChatCandidate] = {}
+        for one in candidates:
+            if isinstance(one, ChatCandidate) and one.is_matched_aside and one.rowid > 0 and one.found_through is None:
+                found[one.part_id or ""] = one
+        if found:
+            for message_id, text in connection.execute(self.context_sql, (json_array([*found]),)):
+                found[message_id].found_through = text
+
+
+_PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"
+_PROJECT = f"coalesce(nullif(literal_form({_PROJECT_IN_METADATA}), ''), literal_form(namespace))"
+
+
+def _in_projects(projects: Sequence[str]) -> SqlFilter:
+    """A subquery, so that the projects are compared once per conversation and not once per message."""
+    if not projects:
+        return SqlFilter()
+    names = tuple(literal_form(name) for name in projects if is_storable(name))
+    condition = f"c.id IN (SELECT id FROM conversations WHERE {_PROJECT} IN ({placeholders(names)}))"
+    return SqlFilter((condition,), names)
+
+
+CHATS_TARGET = _ChatsTarget(
+    table="conversations",
+    id_column="uuid",
+    index=CHATS_INDEX,
+    weights=(3.0, 3.0, 1.0),
+    title_column="title",
+    candidate=ChatCandidate,
+    candidate_sql=_SELECT_MESSAGES,
+    prominence=MESSAGE_AND_CONTEXT,
+    # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
+    phrase_columns=("title", "own"),
+    vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
+    # A long message, such as an assistant's answer, contains all words of a question by chance more often than not.
+    prefers_all_terms=False,
+    # Messages are short, so that words alone order them less reliably than other texts.
+    lexical_head=40,
+)
+# What only people search.
+HUMAN_ONLY_TARGET: SearchTarget = replace(
+    CHATS_TARGET, index=HUMAN_ONLY_INDEX, is_human_only=True, vectors=(HUMAN_ONLY_VECTORS,)
 )

@@ -17,7 +17,7 @@ from msgspec import Struct
 from config.paths import DatabaseKind
 from sources.installed import TABLE_KINDS
 from sources.kinds import Kind
-from sources.storage.search.candidates import Passage, split_fields, split_message, split_text
+from sources.storage.embedding import Passage, split_fields, split_message, split_text
 from sources.storage.search.engine import SearchConnection
 from sources.storage.tables.kind_tables import text_index
 from sources.storage.tables.sql import CHUNK_BITS, json_array

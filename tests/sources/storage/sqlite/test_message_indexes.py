@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import ExactSearch, Library, MessageSearch
-from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.collections import SqliteLibrary
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.index.text_index import apply_queue
 from sources.storage.sqlite.schema.kinds import migrate

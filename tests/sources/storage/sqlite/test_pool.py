@@ -10,7 +10,7 @@ import pytest
 from config.errors import StorageError, Unavailable
 from config.paths import DataRoot
 from sources.drafts import NoteDraft
-from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.collections import SqliteLibrary
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 from tests.sources.storage.sqlite.words import TIMEOUT_S, GatedJob
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.sqlite.collections import UserDatabases
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.connection.library import UserDatabases
-from sources.storage.sqlite.index.text_index import COUNTS_MAX
+from sources.storage.sqlite.index.statistics import COUNTS_MAX
 from sources.storage.tables.kind_tables import PROMPTS
 from sources.storage.tables.sql import NOTES_INDEX, TextIndex
 from tests.sources.storage.library_fixture import open_sqlite

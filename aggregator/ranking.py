@@ -48,8 +48,9 @@ def merge_hits(hits: Sequence[RankedHit], source_max: int) -> list[RankedHit]:
 
 
 def sort_by_score(hits: Sequence[RankedHit]) -> list[RankedHit]:
-    """Best first; equal scores by date."""
-    return sorted(sort_by_date(hits), key=lambda hit: round(hit.score * _SCORE_STEPS), reverse=True)
+    """Best first; equal scores by date, then by URI."""
+    ordered = sorted(hits, key=_uri_of)
+    return sorted(ordered, key=lambda hit: (round(hit.score * _SCORE_STEPS), hit.last_modified or ""), reverse=True)
 
 
 def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:

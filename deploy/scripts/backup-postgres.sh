@@ -4,9 +4,9 @@
 # complete and can be restored; otherwise it stays as DIR/TIME.dump.partial until a run at least an hour later. The
 # result is recorded in the audit log, from which /metrics and the console show it.
 #
-# The connection is that of psql: PGHOST, PGPORT, PGUSER, PGPASSFILE and PGDATABASE, or PGSERVICE. The role must be able to
-# create databases and to read the rows of all users: a superuser, or one with CREATEDB, BYPASSRLS and the role of the
-# servers. Without `florilegium` in PATH, only the numbers of users are compared.
+# The connection is that of psql: PGHOST, PGPORT, PGUSER, PGPASSFILE and PGDATABASE, or PGSERVICE. The role must be a
+# superuser: row-level security hides the rows of users from others, and only a superuser may install some extensions.
+# Without `florilegium` in PATH, only the numbers of users are compared.
 set -eu
 umask 077
 folder=$1

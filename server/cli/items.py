@@ -114,7 +114,12 @@ def list_(
             if len(items) >= limit or page.next_offset is None:
                 break
     if as_json:
-        print_json({"items": items, "total": page.total})
+        ids = [item.uri.partition("://")[2] for item in items]
+        with_ids = [
+            {"id": int(id_) if id_.isdecimal() else id_, **msgspec.to_builtins(item)}
+            for id_, item in zip(ids, items, strict=True)
+        ]
+        print_json({"items": with_ids, "total": page.total})
         return
     rows = [(item.uri, item.last_modified[:10], strip_control_characters(item.title or "")) for item in items]
     if rows:

@@ -8,6 +8,7 @@ import msgspec
 
 from auth.registry import UserRecord
 from config.errors import ConfigurationError, StorageError, Unavailable
+from config.postgres.errors import error_code
 from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root, find_user, open_local, run_with_registry
@@ -181,6 +182,9 @@ async def _check_postgres(settings: Settings, users: Sequence[UserRecord]) -> li
                     state = "index damaged"
                     detail = ", ".join(f"{count} {kind} do not match" for kind, count in faults.items())
             except StorageError as error:
+                # Damaged data or a damaged index of the server. Others, such as a lost connection, end the command.
+                if not error_code(error.__cause__).startswith("XX"):
+                    raise
                 state, detail = "damaged", error.message
             advice = _POSTGRES_ADVICE.get(state, "").format(name=record.name)
             checks.append({"user": record.name, "file": "library", "state": state, "detail": detail, "advice": advice})

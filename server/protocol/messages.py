@@ -112,7 +112,8 @@ def read_message(value: Any) -> Message:
 
 
 class _Envelope(Struct):
-    id: int | str | None = None
+    # In the order of the tools: typing caches equal unions, so that the first one imported is in all schemas.
+    id: str | int | None = None
 
 
 def read_id(body: bytes | str) -> RequestId | None:

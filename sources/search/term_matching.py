@@ -51,6 +51,7 @@ class TermMatcher:
                 self._matchers.append(_SequenceMatcher(phrase.tokens, is_prefix=is_prefix))
             else:
                 self._matchers.append((_PrefixMatcher if is_prefix else _StemMatcher)(phrase.tokens[0]))
+        self._only = self._matchers[0] if len(self._matchers) == 1 else None
         # Every match begins with one of these.
         self.beginnings = [matcher.beginning for matcher in self._matchers]
         self.unspaced = _unspaced_term(word)
@@ -79,8 +80,8 @@ class TermMatcher:
 
     def spans(self, padded: str) -> list[Span]:
         """Returns the start and end of each match, as offsets in the form without its padding."""
-        if len(self._matchers) == 1:
-            return self._matchers[0].spans(padded)
+        if self._only is not None:
+            return self._only.spans(padded)
         return list(dict.fromkeys(span for matcher in self._matchers for span in matcher.spans(padded)))
 
 

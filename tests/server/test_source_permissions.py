@@ -141,7 +141,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(
         ("list_users", "add_user", "get_user", "update_user", "delete_user", "invite_user"), ADMINISTRATION
     ),
-    **dict.fromkeys(("reset_password", "get_quotas", "set_quotas", "get_server_status"), ADMINISTRATION),
+    **dict.fromkeys(("reset_password", "get_quotas", "set_quotas", "adopt_local", "get_server_status"), ADMINISTRATION),
     **dict.fromkeys(("list_invitations", "revoke_invitation"), ADMINISTRATION),
     **dict.fromkeys(("append_chat_messages", "list_conversations", "search_messages", "read_conversation"), "chats"),
     **dict.fromkeys(("export_conversation", "rename_conversation", "delete_conversation"), "chats"),

@@ -100,8 +100,8 @@ def _used_bytes(connection: JobConnection) -> int:
 
 
 def count_items_of_closed(kind: DatabaseKind, path: Path) -> int:
-    """Counts the items in a file that nothing has open."""
-    if not path.exists():
+    """Counts the items in a file that nothing has open. A file is empty until it is used first."""
+    if not path.exists() or not path.stat().st_size:
         return 0
     try:
         with closing(sqlite3.connect(path)) as connection:

@@ -1,7 +1,7 @@
 """Simulates how users are placed on database machines, and what rebalancing costs: `python -m bench.placement`.
 
 No server is started. Sizes of users follow a log-normal distribution; costs per user and per row are the measured ones
-named in docs/scaling.md, which shows the output. The same arguments give the same output.
+named in docs/scale.md, which shows the output. The same arguments give the same output.
 """
 
 import argparse
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-# Measured: an empty schema, a row with its indexes and its vector, and moving one small schema between two machines.
-SCHEMA_BYTES = 1_100_000
+# Measured: an empty library, a row with its indexes and its vector, and moving one small tenant between two machines.
+LIBRARY_BYTES = 1_300
 ROW_BYTES = 3_200
 MOVE_S = 3.0
-# Assumed, not measured: what copying a large schema achieves.
+# Assumed, not measured: what copying a large tenant achieves.
 COPY_BYTES_PER_S = 50_000_000
 # A machine may be this much fuller than the mean before users are moved.
 TOLERANCE = 0.1
@@ -57,7 +57,7 @@ def draw_sizes(users: int, rows: int, seed: int) -> list[float]:
     generator = random.Random(seed)
     weights = [generator.lognormvariate(0, _SIGMA) for _ in range(users)]
     scale = rows / sum(weights)
-    return [SCHEMA_BYTES + weight * scale * ROW_BYTES for weight in weights]
+    return [LIBRARY_BYTES + weight * scale * ROW_BYTES for weight in weights]
 
 
 def place_by_hash(sizes: Sequence[float], machines: int) -> Placement:

@@ -26,7 +26,12 @@ from server.cli.progress_line import ProgressLine
 from server.cli.remote import LocalApi, admin_server, library_server
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
-from server.store_copy.migration import migrate_to_postgres, migrate_to_sqlite, restore_from_database
+from server.store_copy.migration import (
+    migrate_to_postgres,
+    migrate_to_sqlite,
+    move_schemas,
+    restore_from_database,
+)
 from server.stores import require_sqlite
 from sources.exporters.export import export_library
 from sources.storage.sqlite.connection.pool import sqlite_options
@@ -196,6 +201,9 @@ Store = DataRoot | ConnectionOptions
 def migrate_store(overrides: SettingsOverrides, target: str, source: str | None, as_json: bool) -> None:
     """Copy all users and libraries from SQLite to PostgreSQL, or back.
 
+    With a PostgreSQL database as both source and target, the libraries of versions before 0.2.0, which had a schema for
+    each user, are moved to the shared tables. Otherwise that happens when a library is first used.
+
     The source is not changed. A server may use it meanwhile, until the last step: stop the server and run the command
     again, which copies what has changed. An interrupted command continues with the next library.
 
@@ -218,6 +226,10 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None,
     elif isinstance(old, ConnectionOptions) and isinstance(new, DataRoot):
         click.echo(f"PostgreSQL at {describe_url(old.url)} -> {new.root}", err=True)
         result = asyncio.run(migrate_to_sqlite(settings, old, new, print_progress))
+    elif isinstance(old, ConnectionOptions) and isinstance(new, ConnectionOptions) and old.url == new.url:
+        moved, users = asyncio.run(move_schemas(new))
+        print_result({"moved": moved, "users": users}, f"{moved} of {users} libraries moved.", as_json=as_json)
+        return
     else:
         raise ConfigurationError(
             "--to: expected the other engine; to copy SQLite files, use `florilegium backup`; "

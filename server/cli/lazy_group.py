@@ -196,7 +196,8 @@ class SettingsCommand(click.Command):
     ones, and with `--help-all` all of them by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        parameters = self.get_params(ctx)
+        # Arguments are explained by the text of the command.
+        parameters = [parameter for parameter in self.get_params(ctx) if not isinstance(parameter, click.Argument)]
         is_short = any(parameter.name == "help_all" for parameter in parameters) and not ctx.meta.get(_HELP_ALL)
         if is_short:
             parameters = [p for p in parameters if not isinstance(p, SettingOption) or p.name in COMMON]

@@ -267,8 +267,6 @@ async def adopt_local(context: RequestContext, services: Services, request: User
             "and import the folder for the other"
         )
     if not services.data_root.is_moved(former.id, record.id):
-        if await count_items(services, record):
-            raise Conflict(f"{record.name} already has items; only an empty library can be replaced")
         await libraries.move(former.id, record.id)
 
     # An interrupted adoption has moved the files, and continues here. What is recorded of a file keeps a lost one from

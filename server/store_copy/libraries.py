@@ -171,6 +171,18 @@ def _segment_version(connection: sqlite3.Connection) -> int:
     return int(row[0]) if row else 0
 
 
+def move_schema(user_id: UserId, options: ConnectionOptions) -> bool:
+    """Moves a library that has a schema of its own to the shared tables. Returns whether there was one."""
+    schemas = LibrarySchemas()
+    with postgres_errors(), closing(LibraryConnection.connect(options)) as source, _transaction(source, _WRITING):
+        schemas.prepare(source)
+        ref = schemas.find(user_id, source)
+        if ref is None or ref.tenant is not None:
+            return False
+        schemas.open(user_id, source)
+        return True
+
+
 # From PostgreSQL to SQLite
 
 

@@ -34,6 +34,7 @@ from server.store_copy.libraries import (
     is_current,
     mark_of_files,
     mark_of_schema,
+    move_schema,
     other_connections,
     prepare_files,
     read_marks,
@@ -264,6 +265,15 @@ def _mark_target(target: ConnectionOptions, *, is_finished: bool) -> None:
         if not is_finished:
             database.execute("INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES (?, '', 0, 0)", values)
         database.commit()
+
+
+async def move_schemas(location: ConnectionOptions) -> tuple[int, int]:
+    """Moves the libraries that have a schema of their own to the shared tables, each in one transaction. Servers can
+    run meanwhile. Returns how many were moved, and the number of users."""
+    await prepare_control(location)
+    users = await _list_users(location)
+    moved = [await asyncio.to_thread(move_schema, user.id, location) for user in users]
+    return sum(moved), len(users)
 
 
 async def _copy_files(

@@ -23,7 +23,8 @@ from tests.servers.postgres_proxy import CommitProxy
 
 COLUMNS = """SELECT table_name, column_name FROM information_schema.columns
     WHERE table_schema = 'florilegium'
-    AND table_name NOT IN ('control_state', 'embedding_users', 'events', 'libraries', 'store_copies')"""
+    AND table_name NOT IN ('control_state', 'embedding_users', 'events', 'libraries', 'library_schema', 'store_copies',
+    'tenants')"""
 OPEN = """
 import asyncio, sys
 from auth.registry import Registry

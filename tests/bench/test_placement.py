@@ -40,4 +40,4 @@ def test_a_user_larger_than_a_machine_stays_where_it_is() -> None:
 def test_the_page_shows_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
 
-    assert capsys.readouterr().out in (ROOT / "docs" / "scaling.md").read_text()
+    assert capsys.readouterr().out in (ROOT / "docs" / "scale.md").read_text()

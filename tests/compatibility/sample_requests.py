@@ -44,13 +44,15 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class SampleRequest(Struct, frozen=True):
-    """`has_content` says whether a successful response contains `WORD`; `headers` are sent with the credential."""
+    """`has_content` says whether a successful response contains `WORD`; `headers` are sent with the credential.
+    `status` is the beginning of the expected one."""
 
     method: str
     path: str
     body: Any = None
     headers: Mapping[str, str] = {}
     has_content: bool = True
+    status: str = "20"
 
 
 ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
@@ -197,6 +199,10 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     "list_invitations": (SampleRequest("GET", "/api/v1/invitations"),),
     "revoke_invitation": (SampleRequest("DELETE", "/api/v1/invitations/{invitation}"),),
     "reset_password": (SampleRequest("POST", "/api/v1/users/{other_user}/password-reset", {}, has_content=False),),
+    # There is no library of a single user.
+    "adopt_local": (
+        SampleRequest("POST", "/api/v1/users/{other_user}/adopt-local", {}, has_content=False, status="409"),
+    ),
     "get_quotas": (SampleRequest("GET", "/api/v1/users/{other_user}/quotas", has_content=False),),
     "set_quotas": (SampleRequest("PUT", "/api/v1/users/{other_user}/quotas", {"max_items": 1000}, has_content=False),),
     "get_server_status": (SampleRequest("GET", "/api/v1/server", has_content=False),),

@@ -175,7 +175,7 @@ async def test_sample_request_gets_a_documented_response(
     values = await fill_library_of_ada(api, ada, request)
     response = await send(api, request, values, "ada")
 
-    assert response.status < 300, response.body
+    assert str(response.status).startswith(request.status), response.body
     content = responses_of(document, name)[str(response.status)]["content"]
     media_type = (response.header("content-type") or "").partition(";")[0]
     assert media_type in content

@@ -147,6 +147,7 @@ async def test_the_testing_helper_calls_the_tools_of_a_source(tmp_path: Path) ->
 def test_the_sql_of_a_library_is_printed_for_both_engines(tmp_path: Path) -> None:
     program = Program(tmp_path)
     assert "CREATE TABLE prompts (\n    id INTEGER PRIMARY KEY AUTOINCREMENT," in program.expect("schema", "prompts")
-    assert "CREATE TABLE prompts (id BIGINT" in program.expect("schema", "prompts", "--engine", "postgres")
+    printed = program.expect("schema", "prompts", "--engine", "postgres")
+    assert 'CREATE TABLE florilegium_library.prompts (tenant_id TEXT COLLATE "C" NOT NULL, id BIGINT' in printed
     assert "CREATE TABLE messages" in program.expect("schema")
     assert "expected one of notes" in program.run("schema", "nothing").stderr

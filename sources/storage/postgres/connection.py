@@ -274,9 +274,10 @@ class LibraryConnection(PostgresConnection):
         if isinstance(transaction, WriteTransaction | VectorTransaction) and status.endswith(" 0"):
             raise LibraryRemoved
 
-    def enter_library(self, tenant: str, *, has_role: bool) -> None:
-        """Lets a transaction of the control data continue as one of a library."""
-        self.run_script(f"SET LOCAL search_path = ''; {set_tenant(tenant, has_role=has_role)}")
+    def enter_library(self, tenant: str, *statements: str, has_role: bool) -> None:
+        """Lets a transaction of the control data continue as one of a library, in which the statements are run."""
+        script = ("SET LOCAL search_path = ''", set_tenant(tenant, has_role=has_role), *statements)
+        self.run_script("; ".join(script))
         self.tenant = tenant
 
     def leave_library(self) -> None:

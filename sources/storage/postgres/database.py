@@ -326,12 +326,9 @@ class PostgresDatabase:
 
     async def _find_tenant(self, source: str) -> str:
         await self._options.prepare()
-        ref = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
-        tenant = ref.tenant if ref is not None else None
-        if tenant is None:
-            tenant = await self.run_control(source, partial(self._options.schemas.open, self.user_id))
-        self._tenant = tenant
-        if ref is not None:
+        find_or_create = partial(self._options.schemas.find_or_create, self.user_id)
+        self._tenant, is_new = tenant, _ = await self.run_control(source, find_or_create)
+        if not is_new:
             self.index_update.start()
         return tenant
 

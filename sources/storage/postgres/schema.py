@@ -92,10 +92,6 @@ _FIND = """
 _INSERT = (
     "INSERT INTO tenants (user_id, tenant_id, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING user_id"
 )
-_SAVE_STATE = """
-    INSERT INTO state (name, value) SELECT name, value FROM unnest(CAST(? AS TEXT[]), CAST(? AS TEXT[]))
-    AS saved (name, value)
-"""
 # What the row of a library in an earlier layout has after it was moved: servers of that layout then refuse to use it,
 # instead of creating an empty library.
 _MOVED = 1_000
@@ -151,10 +147,16 @@ class LibrarySchemas:
         return ref if ref.tenant or ref.old_schema else None
 
     def open(self, user_id: UserId, connection: LibraryConnection) -> str:
-        """Returns the tenant of a user. Creates the library, or moves that of an earlier version."""
+        """Returns the tenant of a user. Creates the library, or moves that of an earlier version, and then leaves the
+        transaction in it."""
+        tenant, _ = self.find_or_create(user_id, connection)
+        return tenant
+
+    def find_or_create(self, user_id: UserId, connection: LibraryConnection) -> tuple[str, bool]:
+        """Also returns whether the library is new."""
         ref = self.find(user_id, connection)
         if ref is not None and ref.tenant is not None:
-            return ref.tenant
+            return ref.tenant, False
         while True:
             tenant = base64.b32encode(os.urandom(5)).decode().lower()[:_ID_CHARS]
             # Waits for another process that is doing the same.
@@ -162,17 +164,22 @@ class LibrarySchemas:
                 break
             ref = self.find(user_id, connection)
             if ref is not None and ref.tenant is not None:
-                return ref.tenant
-        state = {WRITES: "0", "segment_version": ENTRIES_VERSION}
+                return ref.tenant, False
+        state = {"segment_version": ENTRIES_VERSION}
         if ref is not None and ref.old_schema is not None:
             self._move(user_id, tenant, ref.old_schema, connection)
-            state.pop(WRITES)
-        connection.enter_library(tenant, has_role=self.has_role)
-        connection.execute(_SAVE_STATE, (list(state), list(state.values())))
+        else:
+            state[WRITES] = "0"
+        rows = ", ".join(f"('{tenant}', '{name}', '{value}')" for name, value in state.items())
+        # In one message with what enters the library.
+        connection.enter_library(
+            tenant,
+            f"INSERT INTO {LIBRARY_SCHEMA}.state (tenant_id, name, value) VALUES {rows}",
+            has_role=self.has_role,
+        )
         if WRITES not in state:
             _index_all(connection)
-        connection.leave_library()
-        return tenant
+        return tenant, True
 
     def remove(self, user_id: UserId, connection: LibraryConnection) -> None:
         ref = self.find(user_id, connection)

@@ -37,7 +37,10 @@ def test_an_account_takes_the_library_and_the_followed_sources(program: Program)
     program.expect("add", "notes", "comet", "--title", "New")
     assert titles(program, "local") == ["New"]
     refused = program.run("user", "adopt-local", "ada")
-    assert (refused.code, "ada already has items; only an empty library can be replaced" in refused.stderr) == (1, True)
+    assert (refused.code, "the user already has items; only an empty library can be replaced" in refused.stderr) == (
+        1,
+        True,
+    )
     assert (titles(program, "ada"), titles(program, "local")) == (["Mine"], ["New"])
     assert program.run("user", "adopt-local", "eve").code == 1
 

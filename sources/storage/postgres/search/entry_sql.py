@@ -13,6 +13,7 @@ from config.postgres.connection import PostgresConnection
 from sources.storage.contract import Search
 from sources.storage.postgres.index.entries import ENTRY_KINDS, MESSAGE_CONTEXT, EntryKind, is_small_index
 from sources.storage.postgres.joint_read import fetch_jointly
+from sources.storage.postgres.search.substring import may_contain_literal
 from sources.storage.postgres.search.tsquery import MATCH, for_index, with_labels
 from sources.storage.search.engine import CandidateRow, SearchTarget
 from sources.storage.search.text_search import TierSql
@@ -200,7 +201,8 @@ def postgres_sql(sql: str) -> str:
 # -- resolved filters --------------------------------------------------------------------------------------------------
 # Conditions that only Python can check exactly: case folding and literal comparison.
 #
-# SQLite calls Python for each row. PostgreSQL cannot, so the values that meet such a condition are looked up first.
+# SQLite calls Python for each row. PostgreSQL cannot, so the values that meet such a condition are looked up first: of
+# names the different ones, of texts those that contain the letters whose case PostgreSQL folds in the same way.
 
 # The texts in which a literal is looked up, by table. A control character between values keeps a text from matching
 # across two of them.
@@ -211,6 +213,9 @@ _LITERAL_COLUMNS = {
         ("title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project"),
     ),
 }
+_PROJECT = """coalesce(CASE WHEN strpos(c.metadata, '"project"') > 0
+    AND json_typeof(CAST(c.metadata AS JSON) -> 'project') = 'string'
+    THEN CAST(c.metadata AS JSON) ->> 'project' END, '')"""
 _LISTS = frozenset(("facts", "concepts", "files_read", "files_modified"))
 _BETWEEN_VALUES = "\x01"
 _BATCH_ROWS = 2_000
@@ -227,16 +232,14 @@ def resolve_filter(connection: PostgresConnection, target: SearchTarget, search:
         sender = _one_of(connection, "messages", "sender", search.senders)
         conditions &= either(sender, _one_of(connection, "messages", "role", search.senders))
     if search.projects and is_chats:
+        # The project that the metadata name, or the namespace. The different ones are read, and Python compares them.
         names = {literal_form(name) for name in search.projects if is_storable(name)}
-        found = []
-        rows = connection.execute("SELECT id, namespace, metadata FROM conversations WHERE deleted = 0").fetchall()
-        for rowid, namespace, metadata in rows:
-            # The project that the metadata name, or the namespace.
-            project = msgspec.json.decode(metadata).get("project") if "project" in metadata else None
-            name = literal_form(project) if isinstance(project, str) else ""
-            if (name or literal_form(namespace)) in names:
-                found.append(rowid)
-        conditions &= _rowid_in("c.id", found)
+        rows = connection.execute(f"SELECT DISTINCT {_PROJECT}, c.namespace FROM conversations c").fetchall()
+        found = [row for row in rows if (literal_form(row[0]) or literal_form(row[1])) in names]
+        projects, namespaces = ([row[place] for row in found] for place in (0, 1))
+        listed = "SELECT project, namespace FROM unnest(CAST(? AS TEXT[]), CAST(? AS TEXT[])) AS x (project, namespace)"
+        condition = f"({_PROJECT}, c.namespace) IN ({listed})"
+        conditions &= SqlFilter((condition,), (projects, namespaces))  # type: ignore[arg-type]  # arrays
     if search.media_types and target.table == "media":
         conditions &= _one_of(connection, "media", "media_type", search.media_types)
     return conditions
@@ -255,8 +258,13 @@ def _rows_with_literal(connection: PostgresConnection, target: SearchTarget, lit
     table, columns = _LITERAL_COLUMNS[target.table]
     found: list[int] = []
     last = 0
-    sql = f"SELECT id, {', '.join(columns)} FROM {table} WHERE deleted = 0 AND id > ? ORDER BY id LIMIT ?"
-    while rows := connection.execute(sql, (last, _BATCH_ROWS)).fetchall():
+    # The server selects the rows that may contain the text.
+    may_contain = may_contain_literal(f"({' || chr(1) || '.join(columns)})", literal)
+    sql = (
+        f"SELECT id, {', '.join(columns)} FROM {table} WHERE deleted = 0 AND id > ?{may_contain.sql} "
+        "ORDER BY id LIMIT ?"
+    )
+    while rows := connection.execute(sql, (last, *may_contain.parameters, _BATCH_ROWS)).fetchall():
         for rowid, *values in rows:
             texts = [
                 _BETWEEN_VALUES.join(map(str, msgspec.json.decode(value))) if name in _LISTS else value

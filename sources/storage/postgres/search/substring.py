@@ -56,6 +56,8 @@ _LOOK_UP_SQL = f"""
 """
 # The characters other than ASCII that fold to a text with ASCII letters.
 _TO_ASCII = "ßẞİŉſǰẖẗẘẙẚ\N{KELVIN SIGN}ﬀﬁﬂﬃﬄﬅﬆ"
+# ASCII characters that are the normalized form of others, or that JSON escapes, in which lists are stored.
+_NOT_COMPARED = ';`"\\'
 # The categories of characters that are the folded form of others, with the circled letters.
 _FOLDED_CATEGORIES = frozenset(("Ll", "Lu", "Lt", "Lm", "Mn", "Nl"))
 
@@ -147,6 +149,18 @@ def _column_may_contain(column: str, text: str) -> SqlFilter:
         return SqlFilter((_NOT_ASCII.format(column),))
     patterns = tuple("%" + re.sub(r"([\\%_])", r"\\\1", part) + "%" for part in parts)
     return SqlFilter((" AND ".join([f"{_folded(column)} LIKE ?"] * len(parts)),), patterns)
+
+
+def may_contain_literal(expression: str, literal: str) -> SqlFilter:
+    """Requires the text of an expression to have a part of the longest word of a text in its literal form. Characters
+    that a text may have in another normalization form are not compared."""
+    word = max(literal.split(), key=len, default="")
+    same = ["\0" if one in _NOT_COMPARED or unicodedata.normalize("NFD", one) != one else one for one in word]
+    parts = [part for piece in "".join(same).split("\0") for part in _compared_parts(piece)]
+    if not parts:
+        return SqlFilter()
+    pattern = re.sub(r"([\\%_])", r"\\\1", max(parts, key=len)[:_PART_MAX_CHARS])
+    return SqlFilter((f"{_folded(expression)} LIKE ?",), (f"%{pattern}%",))
 
 
 def _folded(column: str) -> str:

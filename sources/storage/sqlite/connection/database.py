@@ -5,9 +5,10 @@ write-ahead log while it is not in use.
 """
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -98,7 +99,18 @@ def _used_bytes(connection: JobConnection) -> int:
     return int((pages - free) * size)
 
 
-def _count_items(kind: DatabaseKind, connection: JobConnection) -> int:
+def count_items_of_closed(kind: DatabaseKind, path: Path) -> int:
+    """Counts the items in a file that nothing has open. A file is empty until it is used first."""
+    if not path.exists() or not path.stat().st_size:
+        return 0
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            return _count_items(kind, connection)
+    except sqlite3.Error as error:
+        raise translate(error, kind, 0) from error
+
+
+def _count_items(kind: DatabaseKind, connection: JobConnection | sqlite3.Connection) -> int:
     queries = (f"SELECT count(*) FROM {table} WHERE deleted = 0" for table in _ITEM_TABLES[kind])  # noqa: S608 - constants
     return sum(connection.execute(query).fetchone()[0] for query in queries)
 

@@ -17,7 +17,7 @@ from loguru import logger
 from auth.context import RequestContext
 from auth.library_files import forget_file
 from auth.quotas import Quotas
-from config.errors import DATABASE_ERRORS, Overloaded, Unavailable
+from config.errors import DATABASE_ERRORS, Conflict, Overloaded, Unavailable
 from config.numbers import clamp
 from config.paths import DATABASE_KINDS, DataRoot, UserId, stored_bytes_of_user
 from config.settings import Settings
@@ -29,7 +29,7 @@ from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.sqlite.collections import SqliteLibrary, SqliteSearchSettings, UserDatabases
-from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.connection.database import Database, count_items_of_closed
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory
@@ -58,8 +58,9 @@ _OPEN_USERS_MAX = 128
 _OPEN_PER_CLOSING = 8
 # A search of all sources has one job per file. Most calls have fewer, which makes little difference in a long queue.
 _JOBS_PER_CALL = 3
-# How long deleting a library waits for the calls that use it.
-_REMOVE_WAIT_S = 10.0
+# How long deleting or moving a library waits for the calls that use it, and for the background work, which may have to
+# load a model first.
+_REMOVE_WAIT_S = 30.0
 _REMOVE_POLL_S = 0.05
 
 
@@ -142,8 +143,16 @@ class SqliteLibraries:
         await self.run_while_closed([user_id], partial(self._remove_files, user_id))
 
     async def move(self, source: UserId, target: UserId) -> None:
-        """Gives the files of a user to another, whose own are deleted."""
-        await self.run_while_closed([source, target], lambda: self._data_root.move_user(source, target))
+        """Gives the files of a user to another, whose own are deleted. Raises Conflict if there are items in them."""
+
+        def move() -> None:
+            # Now, because a call may have written to them until they were closed.
+            paths = self._data_root.paths_of(target)
+            if any(count_items_of_closed(kind, getattr(paths, kind)) for kind in DATABASE_KINDS):
+                raise Conflict("the user already has items; only an empty library can be replaced")
+            self._data_root.move_user(source, target)
+
+        await self.run_while_closed([source, target], move)
 
     async def run_while_closed(
         self, user_ids: Sequence[UserId], work: Callable[[], T], wait_s: float = _REMOVE_WAIT_S

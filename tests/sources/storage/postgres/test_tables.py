@@ -13,6 +13,7 @@ from auth.registry import Registry
 from config.errors import StorageError
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions
+from server.store_copy.migration import move_schemas
 from sources.drafts import NoteDraft
 from sources.storage.postgres.schema import FIRST_VERSION, LibraryMigration, LibrarySchemas
 from tests.older_versions import postgres_script
@@ -210,6 +211,30 @@ async def test_a_library_whose_move_is_interrupted_stays_where_it_is(
         ]
     finally:
         await writer.close()
+
+
+@pytest.mark.slow("makes a database for each test")
+async def test_schemas_are_moved_by_a_command_while_users_write(open_engine: OpenEngine, database_url: str) -> None:
+    """A library that a server has moved already is left alone."""
+    await _execute(database_url, postgres_script())
+    users = {
+        str(name): str(user) for name, user in await _fetch(database_url, "SELECT name, id FROM florilegium.users")
+    }
+    options = ConnectionOptions(url=database_url)
+    async with open_engine() as (_, libraries):
+
+        async def write() -> None:
+            for number in range(10):
+                async with libraries.library(users["ada"].removeprefix("u_")) as ada:
+                    await ada.notes.create(NoteDraft(title=f"note {number}"))
+
+        (moved, count), _ = await asyncio.gather(move_schemas(options), write())
+        async with libraries.library(users["ada"].removeprefix("u_")) as ada:
+            assert (await ada.notes.list(20, 0)).total == 11
+        await check_contents(libraries, UserId(users["ben"]), "ben")
+    assert moved in (1, 2)
+    assert count == 2
+    assert await move_schemas(options) == (0, 2)
 
 
 async def test_new_control_data_has_the_schema_of_an_older_version(database_url: str) -> None:

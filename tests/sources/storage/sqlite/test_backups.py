@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from config.errors import Conflict, FlorilegiumError, NotFound, StorageError
+from config.errors import Conflict, FlorilegiumError, StorageError
 from config.paths import DataRoot, UserId
 from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.contract import ExactSearch, Library
@@ -179,7 +179,7 @@ async def test_directory_without_manifest_is_not_a_backup(libraries: LibraryFixt
     make_backup(libraries, tmp_path / "backup")
     (tmp_path / "backup" / MANIFEST).unlink()
 
-    with pytest.raises(NotFound):
+    with pytest.raises(StorageError, match=r"is not a backup: it has no backup.json"):
         verify(tmp_path / "backup")
 
 

@@ -6,7 +6,7 @@ import signal
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from auth.context import ROLE_SCOPES, SCOPES, Role
+from auth.context import ROLE_SCOPES, SCOPES, Principal, Role
 from config.errors import FlorilegiumError, Overloaded
 from config.paths import UserId
 from server.admission import CallLimits
@@ -26,7 +26,7 @@ from server.local_socket import SOCKET_FILE, USER_HEADER, bind_local_socket, con
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import message, modern_headers, modern_params
-from tests.server.http_client import fetch
+from tests.server.http_client import RawConnection, fetch
 from tests.server.rest.rest_client import rest_client_of
 
 NOBODY = 65534
@@ -101,6 +101,29 @@ async def test_the_operator_has_no_rate_limit(root: Path) -> None:
             assert await titles(root, "ada") == ["Tides of ada"]
 
 
+async def test_others_cannot_keep_the_operator_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by all connections, nor a user by their own, nor by streams, nor by a long queue."""
+
+    def refuse(_limits: CallLimits, _user_id: UserId) -> None:
+        raise Overloaded("too many calls")
+
+    limits = {"connections_max": 6, "trusted_proxies": ["127.0.0.1"], "stream_max_per_user": 1}
+    async with serving(root, **limits) as server, AsyncExitStack() as stack:
+        await add_note(server, "ada")
+        own = await server.bearer("ada")
+        for number in range(6):
+            connection = await stack.enter_async_context(RawConnection.open(server.url))
+            if number < 3:
+                await connection.request("GET", "/api/v1/account", own)
+                assert (await connection.response()).status == 200
+        principal = (await rest_client_of(server).library_user("ada")).context.principal
+        stack.enter_context(server.runtime.open_streams.enter(principal))
+        monkeypatch.setattr(CallLimits, "require_capacity", refuse)
+        assert await users(root) == {"ada"}
+        assert await titles(root, "ada") == ["Tides of ada"]
+        assert await api(root, "ada").run("import", {"paths": [], "dry_run": True})
+
+
 async def test_a_tcp_client_cannot_claim_the_rights_of_the_socket(root: Path) -> None:
     forged = {
         USER_HEADER: "ada",
@@ -151,14 +174,14 @@ async def test_an_administrator_cannot_take_over_the_library_of_an_account(root:
 async def test_a_refusal_of_the_operator_is_not_repeated_to_strangers(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_limits: CallLimits, _user_id: UserId) -> None:
+    async def refuse(_limits: CallLimits, _principal: Principal, _tool: str) -> None:
         raise Overloaded("too many calls", 5.0, is_repeatable=True)
 
     params = {"name": "knowledge_search", "arguments": {"query": "water"}}
     body, headers = message("tools/call", modern_params(params), 1), modern_headers("tools/call", params)
     async with serving(root) as server:
         await add_note(server, "ada")
-        monkeypatch.setattr(CallLimits, "require_capacity", refuse)
+        monkeypatch.setattr(CallLimits, "take", refuse)
         assert b"too many calls" in await asyncio.to_thread(lambda: post(root, "ada", headers, body))
         assert (await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(body))).status == 401
 

@@ -151,6 +151,8 @@ def _is_for_caller(operation: Operation, credential: Credential) -> bool:
             return not credential.is_restricted and (credential.is_recent_sign_in or not credential.is_browser)
         case "recent_sign_in":
             return credential.is_recent_sign_in and not credential.is_restricted
+        case "operator":
+            return False
 
 
 def _rest_decision(response: HttpResponse) -> Decision:

@@ -199,9 +199,9 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     "list_invitations": (SampleRequest("GET", "/api/v1/invitations"),),
     "revoke_invitation": (SampleRequest("DELETE", "/api/v1/invitations/{invitation}"),),
     "reset_password": (SampleRequest("POST", "/api/v1/users/{other_user}/password-reset", {}, has_content=False),),
-    # There is no library of a single user.
+    # Only the operator may do this.
     "adopt_local": (
-        SampleRequest("POST", "/api/v1/users/{other_user}/adopt-local", {}, has_content=False, status="409"),
+        SampleRequest("POST", "/api/v1/users/{other_user}/adopt-local", {}, has_content=False, status="403"),
     ),
     "get_quotas": (SampleRequest("GET", "/api/v1/users/{other_user}/quotas", has_content=False),),
     "set_quotas": (SampleRequest("PUT", "/api/v1/users/{other_user}/quotas", {"max_items": 1000}, has_content=False),),

@@ -16,7 +16,7 @@ from auth.audit import Audit
 from auth.authenticator import Authenticator, basic_to_bearer
 from auth.context import READ, Principal, RequestContext, SessionId, build_context
 from auth.rate_limits import RateLimits
-from auth.tickets import RejectedCredentials, Tickets
+from auth.tickets import RejectedCredentials, Tickets, ticket_rejected
 from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimited, Unauthenticated, Unavailable
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot, UserId
@@ -52,8 +52,8 @@ class CallLimits:
 
     async def take(self, principal: Principal, tool: str) -> None:
         """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
-        self.require_capacity(principal.user_id)
         if principal.kind != "operator":
+            self.require_capacity(principal.user_id)
             await self._limits.tool.take((principal.user_id, tool))
 
 
@@ -248,6 +248,9 @@ class Admission:
         if tickets := query_values(request.query, "ticket"):
             try:
                 principal = await self._tickets.redeem(tickets[0])
+                # The rights of the operator stay on the socket of the data directory.
+                if principal.kind == "operator" and not request.is_operator:
+                    raise ticket_rejected()
                 # The credential may have been revoked since the ticket was issued.
                 await self._authenticator.recheck(principal)
             except Unauthenticated as error:

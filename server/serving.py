@@ -97,7 +97,11 @@ class Server(uvicorn.Server):
         if self.started:
             if self._local_socket is not None:
                 loop = asyncio.get_running_loop()
-                self.servers.append(await loop.create_unix_server(self._create_protocol, sock=self._local_socket))
+                # By default, Python 3.13 removes the file when a server closes. It belongs to all workers.
+                options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+                self.servers.append(
+                    await loop.create_unix_server(self._create_protocol, sock=self._local_socket, **options)
+                )
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 

@@ -29,8 +29,8 @@ PASSKEY_RECENT_SIGN_IN_S = 900.0
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Location = Literal["path", "query", "header", "body"]
 # Which callers may use an operation, of those who have its scope: all of them, those whose credential is unrestricted,
-# the same but in a browser only those who have just signed in, or only people who have just signed in.
-Caller = Literal["any", "unrestricted", "recent_browser", "recent_sign_in"]
+# the same but in a browser only those who have just signed in, only people who have just signed in, or the operator.
+Caller = Literal["any", "unrestricted", "recent_browser", "recent_sign_in", "operator"]
 # The services are a `Services`, or a `Runtime` if only a server can do it.
 Handler = Callable[[RequestContext, Any, Any], Awaitable[Any]]
 
@@ -56,6 +56,13 @@ class SignInNeeded(FlorilegiumError, status=403):
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"{problem} before you change who has access, or delete your data")
+
+
+class OperatorNeeded(FlorilegiumError, status=403):
+    """No credential is enough: it needs the files of all users."""
+
+    def __init__(self) -> None:
+        super().__init__("only the operator can do this, with a command on the machine of the server")
 
 
 def require_unrestricted(principal: Principal) -> None:
@@ -235,6 +242,10 @@ class Operation(Struct, frozen=True, kw_only=True):
                     require_recent_sign_in(principal)
             case "recent_sign_in":
                 require_recent_sign_in(principal)
+            case "operator":
+                # Without authentication, every caller is the single user, whose server it is.
+                if principal.kind not in ("local", "operator"):
+                    raise OperatorNeeded
 
     @property
     def has_body(self) -> bool:

@@ -247,12 +247,14 @@ class AdoptedLibrary(Struct, frozen=True, kw_only=True):
     items: int
 
 
-@admin_operation("POST " + _USER + "/adopt-local", status=200)
+# The name of the single user may also be that of an account in use. An administrator with a credential must not be able
+# to read its library by taking it over.
+@admin_operation("POST " + _USER + "/adopt-local", caller="operator")
 async def adopt_local(context: RequestContext, services: Services, request: UserRequest) -> AdoptedLibrary:
     """Take over the library of the single user
 
     Gives a user the library, and the followed sources, of the user who had this server alone before it had accounts.
-    The library of the user must be empty.
+    The library of the user must be empty. Only the operator can do this, with a command on the machine of the server.
     """
     record = await find_user(services, request.name)
     former = await find_adoptable(services)

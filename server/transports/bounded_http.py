@@ -134,6 +134,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._unread.stop()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr] # None at first
+            # The client did not wait for a response, which would now end up between the frames.
+            self.transport.close()
+            return
         self._has_upgraded = True
         self._input.clear()
         self._unregister()  # the WebSocket protocol registers it again
@@ -215,9 +219,10 @@ class BoundedHttp(HttpToolsProtocol):
         if self._client_connection is not None:
             self._client_connection.has_whole_request = False
             self._client_connection.add_to(self.scope)
+        previous = self.cycle
         super().on_headers_complete()
         self._requests += 1
-        if self.cycle is None:
+        if self.cycle is previous:  # an upgrade, which has none
             return
         self.cycle.transport = _JoinedWrites(self.transport, self.cycle)  # type: ignore[assignment] # as uvicorn uses it
         if self.is_draining or self._is_used_up():

@@ -102,7 +102,10 @@ class ClientConnections:
             with socket.socket(fileno=os.dup(peer.fileno())) as connection:
                 if not is_trusted_peer(connection, Path(self._settings.data_dir)):
                     return None
-        if self._total >= self._max or (self._addresses[address] >= self._address_max and not self._is_proxy(address)):
+        # The operator gets in when others have taken all connections: that is when access has to be withdrawn.
+        elif self._total >= self._max or (
+            self._addresses[address] >= self._address_max and not self._is_proxy(address)
+        ):
             return None
         self._total += 1
         self._on_change(self._total - self._closing)
@@ -189,8 +192,9 @@ class ClientConnection:
         scope["extensions"] = {**scope.get("extensions", {}), _EXTENSION: self}
 
     def assign(self, user_id: UserId) -> None:
-        """Counts the connection for the user whose credential it sent last. Raises Unavailable at the user's limit."""
-        if self._share is not None and user_id == self._share.user_id:
+        """Counts the connection for the user whose credential it sent last. Raises Unavailable at the user's limit.
+        That of the operator counts for none."""
+        if self.is_operator or (self._share is not None and user_id == self._share.user_id):
             return
         self._leave_user()
         share = self._share = self._connections.enter(user_id)
@@ -343,9 +347,10 @@ class OpenStreams:
 
     @contextmanager
     def enter(self, principal: Principal) -> Iterator[None]:
-        """Counts a stream for the duration of the block. Raises Unavailable at the user's limit."""
+        """Counts a stream for the duration of the block. Raises Unavailable at the user's limit, which the operator
+        does not have."""
         user_id = principal.user_id
-        if self._open[user_id] >= self._max_per_user:
+        if self._open[user_id] >= self._max_per_user and principal.kind != "operator":
             raise Unavailable(f"this user has {self._max_per_user} open streams, which is the limit")
         self._open[user_id] += 1
         self._empty.clear()

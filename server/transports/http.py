@@ -210,7 +210,8 @@ class HttpTransport:
 
     async def _dispatch(self, request: AdmittedRequest, call: Call, message: messages.Request) -> Mapping[str, Any]:
         result = await self._dispatcher.dispatch(call, message)
-        if call.refused_for_s:
+        # The operator has no credential by which the call could be told from those of others.
+        if call.refused_for_s and request.principal.kind != "operator":
             self._refusals.remember(request.headers, message.params["name"], result, call.refused_for_s)
         return result
 

@@ -5,21 +5,28 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
-from config.errors import FlorilegiumError
+from auth.context import ROLE_SCOPES, SCOPES, Principal, Role
+from config.errors import FlorilegiumError, Overloaded
+from config.paths import UserId
+from server.admission import CallLimits
 from server.cli.remote import LocalApi
 from server.directory_lock import LOCK_FILE, locked_directory
 from server.local_socket import SOCKET_FILE, USER_HEADER, bind_local_socket, connect_to_running_server
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
-from tests.server.http_client import fetch
+from tests.server.clients import message, modern_headers, modern_params
+from tests.server.http_client import RawConnection, fetch
 from tests.server.rest.rest_client import rest_client_of
 
 NOBODY = 65534
@@ -94,6 +101,29 @@ async def test_the_operator_has_no_rate_limit(root: Path) -> None:
             assert await titles(root, "ada") == ["Tides of ada"]
 
 
+async def test_others_cannot_keep_the_operator_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by all connections, nor a user by their own, nor by streams, nor by a long queue."""
+
+    def refuse(_limits: CallLimits, _user_id: UserId) -> None:
+        raise Overloaded("too many calls")
+
+    limits = {"connections_max": 6, "trusted_proxies": ["127.0.0.1"], "stream_max_per_user": 1}
+    async with serving(root, **limits) as server, AsyncExitStack() as stack:
+        await add_note(server, "ada")
+        own = await server.bearer("ada")
+        for number in range(6):
+            connection = await stack.enter_async_context(RawConnection.open(server.url))
+            if number < 3:
+                await connection.request("GET", "/api/v1/account", own)
+                assert (await connection.response()).status == 200
+        principal = (await rest_client_of(server).library_user("ada")).context.principal
+        stack.enter_context(server.runtime.open_streams.enter(principal))
+        monkeypatch.setattr(CallLimits, "require_capacity", refuse)
+        assert await users(root) == {"ada"}
+        assert await titles(root, "ada") == ["Tides of ada"]
+        assert await api(root, "ada").run("import", {"paths": [], "dry_run": True})
+
+
 async def test_a_tcp_client_cannot_claim_the_rights_of_the_socket(root: Path) -> None:
     forged = {
         USER_HEADER: "ada",
@@ -110,6 +140,60 @@ async def test_a_tcp_client_cannot_claim_the_rights_of_the_socket(root: Path) ->
         # An own credential stays what it is.
         own = {**JSON, **await server.bearer("ben"), USER_HEADER: "ada"}
         assert (await fetch(server.url, "POST", "/api/v1/search", own, QUERY)).json()["results"] == []
+
+
+async def test_a_ticket_of_the_operator_is_not_accepted_on_tcp(root: Path) -> None:
+    async with serving(root) as server:
+        await add_note(server, "ada")
+        answer = await asyncio.to_thread(lambda: api(root, "ada").request("POST", "/mcp/ticket"))
+        url = f"{server.url.replace('http', 'ws')}/mcp/ws?ticket={msgspec.json.decode(answer)['ticket']}"
+        with pytest.raises(InvalidStatus, match="HTTP 401"):
+            await connect(url, proxy=None)
+
+
+async def test_an_administrator_cannot_take_over_the_library_of_an_account(root: Path) -> None:
+    """The account has the name of the setting single_user_name."""
+    async with serving(root) as server:
+        registry, keys = server.runtime.registry, dict[str, dict[str, str]]()
+        roles: dict[str, Role] = {"local": "writer", "eve": "admin"}
+        for name, role in roles.items():
+            user = await registry.add_user(name, "", "", role)
+            _, secret = await registry.create_key(user.id, "test", ROLE_SCOPES[role])
+            keys[name] = {**JSON, "Authorization": f"Bearer {secret}"}
+        note = b'{"title": "Tides", "content": "high water"}'
+        assert (await fetch(server.url, "POST", "/api/v1/items/notes", keys["local"], note)).status == 201
+        path = "/api/v1/users/eve/adopt-local"
+        for headers in (keys["eve"], await server.bearer("eve", SCOPES)):
+            refused = await fetch(server.url, "POST", path, headers, b"{}")
+            assert (refused.status, b"only the operator can do this" in refused.body) == (403, True)
+        assert (await fetch(server.url, "POST", "/api/v1/search", keys["local"], QUERY)).json()["results"]
+        await asyncio.to_thread(lambda: api(root).request("POST", path))
+        assert (await fetch(server.url, "POST", "/api/v1/search", keys["eve"], QUERY)).json()["results"]
+
+
+async def test_a_refusal_of_the_operator_is_not_repeated_to_strangers(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_limits: CallLimits, _principal: Principal, _tool: str) -> None:
+        raise Overloaded("too many calls", 5.0, is_repeatable=True)
+
+    params = {"name": "knowledge_search", "arguments": {"query": "water"}}
+    body, headers = message("tools/call", modern_params(params), 1), modern_headers("tools/call", params)
+    async with serving(root) as server:
+        await add_note(server, "ada")
+        monkeypatch.setattr(CallLimits, "take", refuse)
+        assert b"too many calls" in await asyncio.to_thread(lambda: post(root, "ada", headers, body))
+        assert (await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(body))).status == 401
+
+
+def post(root: Path, user: str, headers: Mapping[str, str], body: Any) -> bytes:
+    found = connect_to_running_server(root)
+    assert found is not None
+    connection = HTTPConnection("localhost")
+    connection.sock = found[0]
+    with closing(connection):
+        connection.request("POST", "/mcp", msgspec.json.encode(body), {**headers, USER_HEADER: user})
+        return connection.getresponse().read()
 
 
 async def test_without_authentication_a_tcp_client_stays_the_single_user(root: Path) -> None:
@@ -235,6 +319,14 @@ def test_a_link_in_the_place_of_the_socket_is_replaced_and_not_followed(root: Pa
         assert stat.S_ISSOCK((root / SOCKET_FILE).lstat().st_mode)
     assert other.read_text() == "precious"
     assert not (root / SOCKET_FILE).exists()
+
+
+async def test_a_worker_that_stops_leaves_the_socket_to_the_others(root: Path) -> None:
+    with bind_local_socket(root) as local_socket:
+        assert local_socket is not None
+        async with live(make_settings(root), local_socket=local_socket.dup()):
+            pass
+        assert (root / SOCKET_FILE).is_socket()
 
 
 def test_a_record_that_is_a_link_is_not_read(root: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from uvicorn.server import ServerState
 
 from config.settings import Settings
 from server.transports.bounded_http import SLICE_BYTES, bounded_http
+from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections
 from tests.server.http_client import RawConnection, request_bytes
 
@@ -40,14 +41,15 @@ class EchoServer(Struct):
 @asynccontextmanager
 async def echo_server(delay_s: float = 0.0, head_timeout_s: float = 30.0) -> AsyncIterator[EchoServer]:
     settings = Settings(client_timeout_s=head_timeout_s)
-    app = EchoServer(delay_s=delay_s)
+    app, connections = EchoServer(delay_s=delay_s), ClientConnections(settings)
 
-    class Protocol(bounded_http(settings, ClientConnections(settings))):  # type: ignore[misc]  # made by a function
+    class Protocol(bounded_http(settings, connections)):  # type: ignore[misc]  # made by a function
         def on_headers_complete(self) -> None:
             app.parsed += 1
             super().on_headers_complete()
 
-    config = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None)
+    websocket = bounded_websocket(settings, connections)
+    config = uvicorn.Config(app, http=Protocol, ws=websocket, lifespan="off", log_config=None)
     config.load()
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(
@@ -90,3 +92,13 @@ async def test_headers_that_wait_for_earlier_responses_are_not_late() -> None:
         await connection.send(request[10:])
 
         assert [(await connection.response()).status for _ in range(7)] == [200] * 7
+
+
+async def test_a_websocket_does_not_begin_before_the_response_to_an_earlier_request() -> None:
+    upgrade = {"Host": "x", "Connection": "Upgrade", "Upgrade": "websocket"}
+    handshake = {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    async with echo_server(delay_s=0.1) as server, RawConnection.open(server.url) as connection:
+        first = request_bytes("POST", "/", {"Host": "x"}, b"echo")
+        await connection.send(first + request_bytes("GET", "/", upgrade | handshake))
+
+        assert await connection.closed() == b""

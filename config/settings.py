@@ -131,6 +131,8 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # Messages that are examined to find exchanges and matches.
     memory_scan_max: int = 300
     conversation_search_scan_max: int = 4_000
+    # Threads of AgentChatBus per user.
+    bus_thread_max: int = 10_000
     # Chat: a turn, its response, and the files and passages that the model gets.
     chat_turn_max_s: float = 1_800
     chat_response_max_bytes: int = 8 * _MIB
@@ -479,9 +481,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_response_max_bytes: Annotated[
         int, _number("bytes", _KIB, 1024 * _MIB), "Message text in one REST response, after which the response ends."
     ] = 16 * _MIB
-    bus_thread_max: Annotated[
-        int, _number("threads", 1, 10_000_000), "Maximum number of message bus threads per user."
-    ] = 10_000
     bus_content_filter: Annotated[
         bool, "Reject bus messages, topics and system prompts that contain a known kind of secret."
     ] = True

@@ -57,7 +57,7 @@ FIRST_COMMANDS = ("import", "search", "serve", "connect", "backup", "doctor")
 
 # These work on this machine: on its files, its settings or its processes. All others can work on a remote server.
 _LOCAL_COMMANDS = (
-    *("serve", "stdio", "demo", "embed", "export", "backup", "restore", "check", "repair", "reindex"),
+    *("serve", "stdio", "demo", "embed", "backup", "restore", "check", "repair", "reindex"),
     *("schema", "migrate", "migrate-store", "model", "connect", "token", "client", "config", "doctor", "healthcheck"),
     *("completion", "version"),
 )

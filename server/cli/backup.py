@@ -1,19 +1,22 @@
 """Commands that copy or move whole libraries: `backup`, `restore`, `export`, `migrate` and `migrate-store`."""
 
 import asyncio
+import tempfile
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import click
+import msgspec
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
 from auth.audit import BACKUP_ACTION, BACKUP_FAILED_ACTION
 from auth.control_database import CONTROL_SCHEMA
 from auth.registry import UserRecord, read_control_schema, read_users
-from config.errors import ConfigurationError
+from config.errors import ConfigurationError, Conflict
 from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
 from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
@@ -23,7 +26,7 @@ from server.cli.local_library import data_root, find_user, record_operation, run
 from server.cli.options import admin_options, library_options
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.cli.progress_line import ProgressLine
-from server.cli.remote import LocalApi, admin_server, library_server
+from server.cli.remote import LocalApi, RemoteApi, admin_server, library_server, remote_server
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
 from server.store_copy.migration import (
@@ -34,6 +37,7 @@ from server.store_copy.migration import (
 )
 from server.stores import require_sqlite
 from sources.exporters.export import export_library
+from sources.exporters.lines import MANIFEST, ExportManifest
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.backups import BackupManifest, BackupUser, back_up, restore_user, verify_user
 from sources.storage.sqlite.maintenance.backups import restore as restore_backup
@@ -165,11 +169,31 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json
     """
     with ProgressLine() as progress:
         progress.show(f"writing {folder}")
-        manifest = run_with_library(
-            overrides.load().settings, user, lambda library, _local: export_library(library, folder)
-        )
+        settings = overrides.load().settings
+        if (server := remote_server()) is not None:
+            if user is not None:
+                raise click.UsageError("--user cannot be combined with --server, where the credential names the user")
+            manifest = _download_export(server, folder)
+        else:
+            manifest = run_with_library(settings, user, lambda library, _local: export_library(library, folder))
     counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
     print_result(asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
+
+
+def _download_export(server: RemoteApi, folder: Path) -> ExportManifest:
+    """Unpacks what the server sends. The manifest is moved last, as it is written last."""
+    if folder.exists() and any(folder.iterdir()):
+        raise Conflict(f"folder {folder.name!r} is not empty; choose another one, because files are never overwritten")
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent) as directory:
+        archive, unpacked = Path(directory, "export.zip"), Path(directory, "florilegium")
+        server.download("/api/v1/export", archive)
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(directory)
+        manifest = msgspec.json.decode((unpacked / MANIFEST).read_bytes(), type=ExportManifest)
+        for path in sorted(unpacked.iterdir(), key=lambda path: path.name == MANIFEST):
+            path.rename(folder / path.name)
+    return manifest
 
 
 # -- migrate store -----------------------------------------------------------------------------------------------------

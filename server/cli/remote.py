@@ -7,6 +7,7 @@ data directory. `admin_server` and `library_server` return the API; None means t
 import asyncio
 import http.client
 import os
+import shutil
 import socket
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _META_KEY = "florilegium.server"
 _TIMEOUT_S = 60.0
+# A server writes a whole library to its disk before it sends the first byte of an export.
+_DOWNLOAD_TIMEOUT_S = 3600.0
 _RESPONSE_MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -62,6 +65,17 @@ class RemoteApi:
             raise _error(self._base_url, status, content)
         return msgspec.json.decode(content)
 
+    def download(self, path: str, file: Path) -> None:
+        """Writes the response to a file, however large it is."""
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            with self._open_url("GET", path, headers, None, _DOWNLOAD_TIMEOUT_S) as response, file.open("xb") as target:
+                if response.status >= 300:
+                    raise _error(self._base_url, response.status, response.read(_RESPONSE_MAX_BYTES))
+                shutil.copyfileobj(response, target)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._no_response(error) from error
+
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
     ) -> bytes:
@@ -81,17 +95,24 @@ class RemoteApi:
     ) -> tuple[int, bytes]:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            with self._open_url(method, path, headers, data, _TIMEOUT_S) as response:
+                return response.status, response.read(_RESPONSE_MAX_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._no_response(error) from error
+
+    def _open_url(
+        self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None, timeout_s: float
+    ) -> Any:
         # Without a handler for redirects: the token must not reach another server.
         opener = urllib.request.OpenerDirector()
         for handler in (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
             opener.add_handler(handler())
         request = urllib.request.Request(self._base_url + path, data, headers, method=method)  # noqa: S310 - http(s)
-        try:
-            with opener.open(request, timeout=_TIMEOUT_S) as response:
-                return response.status, response.read(_RESPONSE_MAX_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise Unavailable(f"{self._base_url} does not respond: {str(reason).lower()}") from error
+        return opener.open(request, timeout=timeout_s)
+
+    def _no_response(self, error: Exception) -> Unavailable:
+        return Unavailable(f"{self._base_url} does not respond: {str(getattr(error, 'reason', error)).lower()}")
 
 
 class LocalApi(RemoteApi):

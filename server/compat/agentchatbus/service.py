@@ -206,7 +206,7 @@ class MessageBus:
             namespace=threads.NAMESPACE,
             metadata=threads.thread_metadata(request.metadata, request.system_prompt, creator.id),
         )
-        max_threads = self._settings.bus_thread_max
+        max_threads = self._settings.fixed.bus_thread_max
         with rename_fields(_FIELD_NAMES):
             try:
                 return await chats.get_or_create(draft, max_threads)

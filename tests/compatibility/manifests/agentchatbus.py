@@ -404,7 +404,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_BUS}test_thread_is_also_a_conversation",
             f"{_BUS}test_thread_limit_applies_per_user",
         ),
-        difference="A user has at most `bus_thread_max` threads.",
+        difference="A user has at most 10,000 threads.",
     ),
     Promise(
         id="agentchatbus.bus.threads.topic",

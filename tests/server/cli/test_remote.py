@@ -56,6 +56,13 @@ async def test_items_are_written_and_files_imported_over_the_network(program: Pr
     assert "failed: missing.md: no such file or folder" in imported.stdout
     listed = (await run(program, server, token, "list", "--json")).json
     assert {item["title"] for item in listed["items"]} == {"Tides", "Halley"}
+    exported = await run(program, server, token, "export", "copy")
+    assert (exported.code, exported.stdout.strip()) == (0, "copy: 2 notes")
+    program.expect("import", "copy")
+    here = program.run("list", "--json").json
+    assert {item["uri"] for item in here["items"]} == {item["uri"] for item in listed["items"]}
+    again = await run(program, server, token, "export", "copy")
+    assert (again.code, "folder 'copy' is not empty" in again.stderr) == (1, True)
 
 
 async def test_people_manage_their_own_keys(program: Program, server: LiveServer) -> None:

@@ -55,7 +55,9 @@ _COUNTS = f"""
     SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")})
     FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
 """
-_ROW = f"SELECT id FROM index_entries WHERE tsv @@ {MATCH} LIMIT 1"
+# The first, as in SQLite: the spelling of a near word is that of the text. `+ 0`: not by reading all entries in the order
+# of the primary key.
+_ROW = f"SELECT min(id + 0) FROM index_entries WHERE tsv @@ {MATCH} HAVING count(*) > 0"
 
 
 class EntryVocabulary:

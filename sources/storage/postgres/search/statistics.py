@@ -55,8 +55,8 @@ _COUNTS = f"""
     SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")})
     FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
 """
-# The first, as in SQLite: the spelling of a near word is that of the text. `+ 0`: not by reading all entries in order of
-# the primary key.
+# The first, as in SQLite: the spelling of a near word is that of the text. `+ 0`: not by reading all entries in the
+# order of the primary key.
 _ROW = f"SELECT min(id + 0) FROM index_entries WHERE tsv @@ {MATCH} HAVING count(*) > 0"
 
 

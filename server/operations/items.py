@@ -425,13 +425,15 @@ async def _tag(context: RequestContext, services: Services, request: ItemsTag) -
         raise InvalidParams("add, remove: expected at least one tag")
     async with services.libraries.library(context) as library:
         key = await _key(library, address)
-        for attempt in range(1, _TAG_ATTEMPTS + 1):
+        attempts = 1
+        while True:
             try:
                 item = await _tag_once(library, address.source, key, request)
                 break
             except Conflict:
-                if attempt == _TAG_ATTEMPTS:
+                if attempts == _TAG_ATTEMPTS:
                     raise
+                attempts += 1
     return published(context, services, write_result(address.source, item))
 
 

@@ -71,11 +71,28 @@ class HitCandidate(RankingResult, gc=False):
     # Whether candidates of this class can have a speaker, or an author whose name is part of the other text.
     has_speakers: ClassVar[bool] = False
     has_authors: ClassVar[bool] = False
-    # The name of the person who said it, if it was said, or who wrote it, if that is searched with the other text.
-    speaker: ClassVar[str] = ""
-    author_name: ClassVar[str] = ""
-    # The id of a part whose prominent text is not the title of the item, such as a message.
-    part_id: ClassVar[str | None] = None
+    # Constants here, because most classes have none and scoring reads them for each candidate; properties for type
+    # checkers, because some classes compute them.
+    if TYPE_CHECKING:
+
+        @property
+        def speaker(self) -> str:
+            """The name of the person who said it, if it was said."""
+            ...
+
+        @property
+        def author_name(self) -> str:
+            """The name of the person who wrote it, if that is searched with the other text."""
+            ...
+
+        @property
+        def part_id(self) -> str | None:
+            """The id of a part whose prominent text is not the title of the item, such as a message."""
+            ...
+    else:
+        speaker: ClassVar[str] = ""
+        author_name: ClassVar[str] = ""
+        part_id: ClassVar[str | None] = None
 
     id: str | int
     title: str

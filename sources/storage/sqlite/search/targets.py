@@ -163,7 +163,7 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
         return {shown: values[name] for name, shown in layout.names.items()}
 
     @property
-    def author_name(self) -> str:  # type: ignore[override]  # a value that is computed
+    def author_name(self) -> str:
         author = _layout(self.source).author
         return decode_texts(self.values)[author] if author is not None else ""
 
@@ -283,7 +283,7 @@ class ChatCandidate(HitCandidate, gc=False):
     content: str
     # Stored values instead of properties.
     item_chars: int  # pyright: ignore[reportIncompatibleMethodOverride] - see above
-    part_id: str | None  # type: ignore[misc]  # see above
+    part_id: str | None  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     position: int | None
     sender: str | None
     role: str | None
@@ -295,7 +295,7 @@ class ChatCandidate(HitCandidate, gc=False):
     found_through: str | None = None
 
     @property
-    def speaker(self) -> str:  # type: ignore[override]  # a value that is computed
+    def speaker(self) -> str:
         return self.sender or ""
 
     def scored_texts(self) -> tuple[str, str, int]:

@@ -29,6 +29,7 @@ from bench.datasets import Dialogue, MissingDataset, read_dialogues
 from bench.local_runtime import WORDS_ONLY, installed_models
 from bench.processes import Cores, child, python
 from bench.request_templates import ToolCall
+from bench.startup import announced_mcp_url
 from bench.tokenizer import count_tokens
 from bench.tokens import DemoClient
 from bench.vector_cache import embed_libraries
@@ -307,7 +308,7 @@ def start_server(root: Path, model: str) -> Iterator[str]:
     command = python("server.cli", "serve", *arguments)
     cores = Cores.choose()
     with child(command, cores.servers | cores.others, root.with_suffix(".log")) as server:
-        yield server.receive().decode().split()[-1]
+        yield announced_mcp_url(server)
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec import Struct
 from auth.context import READ
 from auth.tokens import mint_token
 from bench.load import parse_http_response, split_response
-from bench.processes import Cores, child, cpu_seconds, resident_bytes
+from bench.processes import Child, Cores, child, cpu_seconds, resident_bytes
 from bench.protocol_cases import INFO
 from bench.request_templates import FIRST_ID, LEGACY, modern_request
 from config.settings import Settings
@@ -73,6 +73,12 @@ def idle_memory(scratch: Path, cores: Cores) -> IdleMemory:
         after_start = resident_bytes(server.pid)
         _call_once(settings)
         return IdleMemory(after_start, resident_bytes(server.pid))
+
+
+def announced_mcp_url(server: Child) -> str:
+    """Returns the MCP address of a server that prints the one of its console first."""
+    [console_url] = [word for word in server.receive().decode().split() if word.startswith("http")]
+    return f"{console_url}mcp"
 
 
 def free_port() -> int:

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from bench.processes import Cores, child, python
 from bench.request_templates import MODERN, ToolCall, bearer
+from bench.startup import announced_mcp_url
 from bench.tokenizer import count_tokens
 from config.settings import Settings
 from sources.demo import demo_uuid
@@ -259,7 +260,7 @@ def start_server() -> Iterator[DemoClient]:
         unlimited = ("--rate-user-per-minute", "0", "--rate-tool-per-minute", "0", "--semantic-model", "auto")
         command = python("server.cli", "serve", "--demo", *options, *unlimited)
         with child(command, Cores.choose().servers, Path(name) / "server.log") as server:
-            yield DemoClient(server.receive().decode().split()[-1])
+            yield DemoClient(announced_mcp_url(server))
 
 
 # -- the sessions ------------------------------------------------------------------------------------------------------

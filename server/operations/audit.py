@@ -28,7 +28,9 @@ _TITLES_MAX = 100
 
 _Since = Annotated[str | None, Meta(description="Only events since this time, such as 2026-01-31T00:00:00Z.")]
 _Limit = Annotated[int, Meta(description="Events per page, 1..1000.")]
-_Before = Annotated[int | None, Meta(description="next_before of the previous page.")]
+# The ids of events are 64-bit integers in both engines.
+_EventId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Before = Annotated[_EventId | None, Meta(description="next_before of the previous page.")]
 
 
 class AuditRequest(Struct, frozen=True, kw_only=True):

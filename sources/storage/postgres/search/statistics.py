@@ -197,7 +197,7 @@ _READ_STATE_AND_COUNTS = f"""
 _COUNT_ROWS = "SELECT count(*) FROM index_entries WHERE kind = ?"
 _COUNT_ALL_ROWS = "SELECT kind, count(*) FROM index_entries GROUP BY kind"
 
-Parameters = tuple[str | int | float, ...]
+Parameters = tuple[str | int | float | list[str], ...]
 
 
 class IndexCounts:
@@ -208,7 +208,7 @@ class IndexCounts:
         self.near_words = NearWordsMemory()
         self.version = ""
         self.matches: dict[str, int] = {}
-        self.statements: dict[tuple[str, Parameters], int] = {}
+        self.statements: dict[tuple[str, Any], int] = {}
         self._turns = threading.Lock()
 
     @contextmanager
@@ -280,7 +280,9 @@ class EntryStatistics:
 
     def count(self, connection: LibraryConnection, sql: str, parameters: Parameters) -> int:
         self._require_state(connection)
-        key, known = (sql, parameters), self._known.statements
+        # Filters by project have arrays among their parameters.
+        key = (sql, tuple(tuple(value) if isinstance(value, list) else value for value in parameters))
+        known = self._known.statements
         count = known.get(key)
         if count is None:
             [count] = connection.execute(sql, parameters).fetchone() or (0,)

@@ -135,8 +135,8 @@ async def test_a_removed_library_is_empty_for_every_server(open_engine: OpenEngi
                 await ada.notes.create(NoteDraft(title="secret"))
                 await ben.notes.create(NoteDraft(title="kept"))
         await engine.remove(one.context("ada").user_id)
-        assert len(await _fetch(database_url, "SELECT 1 FROM florilegium.tenants")) == 1
-        assert await _fetch(database_url, _TENANTS_WITH_ROWS) == [(1,)]
+        # Background work of a server may have opened the library again, as an empty one with another tenant.
+        assert await _fetch(database_url, _TENANTS_WITH_TEXT) == [(1,)]
         for libraries in (other, one):
             async with libraries.library("ada") as ada, libraries.library("ben") as ben:
                 assert (await ada.notes.list(10, 0)).total == 0
@@ -251,6 +251,9 @@ async def test_new_control_data_has_the_schema_of_an_older_version(database_url:
 # Ends the connection in the middle of a transaction.
 _END = "BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END"
 _OLD_VERSIONS = "SELECT schema_version FROM florilegium.libraries"
+_TENANTS_WITH_TEXT = """SELECT count(DISTINCT tenant_id) FROM (SELECT tenant_id FROM florilegium_library.notes
+    UNION ALL SELECT tenant_id FROM florilegium_library.index_words
+    UNION ALL SELECT tenant_id FROM florilegium_library.index_entries) AS rows"""
 _TENANTS_WITH_ROWS = """SELECT count(DISTINCT tenant_id) FROM (SELECT tenant_id FROM florilegium_library.state
     UNION ALL SELECT tenant_id FROM florilegium_library.notes
     UNION ALL SELECT tenant_id FROM florilegium_library.index_entries) AS rows"""

@@ -25,7 +25,7 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_optio
 from server.cli.local_library import data_root, find_user, record_operation, run_with_library, run_with_registry
 from server.cli.options import admin_options, library_options
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
-from server.cli.progress_line import ProgressLine
+from server.cli.progress import ProgressLine
 from server.cli.remote import LocalApi, RemoteApi, admin_server, library_server, remote_server
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy

@@ -14,7 +14,7 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_optio
 from server.cli.local_library import data_root, find_user, open_local, run_with_registry
 from server.cli.options import admin_options, user_option
 from server.cli.output import pluralize, print_json, print_result, print_table
-from server.cli.progress_line import ProgressLine
+from server.cli.progress import ProgressLine
 from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
 from server.library_repair import RepairReport, repair_library

@@ -1,12 +1,13 @@
-"""The progress of an import on stderr: on a terminal one line that is redrawn, with bytes, items, rate and remaining
-time; otherwise a plain line every few seconds."""
+"""Progress on stderr, so that stdout has only the command's result: one line that is redrawn on a terminal, and otherwise
+a plain line every few seconds, without the sequences that only a terminal understands."""
 
 import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,21 +22,60 @@ from server.cli.output import (
     truncate_cells,
     uses_colour,
 )
-from sources.importers.engine.limits import ImportProgress
+
+if TYPE_CHECKING:
+    from sources.importers.engine.limits import ImportProgress  # other commands than `import` do not need it
 
 _BAR_CELLS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 # A shorter part of a name says too little.
 _FILE_CELLS_MIN = 8
 _DRAW_INTERVAL_S = 0.2
-_PRINT_INTERVAL_S = 10.0
+_PRINT_INTERVAL_S = 5.0
 _ERASE_LINE = "\r\x1b[2K"
 _STDERR = 2
 
 
+class ProgressLine:
+    """What a command is doing, in its own words."""
+
+    def __init__(self) -> None:
+        self._draws = sys.stderr.isatty()
+        # A terminal shows the first line at once. In a log, a command that is done soon leaves none.
+        self._next_at = 0.0 if self._draws else time.monotonic() + _PRINT_INTERVAL_S
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._draws:
+            _redraw("")
+
+    def show(self, text: str) -> None:
+        now = time.monotonic()
+        if now < self._next_at:
+            return
+        self._next_at = now + (_DRAW_INTERVAL_S if self._draws else _PRINT_INTERVAL_S)
+        if self._draws:
+            _redraw(truncate_cells(text, terminal_columns(_STDERR) - 1))
+        else:
+            click.echo(text, err=True)
+
+
+def _redraw(line: str) -> None:
+    # color=True keeps the sequence that erases the line, even if colours are disabled.
+    click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
+
+
+# -- imports -----------------------------------------------------------------------------------------------------------
+# The progress of an import, with bytes, items, rate and remaining time.
+
+
 @asynccontextmanager
-async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
-    """Shows progress while the block runs. It is written to stderr, so that stdout has only the command's result."""
+async def show_progress(progress: "ImportProgress", *, is_terminal: bool | None = None) -> AsyncIterator[None]:
+    """Shows progress while the block runs."""
     started = time.monotonic()
     draws = sys.stderr.isatty() if is_terminal is None else is_terminal
     # A task of its own, so that the importer need not know who looks at its progress.
@@ -46,7 +86,7 @@ async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = 
         task.cancel()
         await asyncio.wait([task])
         if draws:
-            click.echo(_ERASE_LINE, err=True, nl=False, color=True)
+            _redraw("")
             if progress.items:
                 elapsed_s = time.monotonic() - started
                 items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
@@ -54,12 +94,12 @@ async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = 
                 echo(dim(final_line), err=True)
 
 
-def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
+def progress_line(progress: "ImportProgress", elapsed_s: float, columns: int) -> str:
     """Returns a line that fits the terminal; the name of the file, which comes last, is shortened."""
     return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
 
 
-def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
+def _styled_parts(progress: "ImportProgress", elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
     """Returns the parts of the line with their styles. A line that must be cut has no styles."""
     share = min(1.0, progress.bytes_read / progress.bytes_total) if progress.bytes_total else 0.0
     # The filled and the empty part. It moves in eighths of a cell, so that large files show progress, too.
@@ -84,17 +124,15 @@ def _rate(items: int, elapsed_s: float) -> str:
     return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
 
 
-async def _draw(progress: ImportProgress, started: float) -> None:
+async def _draw(progress: "ImportProgress", started: float) -> None:
     while True:
         parts = _styled_parts(progress, time.monotonic() - started, terminal_columns(_STDERR))
         line = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
-        # color=True keeps the sequence that erases the line, even if colours are disabled.
-        click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
+        _redraw(line)
         await asyncio.sleep(_DRAW_INTERVAL_S)
 
 
-# For logs: no sequences that only a terminal understands.
-async def _print(progress: ImportProgress) -> None:
+async def _print(progress: "ImportProgress") -> None:
     while True:
         await asyncio.sleep(_PRINT_INTERVAL_S)
         read = f"{format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}"

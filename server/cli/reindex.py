@@ -10,7 +10,7 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_optio
 from server.cli.local_library import data_root, open_local
 from server.cli.options import library_options
 from server.cli.output import pluralize, print_result
-from server.cli.progress_line import ProgressLine
+from server.cli.progress import ProgressLine
 from server.cli.remote import LocalApi, library_server
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from auth.audit import BACKUP_ACTION, BACKUP_FAILED_ACTION
 from auth.control_database import CONTROL_SCHEMA
 from auth.registry import UserRecord, read_control_schema, read_users
-from config.errors import ConfigurationError, Conflict
+from config.errors import ConfigurationError
 from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
 from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
@@ -26,7 +26,7 @@ from server.cli.local_library import data_root, find_user, record_operation, run
 from server.cli.options import admin_options, library_options
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.cli.progress import ProgressLine
-from server.cli.remote import LocalApi, RemoteApi, admin_server, library_server, remote_server
+from server.cli.remote import LocalApi, RemoteApi, admin_server, library_server, remote_library_server
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
 from server.store_copy.migration import (
@@ -36,7 +36,7 @@ from server.store_copy.migration import (
     restore_from_database,
 )
 from server.stores import require_sqlite
-from sources.exporters.export import export_library
+from sources.exporters.export import create_empty_folder, export_library
 from sources.exporters.lines import MANIFEST, ExportManifest
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.backups import BackupManifest, BackupUser, back_up, restore_user, verify_user
@@ -170,9 +170,7 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json
     with ProgressLine() as progress:
         progress.show(f"writing {folder}")
         settings = overrides.load().settings
-        if (server := remote_server()) is not None:
-            if user is not None:
-                raise click.UsageError("--user cannot be combined with --server, where the credential names the user")
+        if (server := remote_library_server(user)) is not None:
             manifest = _download_export(server, folder)
         else:
             manifest = run_with_library(settings, user, lambda library, _local: export_library(library, folder))
@@ -182,9 +180,7 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json
 
 def _download_export(server: RemoteApi, folder: Path) -> ExportManifest:
     """Unpacks what the server sends. The manifest is moved last, as it is written last."""
-    if folder.exists() and any(folder.iterdir()):
-        raise Conflict(f"folder {folder.name!r} is not empty; choose another one, because files are never overwritten")
-    folder.mkdir(0o700, parents=True, exist_ok=True)
+    create_empty_folder(folder)
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent) as directory:
         archive, unpacked = Path(directory, "export.zip"), Path(directory, "florilegium")
         server.download("/api/v1/export", archive)

@@ -1,5 +1,6 @@
-"""Progress on stderr, so that stdout has only the command's result: one line that is redrawn on a terminal, and otherwise
-a plain line every few seconds, without the sequences that only a terminal understands."""
+"""Progress on stderr, so that stdout has only the command's result.
+
+On a terminal one line is redrawn; otherwise a plain line is printed every few seconds, without control sequences."""
 
 import asyncio
 import sys

@@ -67,9 +67,8 @@ class RemoteApi:
 
     def download(self, path: str, file: Path) -> None:
         """Writes the response to a file, however large it is."""
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            with self._open_url("GET", path, headers, None, _DOWNLOAD_TIMEOUT_S) as response, file.open("xb") as target:
+            with self._open_url("GET", path, {}, None, _DOWNLOAD_TIMEOUT_S) as response, file.open("xb") as target:
                 if response.status >= 300:
                     raise _error(self._base_url, response.status, response.read(_RESPONSE_MAX_BYTES))
                 shutil.copyfileobj(response, target)
@@ -93,8 +92,6 @@ class RemoteApi:
     def _send(
         self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None
     ) -> tuple[int, bytes]:
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
         try:
             with self._open_url(method, path, headers, data, _TIMEOUT_S) as response:
                 return response.status, response.read(_RESPONSE_MAX_BYTES)
@@ -104,6 +101,8 @@ class RemoteApi:
     def _open_url(
         self, method: str, path: str, headers: dict[str, str], data: bytes | BinaryIO | None, timeout_s: float
     ) -> Any:
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         # Without a handler for redirects: the token must not reach another server.
         opener = urllib.request.OpenerDirector()
         for handler in (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
@@ -233,12 +232,18 @@ def admin_server(settings: Settings) -> RemoteApi | None:
     return remote_server() or running_server(settings, None)
 
 
+def remote_library_server(user: str | None) -> RemoteApi | None:
+    """Returns the server that `--server` names, if any, for a command on a library."""
+    server = remote_server()
+    if server is not None and user is not None:
+        raise click.UsageError("--user cannot be combined with --server, where the credential determines the user")
+    return server
+
+
 def library_server(settings: Settings, user: str | None) -> RemoteApi | None:
     """Returns the server for a command on the library of a user, the single user if none is named."""
-    if (server := remote_server()) is not None:
-        if user is not None:
-            raise click.UsageError("--user cannot be combined with --server, where the credential determines the user")
-        return server
+    if (remote := remote_library_server(user)) is not None:
+        return remote
     server = running_server(settings, user or settings.single_user_name)
     if server is not None and server.owner.needs_auth and user is None:
         raise click.UsageError("--user is required because authentication is configured")

@@ -118,7 +118,8 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
     """Writes in threads, because a library may be large. Raises Conflict if the folder is not empty: nothing is ever
     overwritten."""
     with _disk_errors():
-        await asyncio.to_thread(_create_folder, folder)
+        await asyncio.to_thread(create_empty_folder, folder)
+        await asyncio.to_thread(_write_file, folder / UNFINISHED_MANIFEST, [])
         export = _LibraryExport(library, folder)
         # Characters first: conversations refer to them by the ids that are collected meanwhile.
         await export.export_items(CHARACTER)
@@ -268,11 +269,10 @@ async def _pages(list_after: Callable[[str, int], Awaitable[Sequence[R]]]) -> As
         last = rows[-1].uuid
 
 
-def _create_folder(folder: Path) -> None:
+def create_empty_folder(folder: Path) -> None:
     folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise Conflict(f"folder {folder.name!r} is not empty; choose another one, because files are never overwritten")
-    _write_file(folder / UNFINISHED_MANIFEST, [])
 
 
 def _write_file(path: Path, parts: Iterable[bytes]) -> None:

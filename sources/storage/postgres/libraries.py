@@ -223,6 +223,9 @@ class PostgresLibraries:
             if self._embedding is not None and semantic is not None and semantic.is_enabled and embeds_in_background
             else None
         )
+        if self._takeover is not None:
+            # At once: a process that no user calls must continue the work of one that has ended, too.
+            self._takeover.start()
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
         self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
@@ -240,8 +243,6 @@ class PostgresLibraries:
         if database.quota.set_limits(limits) and self._embeds_in_background:
             # There may be room for text that did not fit.
             self._wake(context.user_id, has_new_text=True)
-        if self._takeover is not None:
-            self._takeover.start()
         database.lease_count += 1
         try:
             yield PostgresLibrary(

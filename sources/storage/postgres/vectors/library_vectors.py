@@ -180,8 +180,8 @@ class EmbeddingTakeover:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
+        """Called once."""
+        self._task = asyncio.create_task(self._run())
 
     def notify(self) -> None:
         """Called after a write, so that the user is written down at once."""

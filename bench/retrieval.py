@@ -130,9 +130,12 @@ async def _store_assistant(runtime: LocalRuntime, chats: AssistantChats) -> dict
     key_of: dict[str, str] = {}
     async with runtime.libraries.library(runtime.context_for(ASSISTANT_OWNER)) as library:
         for chat in chats.chats:
-            said_at = f"{chat.on.isoformat()}T10:00:00Z"
-            stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=said_at))
-            drafts = [MessageDraft(role=one.role, content=one.text, created_at=said_at) for one in chat.messages]
+            drafts = [
+                MessageDraft(role=one.role, content=one.text, created_at=f"{one.said_at:%Y-%m-%dT%H:%M:%SZ}")
+                for one in chat.messages
+            ]
+            created_at = drafts[0].created_at
+            stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=created_at))
             stored = await library.chats.append(stored_chat.id, drafts)
             key_of |= {message.id: one.key for message, one in zip(stored, chat.messages, strict=True)}
     return key_of

@@ -60,6 +60,7 @@ class QuestionResult(Struct, frozen=True):
     is_empty: bool
     names_date: bool = False
     is_held_out: bool = False
+    kind: str = ""
 
 
 class Outcome(Struct, frozen=True):
@@ -223,6 +224,7 @@ def _assistant_results(chats: AssistantChats, found: Sequence[Sequence[str]]) ->
             recall(keys, question.evidence),
             not keys,
             is_held_out=question.is_held_out,
+            kind=question.kind,
         )
         for question, keys in zip(chats.questions, found, strict=True)
     ]
@@ -283,6 +285,11 @@ def report_assistant(chats: AssistantChats, outcomes: Mapping[str, Sequence[Ques
         lines.append(_row(title, results))
         lines += [_row(f"  {name}", [one for one in results if one.category == name]) for name in WRITTEN_BY.values()]
         lines.append(_row(f"  {HELD_OUT}", [one for one in results if one.is_held_out]))
+        in_full = [one for one in results if one.kind]
+        lines.append(_row("  conversations written in full", in_full))
+        kinds = dict.fromkeys(one.kind for one in in_full)
+        lines += [_row(f"    {kind}", [one for one in in_full if one.kind == kind]) for kind in kinds]
+        lines.append(_row(f"    {HELD_OUT}", [one for one in in_full if one.is_held_out]))
     return lines
 
 

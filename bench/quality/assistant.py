@@ -1,9 +1,9 @@
 """Reads the chats with an assistant: those of `long_chats/`, written in full, and those of `assistant.toml`.
 
-In `assistant.toml`, the answer to a message is the part that was written for it, between general paragraphs of the same topic and passages
-from the articles of the collection. Further conversations consist of these alone, with notes of the collection as what
-the user wrote, so that what is asked for has to be found among much that is similar. Everything is chosen by a
-generator with a fixed seed, so the chats are the same in every run.
+In `assistant.toml`, the answer to a message is the part that was written for it, between general paragraphs of the same
+topic and passages from the articles of the collection. Further conversations consist of these alone, with notes of the
+collection as what the user wrote, so that what is asked for has to be found among much that is similar. Everything is
+chosen by a generator with a fixed seed, so the chats are the same in every run.
 """
 
 import itertools
@@ -90,16 +90,16 @@ class _Exchange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _LongChat(Struct, frozen=True, forbid_unknown_fields=True):
-    """A question is its text, its evidence and its kind. The name of another conversation stands before its evidence."""
+    """A question is its text, its evidence and its kind."""
 
     title: str
     held_out: bool
     questions: tuple[tuple[str, str, QuestionKind], ...]
     exchange: tuple[_Exchange, ...]
 
-    def judged_questions(self, id: str) -> Iterator[AssistantQuestion]:
+    def judged_questions(self, name: str) -> Iterator[AssistantQuestion]:
         for text, evidence, kind in self.questions:
-            keys = tuple(key if "/" in key else f"{id}/{key}" for key in evidence.split())
+            keys = tuple(f"{name}/{key}" for key in evidence.split())
             yield AssistantQuestion(text, keys, self.held_out, kind)
 
 
@@ -147,7 +147,7 @@ def read_assistant_chats(path: Path = FILE) -> AssistantChats:
 
 
 def read_long_chats(folder: Path = FOLDER) -> AssistantChats:
-    """Raises InvalidChats like `read_assistant_chats`. The name of a file is the id of its conversation."""
+    """Raises InvalidChats like `read_assistant_chats`. A conversation has the name of its file."""
     chats, questions = [], []
     for path in sorted(folder.glob("*.toml")):
         file = msgspec.toml.decode(path.read_bytes(), type=_LongChat)

@@ -148,7 +148,8 @@ def read_assistant_chats(path: Path = FILE) -> AssistantChats:
 
 def read_long_chats(folder: Path = FOLDER) -> AssistantChats:
     """Raises InvalidChats like `read_assistant_chats`. A conversation has the name of its file."""
-    chats, questions = [], []
+    chats: list[AssistantChat] = []
+    questions: list[AssistantQuestion] = []
     for path in sorted(folder.glob("*.toml")):
         file = msgspec.toml.decode(path.read_bytes(), type=_LongChat)
         messages = []

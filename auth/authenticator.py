@@ -30,8 +30,8 @@ _KNOWN_SCOPES = frozenset(SCOPES)
 _LOCAL = "local"
 # The client of changes that are made on the command line of this machine.
 OPERATOR = "command line"
-# An id that no user has: those of users are random.
-NOBODY = UserId("u_" + "2" * 26)
+# The operator's id, which no user has: those of users are random.
+OPERATOR_ID = UserId("u_" + "2" * 26)
 
 
 class Authenticator(Protocol):
@@ -166,7 +166,7 @@ class RegistryAuthenticator:
         that allows the principal's scopes."""
         if principal.is_expired(self._clock()):
             raise Unauthenticated("credential expired", presented=True)
-        if principal.user_id == NOBODY:
+        if principal.user_id == OPERATOR_ID:
             return
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
@@ -330,7 +330,7 @@ def _grant(
 def operator_principal() -> Principal:
     """Returns the principal of commands that administrate. The operator has the files of all users, but no library."""
     return Principal(
-        user_id=NOBODY,
+        user_id=OPERATOR_ID,
         user_name=OPERATOR,
         client_id=ClientId(OPERATOR),
         scopes=frozenset((ADMIN,)),

@@ -34,13 +34,11 @@ from sources.importers.engine.files import (
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import inline_tags
 from sources.importers.engine.table_reader import (
-    RowProgress,
     TableReader,
     TableSpec,
     has_tables,
     is_database,
     open_database,
-    read_rows,
 )
 from sources.importers.engine.values import (
     Fields,
@@ -343,7 +341,10 @@ class AppleNotesImporter(Importer):
                         continue
                     yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
         elif head == b"SQLite format 3\0":
-            yield from _read_database(path, limits, progress)
+            with open_database(path, limits, progress) as reader:
+                reader.require(_TABLES, "a database of apple-notes-to-sqlite")
+                reader.expect_rows(_NOTES)
+                yield from reader.read_rows((_NOTES,), lambda _, row: _database_note(reader, row, limits))
         else:
             notes = object_or_empty(read_json(path, limits)).get("notes")
             for key, note in require_object(notes, "notes: expected an object with notes").items():
@@ -353,34 +354,25 @@ class AppleNotesImporter(Importer):
                 )
 
 
-def _read_database(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Events:
-    with open_database(path, limits) as connection:
-        reader = TableReader(connection, limits)
-        if not all(map(reader.has, _TABLES)):
-            raise InvalidParams("not a database of apple-notes-to-sqlite")
-
-        def read(table: TableSpec, rowid: int) -> Events:
-            row = reader.row(table, rowid)
-            folders = reader.rows_where(_FOLDERS, "id", row["folder"])
-            try:
-                content = html_text(row.text("body"), limits.item_max_chars)
-            except TooLarge as error:
-                raise InvalidParams(error.message) from error
-            if not content:
-                yield SkippedItem("empty note")
-                return
-            yield imported_note(
-                # Such as x-coredata://…/ICNote/p123, which is unique to the Mac that exported it.
-                stable_uuid("apple_notes", "notes", row.line("id")),
-                row.line("title") or content,
-                content,
-                tags=inline_tags(content),
-                created=row.time("created"),
-                modified=row.time("updated"),
-                folder=folders[0].line("name") if folders else "",
-            )
-
-        yield from read_rows(reader, (_NOTES,), RowProgress(path, reader, progress, (_NOTES,)), read)
+def _database_note(reader: TableReader, row: Fields, limits: ImportLimits) -> Events:
+    folders = reader.rows_where(_FOLDERS, "id", row["folder"])
+    try:
+        content = html_text(row.text("body"), limits.item_max_chars)
+    except TooLarge as error:
+        raise InvalidParams(error.message) from error
+    if not content:
+        yield SkippedItem("empty note")
+        return
+    yield imported_note(
+        # Such as x-coredata://…/ICNote/p123, which is unique to the Mac that exported it.
+        stable_uuid("apple_notes", "notes", row.line("id")),
+        row.line("title") or content,
+        content,
+        tags=inline_tags(content),
+        created=row.time("created"),
+        modified=row.time("updated"),
+        folder=folders[0].line("name") if folders else "",
+    )
 
 
 def _json_note(key: str, note: Fields) -> ImportEvent:

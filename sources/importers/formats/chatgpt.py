@@ -3,7 +3,7 @@
 Both give a conversation the same id. The export contains more, so importing it later adds what the viewer left out.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -252,6 +252,11 @@ def _message_draft(message: Fields, default_model: str, limits: ImportLimits) ->
     if message.get("weight") == 0:
         content_metadata["weight"] = 0
     uploads = [_select_fields(one, ("id", "name", "size", "mime_type")) for one in metadata.objects("attachments")]
+    # Several places of a text may refer to the same page.
+    references = [citation.get("metadata") for citation in metadata.objects("citations")]
+    for reference in metadata.objects("content_references"):
+        references += [reference, *reference.objects("items")]
+    links = [_select_fields(reference, ("title", "url")) for reference in objects(references)]
     asset_fields = ("content_type", "asset_pointer", "width", "height", "size_bytes")
     assets = (part for part in content.objects("parts") if "asset_pointer" in part)
     return MessageDraft(
@@ -261,19 +266,10 @@ def _message_draft(message: Fields, default_model: str, limits: ImportLimits) ->
         model=metadata.line("model_slug") or (default_model if role == "assistant" else "") or None,
         tool=(author.line("name") if role == "tool" else recipient) or None,
         attachments=[*uploads, *(_select_fields(part, asset_fields) for part in assets)][:_LINKS_MAX],
-        citations=_citations(metadata),
+        citations=list({link["url"]: link for link in links if link.get("url")}.values())[:_LINKS_MAX],
         metadata=content_metadata,
         created_at=message.time("create_time") or UNSET,
     )
-
-
-def _citations(metadata: Fields) -> Sequence[Mapping[str, Any]]:
-    references = [citation.get("metadata") for citation in metadata.objects("citations")]
-    for reference in metadata.objects("content_references"):
-        references += [reference, *reference.objects("items")]
-    links = [_select_fields(reference, ("title", "url")) for reference in objects(references)]
-    # Several places of a text may refer to the same page.
-    return list({link["url"]: link for link in links if link.get("url")}.values())[:_LINKS_MAX]
 
 
 def _select_fields(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

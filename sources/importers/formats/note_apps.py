@@ -1,9 +1,11 @@
 """Notes that an app or service exports as data: Evernote, Google Keep, Apple Notes and Joplin."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
@@ -82,12 +84,19 @@ class EvernoteImporter(Importer):
         return 0.0 if probe.is_folder or b"<en-export" not in probe.head[:_HEAD_BYTES] else 1.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        handler = _EnexHandler(limits)
-        keys = _NoteKeys(_COPY_NUMBER.sub("", printable_name(path.stem)))
+        # A copy of a note in another notebook has the same time and title, so the notebook is part of its key: Evernote
+        # names the file after it.
+        handler, notebook = _EnexHandler(limits), _COPY_NUMBER.sub("", printable_name(path.stem))
+        counts = Counter[str]()
         with open_file(path) as file:
-            for _ in read_xml_blocks(count_reads(file, limits, progress), handler):
-                yield from _take_notes(handler, keys, limits)
-        yield from _take_notes(handler, keys, limits)
+            # Once more at the end, when the last block was parsed.
+            for _ in chain(read_xml_blocks(count_reads(file, limits, progress), handler), (None,)):
+                notes, handler.notes = handler.notes, []
+                for note in notes:
+                    try:
+                        yield _enex_note(note, notebook, counts, limits)
+                    except (InvalidParams, TooLarge) as error:
+                        yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
 
 
 class _EnexHandler(XmlHandler):
@@ -155,48 +164,28 @@ class _EnmlReader(PageReader):
             super()._start_content(tag)
 
 
-class _NoteKeys:
-    """Notes have no id in the export, but the second of their creation and a title. A copy of a note in another
-    notebook has both, so the notebook is part of the key: Evernote names the file after it. Equal notes of one notebook
-    are numbered."""
-
-    def __init__(self, notebook: str) -> None:
-        self._notebook = notebook
-        self._counts: dict[str, int] = {}
-
-    def uuids_of(self, note: Mapping[str, list[str]]) -> tuple[str, str]:
-        """Returns the id of a note, and the one of earlier versions, which did not know notebooks."""
-        created, title = _first(note, "created"), _first(note, "title")
-        key = f"{created}\0{title}" if created else sha256(f"{title}\0{_first(note, 'content')}".encode()).hexdigest()
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        if count > 1:
-            key = f"{key}\0{count}"
-        former = stable_uuid("evernote", "notes", key)
-        return (stable_uuid("evernote", "notes", f"{self._notebook}\0{key}"), former) if created else (former, "")
-
-
-def _take_notes(handler: _EnexHandler, keys: _NoteKeys, limits: ImportLimits) -> Events:
-    notes, handler.notes = handler.notes, []
-    for note in notes:
-        try:
-            yield _imported_note(note, keys, limits)
-        except (InvalidParams, TooLarge) as error:
-            yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
-
-
-def _imported_note(note: Mapping[str, list[str]], keys: _NoteKeys, limits: ImportLimits) -> ImportedNote:
+def _enex_note(
+    note: Mapping[str, list[str]], notebook: str, counts: Counter[str], limits: ImportLimits
+) -> ImportedNote:
     if _TOO_LARGE in note:
         raise TooLarge("the note", limits.line_max_bytes)
-    text = read_page(_first(note, "content"), TextBuilder(limits.item_max_chars), _EnmlReader).text.build()
-    uuid, former_uuid = keys.uuids_of(note)
+    content, title, created = (_first(note, name) for name in ("content", "title", "created"))
+    text = read_page(content, TextBuilder(limits.item_max_chars), _EnmlReader).text.build()
+    # Notes have no id in the export, but the second of their creation and a title. Equal notes are numbered.
+    key = f"{created}\0{title}" if created else sha256(f"{title}\0{content}".encode()).hexdigest()
+    counts[key] += 1
+    if counts[key] > 1:
+        key = f"{key}\0{counts[key]}"
+    # The id of earlier versions, which did not know notebooks.
+    former = stable_uuid("evernote", "notes", key)
     return imported_note(
-        uuid,
-        short_title(replace_unstorable(_first(note, "title"))) or "Untitled",
+        stable_uuid("evernote", "notes", f"{notebook}\0{key}") if created else former,
+        short_title(replace_unstorable(title)) or "Untitled",
         text,
         tags=[clean_line(tag) for tag in note.get("tag", ())],
-        created=stored_time(_first(note, "created")),
+        created=stored_time(created),
         modified=stored_time(_first(note, "updated")),
-        former_uuid=former_uuid,
+        former_uuid=former if created else "",
         url=clean_line(_first(note, "source-url")),
         source=clean_line(_first(note, "source")),
         author=clean_line(_first(note, "author")),

@@ -6,7 +6,7 @@ Items keep their ids, so that a newer file updates what an older one imported, a
 still does. A number that another item of the library has cannot be kept.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,23 @@ def read_conversation(reader: TableReader, row: Fields) -> Events:
         key=lambda message: (message.time, message.rowid),
     )
     drafts: dict[str, MessageDraft] = {}
-    yield from _add_live_drafts(reader, messages, drafts, f"conversation {key_label(row['id'])}")
+    chars = 0
+    for message in messages:
+        try:
+            live = _message_draft(reader, message) if is_live(message.row) else None
+        except InvalidParams as error:
+            location = f"conversation {key_label(row['id'])}, message {key_label(message.key)}"
+            yield FailedItem(location, error.message)
+            continue
+        if live is None:
+            yield SkippedItem("empty message" if is_live(message.row) else "deleted message")
+            yield DeletedItem("messages", _row_uuid("messages", message.key))
+            continue
+        chars += len(str(live.content))
+        # The drafts of a conversation are held until its branches are known.
+        if chars > reader.limits.line_max_bytes:
+            raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
+        drafts[message.key] = live
     # Most clients of tldw do not store the parent; it is then the previous message.
     keys = {message.key for message in messages}
     parents: dict[str, str | None] = {}
@@ -208,32 +224,6 @@ def _message_row(reader: TableReader, rowid: int) -> _MessageRow:
         parent=row.line("parent_message_id") or None,
         row=row,
     )
-
-
-def _add_live_drafts(
-    reader: TableReader, messages: Sequence[_MessageRow], drafts: dict[str, MessageDraft], location: str
-) -> Events:
-    """Adds the messages to `drafts`, and yields reports of those that are left out."""
-    chars = 0
-    for message in messages:
-        if not is_live(message.row):
-            yield SkippedItem("deleted message")
-            yield DeletedItem("messages", _row_uuid("messages", message.key))
-            continue
-        try:
-            draft = _message_draft(reader, message)
-        except InvalidParams as error:
-            yield FailedItem(f"{location}, message {key_label(message.key)}", error.message)
-            continue
-        if draft is None:
-            yield SkippedItem("empty message")
-            yield DeletedItem("messages", _row_uuid("messages", message.key))
-            continue
-        chars += len(str(draft.content))
-        # The drafts of a conversation are held until its branches are known.
-        if chars > reader.limits.line_max_bytes:
-            raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
-        drafts[message.key] = draft
 
 
 def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | None:

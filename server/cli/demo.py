@@ -17,7 +17,6 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides
 from server.cli.local_library import run_with_library
 from server.cli.options import library_options
 from server.cli.output import pluralize, print_json
-from server.cli.remote import LocalApi, library_server
 from server.protocol.call import CAPABILITIES_KEY, VERSION_KEY
 from server.protocol.messages import MODERN_VERSIONS
 from sources.demo import demo_uuid, fill
@@ -64,6 +63,9 @@ def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
 
     It covers one year of a small observatory, in all five sources. Existing items are left alone.
     """
+    # `serve` imports this module, but not urllib and http.client.
+    from server.cli.remote import LocalApi, library_server  # noqa: PLC0415 - as above
+
     settings = overrides.load().settings
     if isinstance(server := library_server(settings, user), LocalApi):
         result = asyncio.run(server.run("demo", {}))

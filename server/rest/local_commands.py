@@ -30,7 +30,6 @@ from sources.following.state import SourceBusy
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
-from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.connection.pool import SqliteLibraries, sqlite_options
 from sources.storage.sqlite.maintenance.backups import restore_user
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
@@ -133,6 +132,8 @@ async def embed(context: RequestContext, runtime: Runtime, _request: NoRequest) 
 
 
 async def reindex(context: RequestContext, runtime: Runtime, _request: NoRequest) -> StreamedFile:
+    from sources.storage.postgres import PostgresLibraries  # noqa: PLC0415 - 1 MB, which most servers never need
+
     libraries, root, user_id = runtime.libraries, runtime.data_root, context.user_id
     options = sqlite_options(runtime.settings)
 

@@ -11,16 +11,14 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from config.times import parse_time
-from server.compat.agentkit import schemas
-from server.compat.agentkit.schemas import ConversationSummary
+from server.compat.agentkit import conversations, schemas
 from server.console.browser import see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
-from server.console.threads_page import ConversationReader
-from server.http_services import HttpServices
+from server.console.threads_page import read_conversation
 from server.operations.items import ItemsRestore, restore_item
 from server.operations.operation import NoArguments
-from server.runtime import Runtime
+from sources.importers.formats.conversation_archive import ConversationSummary
 from sources.items import local_time, uri_of
 
 # -- date groups -------------------------------------------------------------------------------------------------------
@@ -52,17 +50,14 @@ def group_by_date(rows: Iterable[T], time_of: Callable[[T], str], now: datetime)
 # The sidebar grows by this many rows, up to the maximum. Then it is continued on another page.
 _STEP = 100
 _ROWS_MAX = 1_000
-_DONE = {
-    "rename": "The conversation is renamed.",
-    "pin": "The conversation is pinned.",
-    "unpin": "The conversation is no longer pinned.",
-    "archive": "The conversation is archived.",
-    "unarchive": "The conversation is back in the list.",
-    "delete": "The conversation is deleted.",
-    "restore": "The conversation is restored.",
-}
 # What undoes an action.
 _UNDO = {"archive": "unarchive", "delete": "restore"}
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "pin": {"pinned": True},
+    "unpin": {"pinned": False},
+    "archive": {"archived": True},
+    "unarchive": {"archived": False},
+}
 
 
 class HistoryForm(PageForm, frozen=True, kw_only=True):
@@ -107,15 +102,19 @@ class HistoryForm(PageForm, frozen=True, kw_only=True):
 
 
 class HistoryPage(LibraryPage):
-    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser, services.agentkit.operations)
-        self._list = self._operations["list_conversations"]
-        self._namespaces = self._operations["list_namespaces"]
-        self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
+    done_sentences: ClassVar = {
+        "rename": "The conversation is renamed.",
+        "pin": "The conversation is pinned.",
+        "unpin": "The conversation is no longer pinned.",
+        "archive": "The conversation is archived.",
+        "unarchive": "The conversation is back in the list.",
+        "delete": "The conversation is deleted.",
+        "restore": "The conversation is restored.",
+    }
 
     async def show(self, request: Request) -> Response:
         form, current = HistoryForm.of(request), request.path_params.get("id", "")
-        viewer = await self.admit(request, self._list)
+        viewer = await self.admit(request, conversations.list_conversations)
         values: dict[str, Any] = {"groups": [], "pinned": [], "total": 0, "more": "", "namespaces": ()}
         values |= {"conversation": None, "messages": [], "parts": {}, "list_error": "", "reader_error": ""}
         status = 200
@@ -125,7 +124,7 @@ class HistoryPage(LibraryPage):
             pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
             rows, total = await self._rows(viewer, form, is_pinned=False)
             more = form.more_rows(total)
-            namespaces: schemas.NamespaceList = await self.run(viewer, self._namespaces, NoArguments())
+            namespaces: schemas.NamespaceList = await self.run(viewer, conversations.list_namespaces, NoArguments())
             now = local_time(viewer.context, self._runtime.settings)
             target = form.of_conversation(current, **more) if current else form.address(**more)
             values |= {
@@ -140,11 +139,9 @@ class HistoryPage(LibraryPage):
         # Separately: a conversation that is gone does not hide the list, and a bad search not the conversation.
         try:
             if current:
-                values |= await self._reader.read(viewer, current, start=form.first_message)
+                values |= await read_conversation(self, viewer, current, start=form.first_message)
         except FlorilegiumError as error:
             values["reader_error"], status = error.message, error.status
-        # What was done just now, and how to undo it.
-        done = request.query_params.get("done", "")
         return await self.render(
             request,
             viewer,
@@ -154,8 +151,7 @@ class HistoryPage(LibraryPage):
             current=current,
             confirms_deletion=request.query_params.get("confirm") == "delete",
             section="history",
-            done=_DONE.get(done, ""),
-            undo=_UNDO.get(done, ""),
+            undo=_UNDO.get(request.query_params.get("done", ""), ""),
             changed=request.query_params.get("of", "")[:200],
             **values,
         )
@@ -168,7 +164,7 @@ class HistoryPage(LibraryPage):
         while True:
             page: schemas.ConversationList = await self.run(
                 viewer,
-                self._list,
+                conversations.list_conversations,
                 schemas.ListConversationsRequest(
                     limit=form.rows - len(rows),
                     offset=form.position + len(rows),
@@ -182,39 +178,19 @@ class HistoryPage(LibraryPage):
             if not page.conversations or len(rows) >= min(form.rows, page.total - form.position):
                 return rows, page.total
 
-
-# -- conversation forms ------------------------------------------------------------------------------------------------
-# The forms of the history page: rename, pin, archive, delete and restore a conversation.
-
-_CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "pin": {"pinned": True},
-    "unpin": {"pinned": False},
-    "archive": {"archived": True},
-    "unarchive": {"archived": False},
-}
-
-
-class ConversationForms(LibraryPage):
-    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        super().__init__(runtime, services.browser, services.agentkit.operations)
-        self._update = self._operations["update_conversation"]
-        self._delete = self._operations["delete_conversation"]
-
     async def change(self, request: Request) -> Response:
-        """Leads back to the list as it was. A conversation that was open stays open, unless it leaves the list."""
-        viewer = await self.admit(request, self._update)
-        values = await self._browser.check_form(request)
+        """Renames, pins, archives, deletes or restores a conversation, and leads back to the list as it was. A
+        conversation that was open stays open, unless it leaves the list."""
+        viewer, values = await self.admit_form(request, conversations.update_conversation)
         form, conversation_id = HistoryForm.of(request), request.path_params["id"]
         action, current = values.get("action", ""), values.get("current", "")
-        title = values.get("title", "")
-        if action in _CHANGES:
-            change = schemas.UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
-            await self.run(viewer, self._update, change)
-        elif action == "rename":
-            change = schemas.UpdateConversationRequest(conversation_id=conversation_id, title=title.strip())
-            await self.run(viewer, self._update, change)
+        if action in _CHANGES or action == "rename":
+            change = _CHANGES.get(action) or {"title": values.get("title", "").strip()}
+            changed = schemas.UpdateConversationRequest(conversation_id=conversation_id, **change)
+            await self.run(viewer, conversations.update_conversation, changed)
         elif action == "delete":
-            await self.run(viewer, self._delete, schemas.DeleteConversationRequest(conversation_id=conversation_id))
+            deleted = schemas.DeleteConversationRequest(conversation_id=conversation_id)
+            await self.run(viewer, conversations.delete_conversation, deleted)
         elif action == "restore":
             await self.run(viewer, restore_item, ItemsRestore(uri=uri_of("chats", conversation_id)))
         else:

@@ -39,7 +39,6 @@ from bench.search_clients import SearchClient
 from bench.sources import KINDS, LIMIT, ORDINARY_KINDS, percentile
 from config.settings import Settings, check
 from sources.query import parse
-from sources.storage.postgres.connection import to_postgres
 from sources.storage.postgres.search import entry_sql
 from sources.storage.postgres.search.entry_sql import EntrySql
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
@@ -141,7 +140,7 @@ class PlainSearch:
         return found
 
     async def _fetch(self, tenant: str, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        return await self._connection.fetch(tenant_statement(to_postgres(sql)).text, tenant, *parameters)
+        return await self._connection.fetch(tenant_statement(sql).text, tenant, *parameters)
 
 
 def _entries_sql(target: SearchTarget, query: str) -> tuple[str, Sequence[Any]]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from sources.storage.tables.dialect import SQLITE, Dialect
 from sources.text.folding import fold_bytewise, folds_bytewise
 from sources.text.segmentation import literal_form, segment
 
@@ -43,8 +44,8 @@ def placeholders(values: Sequence[object]) -> str:
 
 
 def json_array(values: Sequence[int | str]) -> str:
-    """Returns the parameter for `json_each(?)`. The SQL text is the same for any number of values, so the statement is
-    prepared once."""
+    """Returns the parameter for `Dialect.listed`. The SQL is the same for any number of values, so the statement is prepared
+    once."""
     return msgspec.json.encode(values).decode()
 
 
@@ -52,9 +53,9 @@ def equals(column: str, value: str | int | None) -> SqlFilter:
     return SqlFilter() if value is None else SqlFilter((f"{column} = ?",), (value,))
 
 
-def metadata_in(column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
+def metadata_in(dialect: Dialect, column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
     """The value at a JSON path in a metadata column is one of `values`. None means no value."""
-    value = f"json_extract({column}, ?)"
+    value = dialect.json_value(column)
     texts = tuple(text for text in values if text is not None)
     condition = SqlFilter((f"{value} IN ({placeholders(texts)})",), (path, *texts))
     return either(condition, SqlFilter((f"{value} IS NULL",), (path,))) if None in values else condition
@@ -124,6 +125,9 @@ class SqlRows(Protocol):
 
 class SqlConnection(Protocol):
     """A connection in a transaction. The names of tables are not qualified, and parameters are `?` or `?1`."""
+
+    @property
+    def dialect(self) -> Dialect: ...
 
     def execute(self, sql: str, parameters: Any = (), /) -> SqlRows: ...
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> object: ...
@@ -198,9 +202,10 @@ def text_with_tags(text: str, tags: str) -> str:
     return text if tags == "[]" else f"{text}{_TAGS_SEPARATOR}{tags}"
 
 
-def text_with_tags_sql(column: str) -> str:
+def text_with_tags_sql(column: str, dialect: Dialect = SQLITE) -> str:
     """The SQL expression of `text_with_tags` for a column of an item table."""
-    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE char(10) || char(173) || tags END"
+    separator = f"{dialect.character(10)} || {dialect.character(173)}"
+    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE {separator} || tags END"
 
 
 def index_form(text: str) -> str | None:

@@ -44,8 +44,7 @@ def placeholders(values: Sequence[object]) -> str:
 
 
 def json_array(values: Sequence[int | str]) -> str:
-    """Returns the parameter for `Dialect.listed`. The SQL is the same for any number of values, so the statement is prepared
-    once."""
+    """Returns the parameter for `Dialect.listed`. The SQL is the same for any number of values, so it is prepared once."""
     return msgspec.json.encode(values).decode()
 
 

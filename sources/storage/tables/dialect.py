@@ -15,6 +15,8 @@ class Dialect(Struct, frozen=True):
     json_template: str
     same_name_template: str
     character_template: str
+    # A join whose order SQLite keeps, also with a condition.
+    join: str
     # The function that makes a JSON array of its arguments.
     json_array: str
 
@@ -40,6 +42,7 @@ SQLITE = Dialect(
     json_template="json_extract({}, ?)",
     same_name_template="{} = {} COLLATE NOCASE",
     character_template="char({})",
+    join="CROSS JOIN",
     json_array="json_array",
 )
 POSTGRES = Dialect(
@@ -49,5 +52,6 @@ POSTGRES = Dialect(
     # With the collation "C", `lower` changes ASCII letters only.
     same_name_template='lower({}) = lower(CAST({} AS TEXT) COLLATE "C")',
     character_template="chr({})",
+    join="JOIN",
     json_array="json_build_array",
 )

@@ -6,7 +6,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from sources.times.languages import WORDS
+from sources.text.folding import fold
+from sources.times.languages import EXACT_WORDS, WORDS
 
 # -- expressions -------------------------------------------------------------------------------------------------------
 # What a time in a text says, before it is known when the text was written. A closed union of frozen values.
@@ -138,6 +139,11 @@ class TimeMention(Struct, frozen=True):
             case _:
                 return isinstance(self.expression, CalendarUnit | RecentPeriod)
 
+    @property
+    def counts_back(self) -> bool:
+        """Whether the time depends on when it was said, as that of "on Friday" does, too."""
+        return self.is_relative or isinstance(self.expression, Weekday)
+
 
 WordKind = Literal[
     "name",
@@ -243,6 +249,11 @@ NAMING_WORDS = _rarest_words(
 )
 TIME_WORDS = frozenset[str]().union(*NAMING_WORDS.values())
 BOUND_WORDS = _rarest_words(frozenset(("since", "after", "before")), includes_weak=False)
+# A text without any of these has no relative time, but for languages that attach words to each other.
+RELATIVE_WORDS = frozenset[str]().union(
+    *_rarest_words(frozenset(("weekday", "day", "back", "last", "ago")), includes_weak=True).values(),
+    map(fold, EXACT_WORDS),
+)
 # Every single word of a language.
 VOCABULARIES: Mapping[str, frozenset[str]] = {
     language: frozenset(" ".join(lexicon).split()) for language, lexicon in LEXICONS.items()

@@ -285,12 +285,12 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "asks": "at det gjorde gjort har jeg nytt skjedde skjedd skrev skrevet var vi hva",
     },
     "pl": {
-        "month": "1:styczen,stycznia,styczniu 2:luty,lutego,lutym 3:marzec,marca,marcu 4:kwiecien,kwietnia,kwietniu "
+        "month": "1:styczen,stycznia,styczniu 2:luty,lutego,lutym 3:marzec,marcu 4:kwiecien,kwietnia,kwietniu "
         "5:maj,maju 6:czerwiec,czerwca,czerwcu 7:lipiec,lipca,lipcu 8:sierpien,sierpnia,sierpniu "
         "9:wrzesien,wrzesnia,wrzesniu 10:pazdziernik,pazdziernika,pazdzierniku 11:listopad,listopada,listopadzie "
         "12:grudzien,grudnia,grudniu",
-        # Also a name.
-        "weak month": "5:maja",
+        # Also a Spanish word and a name.
+        "weak month": "3:marca 5:maja",
         "weekday": "0:poniedzialek,poniedzialku 1:wtorek,wtorku 2:sroda,srode,srody 3:czwartek,czwartku "
         "4:piatek,piatku 5:sobota,sobote,soboty 6:niedziela,niedziele,niedzieli",
         "season": "0:wiosna,wiosny,wiosne 1:lato,latem,lata,lecie 2:jesien,jesienia,jesieni 3:zima,zimy,zime",
@@ -373,10 +373,10 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "companions": "ne ve bir bu ile icin mi",
     },
     "ar": {
-        "month": "1:يناير,كانون الثاني 2:فبراير,شباط 3:مارس,اذار 4:ابريل,نيسان 5:مايو,ايار 6:يونيو,حزيران 7:يوليو,تموز "
+        "month": "1:يناير,كانون الثاني 2:فبراير,شباط 3:اذار 4:ابريل,نيسان 5:مايو,ايار 6:يونيو,حزيران 7:يوليو,تموز "
         "8:اغسطس 9:سبتمبر,ايلول 10:اكتوبر,تشرين الاول 11:نوفمبر,تشرين الثاني 12:ديسمبر,كانون الاول",
-        # Also a father.
-        "weak month": "8:اب",
+        # Also "practised" and "father".
+        "weak month": "3:مارس 8:اب",
         "weekday": "0:الاثنين 1:الثلاثاء 2:الاربعاء 3:الخميس 4:الجمعه 5:السبت 6:الاحد",
         "season": "0:ربيع,الربيع 1:صيف,الصيف 2:خريف,الخريف 3:شتاء,الشتاء",
         "unit": f"{_MINUTE}دقيقه,دقائق {_HOUR}ساعه,ساعات {_DAY}يوم,يوما,ايام {_TWO_DAYS}يومين "

@@ -196,8 +196,10 @@ class _LanguageScanner:
                 case (CalendarDate(day=None) as date, after):
                     return Third(date, part[0].value), after
         if quarter := self._word(index, "quarter"):
-            year = self._year_of_part(quarter[1])
-            return self._three_months(3 * quarter[0].value - 2, year, quarter[1]) if year or has_context else None
+            month = 3 * quarter[0].value - 2
+            if year := self._year_of_part(quarter[1]):
+                return ThreeMonths(month, year[0]), year[1]
+            return (ThreeMonths(month), quarter[1]) if has_context else None
         return self._week_of_year(index) or self._counted_part(index)
 
     def _counted_part(self, index: int) -> _Part | None:
@@ -211,8 +213,9 @@ class _LanguageScanner:
             return None
         number, (word, after) = counted[0], unit
         if UNITS[word.value] == "quarter" and number <= _QUARTER_MAX:
+            # Without a year, the fourth quarter may be that of a match.
             year = self._year_of_part(after)
-            return self._three_months(3 * (number or 4) - 2, year, after) if year or number else None
+            return (ThreeMonths(3 * (number or 4) - 2, year[0]), year[1]) if year else None
         if UNITS[word.value] == "week":
             link = self._next_word(after, "in") or self._next_word(after, "of")
             match self._date(link[1] if link else after, has_context=True) if self._continues(after) else None:
@@ -238,10 +241,6 @@ class _LanguageScanner:
         if index < len(self._tokens) and self._text[self._tokens[index - 1].end : self._tokens[index].start] == "/":
             return self._year(index)
         return self._year_after(index)
-
-    @staticmethod
-    def _three_months(month: int, year: tuple[Year, int] | None, after: int) -> _Part:
-        return (ThreeMonths(month, year[0]), year[1]) if year else (ThreeMonths(month), after)
 
     def _ordinal(self, index: int) -> tuple[int, int] | None:
         """Reads "first", "1st" and the "3." of "3. Quartal"."""

@@ -196,7 +196,7 @@ PERIOD_WORDS: tuple[tuple[frozenset[str], frozenset[str]], ...] = tuple(
 # The words between two times, in any language.
 PERIOD_CONNECTIONS = frozenset(word for _, between in PERIOD_WORDS for word in between)
 # What makes a period of two times without a word before them.
-PERIOD_SIGNS = frozenset(("-", "–", "—", "~", "〜", "～", "から", "到", "至"))
+PERIOD_SIGNS = frozenset(("-", "–", "—", "~", "〜", "～", "から", "到", "至", "부터", "ถึง", "से"))
 
 
 def _read_group(kind: str, group: str) -> Iterator[tuple[str, TimeWord]]:

@@ -476,6 +476,8 @@ PHRASES: dict[str, dict[str, Days]] = {
         "เดือนที่แล้ว": LAST_MONTH,
         "ปีที่แล้ว": LAST_YEAR,
         "สิงหาคมปีที่แล้ว": AUGUST_LAST_YEAR,
+        "ในเดือนสิงหาคมของปี 2023": AUGUST,
+        "ตั้งแต่วันที่ 8 พฤษภาคม 2569": ("2026-05-08", None),
     },
 }  # fmt: skip
 
@@ -508,7 +510,9 @@ def test_every_language_has_at_least_ten_phrases() -> None:
         "second draft", "room 101", "error 40404", "week", "days", "it may 5 times fail", "the sun and the moon",
         "week 3 of the course", "Q1 and Q2 of the quiz", "dun Laoghaire", "a gun for hire", "Maja", "Mart Smeets",
         "the second week", "in the middle of the night", "once upon a time", "W19 nuts", "세월", "the fine print",
-        "half of the team", "son of a gun", "the end of the week number", "Kasim", "mitten im Wald", "Pazar 12",
+        "half of the team", "a touchdown in the fourth quarter",
+        "La marca de la anarquía", "ทุกวันนี้", "الذي مارس العصيان",
+        "son of a gun", "the end of the week number", "Kasim", "mitten im Wald", "Pazar 12",
     ],
 )  # fmt: skip
 def test_ordinary_words_are_not_times(text: str) -> None:
@@ -575,6 +579,12 @@ def test_a_month_without_a_year_takes_that_of_the_next_date() -> None:
         ("с мая до июля 2023", ("2023-05-01", "2023-08-01")),
         ("2023年5月から2023年7月", ("2023-05-01", "2023-08-01")),
         ("2023年5月到2023年7月", ("2023-05-01", "2023-08-01")),
+        ("2023년 5월부터 2023년 7월", ("2023-05-01", "2023-08-01")),
+        ("2021 से 2023 तक", ("2021-01-01", "2024-01-01")),
+        ("จากปี 2564 ถึงปี 2566", ("2021-01-01", "2024-01-01")),
+        ("da maggio a luglio 2023", ("2023-05-01", "2023-08-01")),
+        ("tussen mei en juli 2023", ("2023-05-01", "2023-08-01")),
+        ("från maj till juli 2023", ("2023-05-01", "2023-08-01")),
     ],
 )
 def test_two_times_are_one_period_if_the_text_connects_them(text: str, days: Days) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -94,72 +94,67 @@ def invalid_manifest() -> InvalidParams:
 # offset (`2026-11-15T08:30:00.000000+00:00`), as in AgentKit; stored times have milliseconds.
 
 
-class ArchivedConversation(Struct, frozen=True, kw_only=True):
+class ArchivedConversation(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={"uuid": "id", "last_modified": "updated_at", "is_pinned": "pinned", "is_archived": "archived"},
+):
     """A conversation without its messages. AgentKit does not write `tags`, `pinned` and `archived`."""
 
-    id: str
+    uuid: str
     session_id: str
     title: str
     namespace: str
     created_at: str
-    updated_at: str
+    last_modified: str
     message_count: int
     metadata: Mapping[str, Any] = {}
     tags: tuple[str, ...] = ()
-    pinned: bool = False
-    archived: bool = False
+    is_pinned: bool = False
+    is_archived: bool = False
 
 
-class ArchivedMessage(Struct, frozen=True, kw_only=True):
+class ArchivedMessage(
+    Struct, frozen=True, kw_only=True, rename={"uuid": "id", "tool": "tool_used", "created_at": "timestamp"}
+):
     """A message. AgentKit writes neither branches (`parent_id`, `is_canonical`) nor `sender` and `metadata`."""
 
-    id: str
+    uuid: str
     conversation_id: str
     role: str
     content: str
     model: str | None = None
-    tool_used: str | None = None
+    tool: str | None = None
     attachments: tuple[Mapping[str, Any], ...] = ()
     citations: tuple[Mapping[str, Any], ...] = ()
-    timestamp: str
+    created_at: str
     parent_id: str | None = None
     is_canonical: bool = True
     sender: str = ""
     metadata: Mapping[str, Any] = {}
 
 
+S = TypeVar("S", bound=Struct)
+
+
+def _copied(target: type[S], source: Struct, **fields: Any) -> S:
+    """Fields have the same names in archives, records and drafts; only their names in JSON are AgentKit's."""
+    names = (name for name in target.__struct_fields__ if name not in fields and hasattr(source, name))
+    return target(**{name: getattr(source, name) for name in names}, **fields)
+
+
 def archived_conversation(conversation: Conversation) -> ArchivedConversation:
-    return ArchivedConversation(
-        id=conversation.id,
-        session_id=conversation.session_id,
-        title=conversation.title,
-        namespace=conversation.namespace,
+    return _copied(
+        ArchivedConversation,
+        conversation,
         created_at=extend_to_microseconds(conversation.created_at),
-        updated_at=extend_to_microseconds(conversation.last_modified),
-        message_count=conversation.message_count,
-        metadata=conversation.metadata,
-        tags=conversation.tags,
-        pinned=conversation.is_pinned,
-        archived=conversation.is_archived,
+        last_modified=extend_to_microseconds(conversation.last_modified),
     )
 
 
 def archived_message(message: Message) -> ArchivedMessage:
-    return ArchivedMessage(
-        id=message.id,
-        conversation_id=message.conversation_id,
-        role=message.role,
-        content=message.content,
-        model=message.model,
-        tool_used=message.tool,
-        attachments=message.attachments,
-        citations=message.citations,
-        timestamp=extend_to_microseconds(message.created_at),
-        parent_id=message.parent_id,
-        is_canonical=message.is_canonical,
-        sender=message.sender,
-        metadata=message.metadata,
-    )
+    return _copied(ArchivedMessage, message, created_at=extend_to_microseconds(message.created_at))
 
 
 _NAME_CHARS = 200
@@ -241,7 +236,16 @@ class ConversationFileReader:
             with open_file() as file:
                 yield from self._read_parts(name[:_NAME_CHARS], file)
         except (*ZIP_ERRORS, msgspec.MsgspecError, _NotAnExport, _FileTooLong) as error:
-            yield UnreadableFile(name[:_NAME_CHARS], _reason(error))
+            if isinstance(error, msgspec.ValidationError):
+                reason = f"unexpected structure: {error}"
+            elif isinstance(error, _NotAnExport | msgspec.MsgspecError | UnicodeDecodeError):
+                reason = "not a conversation as the export writes it"
+            elif isinstance(error, _FileTooLong):
+                advice = "expected one message per line, as the export writes it"
+                reason = f"the file is too large to be read as a whole; {advice}"
+            else:
+                reason = "the file is damaged or encrypted"
+            yield UnreadableFile(name[:_NAME_CHARS], reason)
 
     def _read_parts(self, name: str, file: IO[bytes]) -> Iterator[ConversationPart]:
         head = self._read_line(file)
@@ -309,16 +313,6 @@ _decode_whole = msgspec.json.Decoder(_WholeConversation).decode
 _decode_message = msgspec.json.Decoder(ArchivedMessage).decode
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, msgspec.ValidationError):
-        return f"unexpected structure: {error}"
-    if isinstance(error, _NotAnExport | msgspec.MsgspecError | UnicodeDecodeError):
-        return "not a conversation as the export writes it"
-    if isinstance(error, _FileTooLong):
-        return "the file is too large to be read as a whole; expected one message per line, as the export writes it"
-    return "the file is damaged or encrypted"
-
-
 # -- drafts ------------------------------------------------------------------------------------------------------------
 # Archived conversations and messages as drafts.
 
@@ -332,35 +326,11 @@ def require_allowed_id(conversation_id: str) -> None:
 
 
 def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
-    return ConversationDraft(
-        title=archived.title,
-        namespace=archived.namespace,
-        session_id=archived.session_id,
-        tags=archived.tags,
-        is_pinned=archived.pinned,
-        is_archived=archived.archived,
-        metadata=archived.metadata,
-        uuid=archived.id,
-        created_at=archived.created_at,
-        last_modified=archived.updated_at,
-    )
+    return _copied(ConversationDraft, archived)
 
 
 def message_draft(archived: ArchivedMessage) -> MessageDraft:
-    return MessageDraft(
-        role=archived.role,
-        sender=archived.sender,
-        content=archived.content,
-        model=archived.model,
-        tool=archived.tool_used,
-        attachments=archived.attachments,
-        citations=archived.citations,
-        metadata=archived.metadata,
-        parent_id=archived.parent_id,
-        is_canonical=archived.is_canonical,
-        uuid=archived.id,
-        created_at=archived.timestamp,
-    )
+    return _copied(MessageDraft, archived)
 
 
 # -- importer ----------------------------------------------------------------------------------------------------------
@@ -433,7 +403,7 @@ def _events(parts: Iterator[ArchivePart]) -> Events:
             yield FailedItem(part.entry, part.reason)
             continue
         try:
-            require_allowed_id(part.conversation.id)
+            require_allowed_id(part.conversation.uuid)
         except InvalidParams as error:
             # Once for a conversation, whose other parts follow.
             if part.first == 0:

@@ -21,7 +21,7 @@ from server.compat.conversation_memory.arguments import (
     memory_error,
 )
 from server.compat.meaning_note import meaning_note
-from sources.importers.engine.files import archived_conversation_id
+from sources.importers.engine.events import archived_conversation_id
 from sources.items import uri_of
 from sources.reading.exchanges import (
     LineRange,

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 
 from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     Checkpoint,
     DeletedItem,
     DoubtfulItem,
@@ -27,9 +27,9 @@ from sources.importers.engine.files import (
     PreviouslyImported,
     ReadPosition,
     SkippedItem,
-    collected_doubts,
     kind_of,
 )
+from sources.importers.engine.files import collected_doubts
 from sources.importers.engine.limits import ImportLimits
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.errors import NotFound
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.discovery import DiscoveredFile
-from sources.importers.engine.files import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
+from sources.importers.engine.events import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
 from sources.storage.contract import Bookmarks, Library
 
 

@@ -19,8 +19,9 @@ from config.times import extend_to_microseconds
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.archives import ZIP_ERRORS, BoundedFile, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, ImportedConversation, SkippedItem
 from sources.importers.engine.export_files import count_reads, first_bytes
-from sources.importers.engine.files import FailedItem, ImportedConversation, SkippedItem, printable_name
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.records import Conversation, Message
 
@@ -354,8 +355,6 @@ class ConversationsImporter(Importer):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if MANIFEST in probe.names and FORMAT.encode() in first_bytes(probe, lambda name: name == MANIFEST):
             return 1.0
         head = first_bytes(probe, is_conversation_file)

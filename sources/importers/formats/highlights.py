@@ -6,16 +6,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    SkippedItem,
-    decode_text,
-    imported_note,
-    is_text,
-    read_bytes,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedNote, SkippedItem, imported_note, stable_uuid
+from sources.importers.engine.files import decode_text, is_text, read_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import normalize_keys
 from sources.importers.engine.table_reader import first_columns, table_rows

@@ -13,21 +13,10 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
+from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
-    SkippedItem,
-    decode_text,
-    imported_note,
-    is_text,
-    item_text,
-    read_bytes,
-    read_json,
-    stable_uuid,
-    text_max_bytes,
-)
+from sources.importers.engine.files import decode_text, is_text, item_text, read_bytes, read_json, text_max_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.table_reader import first_columns, table_rows
 from sources.importers.engine.values import (
@@ -174,8 +163,6 @@ class BookmarksImporter(Importer):
     suffixes = (".html", ".htm", ".json", "bookmarks")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_json(probe.head):
             is_backup = any(
                 all(field in probe.head for field in fields) for fields in (_CHROME_FIELDS, _FIREFOX_FIELDS)

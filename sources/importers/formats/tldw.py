@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     DeletedItem,
     FailedItem,
     ImportedCharacter,

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sources.drafts import MediaDraft
-from sources.importers.engine.files import DeletedItem, ImportedMedia, SkippedItem, stable_uuid
+from sources.importers.engine.events import DeletedItem, ImportedMedia, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Events
 from sources.importers.engine.table_reader import KeywordLinks, TableReader, TableSpec
 from sources.importers.engine.values import (

@@ -77,15 +77,15 @@ class DeploymentFolders:
                     user = await self._registry.add_user(deployment.name_of(folder.name), subject=folder.name)
                 if user is None:
                     continue
-                await self._follows.add(
-                    user.id,
-                    str(Path(deployment.location) / folder.name),
-                    format_name=FORMAT,
+                record = FollowRecord(
+                    user_id=user.id,
+                    location=str(Path(deployment.location) / folder.name),
+                    format=FORMAT,
                     interval_s=deployment.interval_s,
                     keeps_deleted=deployment.keeps_deleted,
                     deployment=deployment.id,
-                    per_user_max=None,  # the limit is for what users follow themselves
                 )
+                await self._follows.add(record, per_user_max=None)  # the limit is for what users follow themselves
                 count += 1
             except (Conflict, InvalidParams) as error:
                 logger.warning("tldw user {} is not followed: {}", folder.name, error.message)

@@ -93,7 +93,7 @@ class _ArchiveImport:
         try:
             if part.first == 0:
                 self._stored = _StoredConversation()
-                require_allowed_id(part.conversation.uuid)
+                require_allowed_id(part.conversation.id)
                 try:
                     await self._create(part)
                 except Conflict as conflict:
@@ -128,10 +128,10 @@ class _ArchiveImport:
         """Continues the conversation that has this id. If that one is deleted, purges it, so that the id can be used
         again, and returns False."""
         try:
-            existing = await self._chats.get(part.conversation.uuid)
+            existing = await self._chats.get(part.conversation.id)
         except NotFound:
             try:
-                await self._chats.purge(part.conversation.uuid)
+                await self._chats.purge(part.conversation.id)
             except NotFound:
                 raise conflict from None
             return False
@@ -149,13 +149,13 @@ class _ArchiveImport:
             return
         is_same = True
         if overlap > 0:
-            page = await self._chats.messages(part.conversation.uuid, 1, stored.count - 1)
-            is_same = [message.id for message in page.rows] == [part.messages[overlap - 1].uuid]
+            page = await self._chats.messages(part.conversation.id, 1, stored.count - 1)
+            is_same = [message.id for message in page.rows] == [part.messages[overlap - 1].id]
         # The library has another message at this position, so nothing is appended.
         if not is_same:
             stored.is_open = False
         elif missing := part.messages[overlap:]:
-            await self._chats.append(part.conversation.uuid, list(map(message_draft, missing)))
+            await self._chats.append(part.conversation.id, list(map(message_draft, missing)))
             messages = len(missing)
             self._counts["messages"] += messages
             self._stored.count += messages

@@ -39,12 +39,7 @@ from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.files import file_key, read_bytes, read_json
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object, iter_objects
-from sources.importers.engine.table_reader import (
-    TableSpec,
-    has_tables,
-    is_database,
-    open_database,
-)
+from sources.importers.engine.table_reader import TableSpec, has_tables, is_database, open_database
 from sources.importers.engine.values import (
     Fields,
     clean_line,

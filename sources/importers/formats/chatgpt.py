@@ -24,13 +24,7 @@ from sources.importers.engine.events import FailedItem, SkippedItem, report_fail
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_object, require_depth
-from sources.importers.engine.table_reader import (
-    TableReader,
-    TableSpec,
-    has_tables,
-    open_database,
-    table_columns,
-)
+from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database, table_columns
 from sources.importers.engine.values import (
     Fields,
     clean_line,

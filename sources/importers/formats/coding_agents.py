@@ -11,13 +11,7 @@ from msgspec.structs import replace
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES
 from sources.importers.engine.importer import FileProbe, ImportLimits
-from sources.importers.engine.values import (
-    Fields,
-    json_or_none,
-    object_or_empty,
-    objects,
-    valid_uuid,
-)
+from sources.importers.engine.values import Fields, json_or_none, object_or_empty, objects, valid_uuid
 from sources.importers.formats.agent_sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from config.errors import InvalidParams, TooLarge
 from config.times import extend_to_microseconds
@@ -95,67 +96,80 @@ def invalid_manifest() -> InvalidParams:
 # offset (`2026-11-15T08:30:00.000000+00:00`), as in AgentKit; stored times have milliseconds.
 
 
-class ArchivedConversation(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    rename={"uuid": "id", "last_modified": "updated_at", "is_pinned": "pinned", "is_archived": "archived"},
-):
-    """A conversation without its messages. AgentKit does not write `tags`, `pinned` and `archived`."""
+class ConversationSummary(Struct, frozen=True, kw_only=True):
+    """A conversation without its messages. `session_id` is empty if it was created without one."""
 
-    uuid: str
+    id: str
     session_id: str
     title: str
     namespace: str
     created_at: str
-    last_modified: str
+    updated_at: str
     message_count: int
     metadata: Mapping[str, Any] = {}
+    pinned: bool = False
+    archived: bool = False
+
+
+class ArchivedConversation(ConversationSummary, frozen=True, kw_only=True):
+    """AgentKit does not write `tags`, `pinned` and `archived`."""
+
     tags: tuple[str, ...] = ()
-    is_pinned: bool = False
-    is_archived: bool = False
 
 
-class ArchivedMessage(
-    Struct, frozen=True, kw_only=True, rename={"uuid": "id", "tool": "tool_used", "created_at": "timestamp"}
-):
+class ArchivedMessage(Struct, frozen=True, kw_only=True):
     """A message. AgentKit writes neither branches (`parent_id`, `is_canonical`) nor `sender` and `metadata`."""
 
-    uuid: str
+    id: str
     conversation_id: str
     role: str
     content: str
     model: str | None = None
-    tool: str | None = None
+    tool_used: str | None = None
     attachments: tuple[Mapping[str, Any], ...] = ()
     citations: tuple[Mapping[str, Any], ...] = ()
-    created_at: str
+    timestamp: str
     parent_id: str | None = None
     is_canonical: bool = True
     sender: str = ""
     metadata: Mapping[str, Any] = {}
 
 
-S = TypeVar("S", bound=Struct)
-
-
-def _copied(target: type[S], source: Struct, **fields: Any) -> S:
-    """Fields have the same names in archives, records and drafts; only their names in JSON are AgentKit's."""
-    names = (name for name in target.__struct_fields__ if name not in fields and hasattr(source, name))
-    return target(**{name: getattr(source, name) for name in names}, **fields)
-
-
-def archived_conversation(conversation: Conversation) -> ArchivedConversation:
-    return _copied(
-        ArchivedConversation,
-        conversation,
+def conversation_summary(conversation: Conversation) -> ConversationSummary:
+    return ConversationSummary(
+        id=conversation.id,
+        session_id=conversation.session_id,
+        title=conversation.title,
+        namespace=conversation.namespace,
         created_at=extend_to_microseconds(conversation.created_at),
-        last_modified=extend_to_microseconds(conversation.last_modified),
+        updated_at=extend_to_microseconds(conversation.last_modified),
+        message_count=conversation.message_count,
+        metadata=conversation.metadata,
+        pinned=conversation.is_pinned,
+        archived=conversation.is_archived,
     )
 
 
+def archived_conversation(conversation: Conversation) -> ArchivedConversation:
+    return ArchivedConversation(**asdict(conversation_summary(conversation)), tags=conversation.tags)
+
+
 def archived_message(message: Message) -> ArchivedMessage:
-    return _copied(ArchivedMessage, message, created_at=extend_to_microseconds(message.created_at))
+    return ArchivedMessage(
+        id=message.id,
+        conversation_id=message.conversation_id,
+        role=message.role,
+        content=message.content,
+        model=message.model,
+        tool_used=message.tool,
+        attachments=message.attachments,
+        citations=message.citations,
+        timestamp=extend_to_microseconds(message.created_at),
+        parent_id=message.parent_id,
+        is_canonical=message.is_canonical,
+        sender=message.sender,
+        metadata=message.metadata,
+    )
 
 
 _NAME_CHARS = 200
@@ -327,11 +341,35 @@ def require_allowed_id(conversation_id: str) -> None:
 
 
 def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
-    return _copied(ConversationDraft, archived)
+    return ConversationDraft(
+        title=archived.title,
+        namespace=archived.namespace,
+        session_id=archived.session_id,
+        tags=archived.tags,
+        is_pinned=archived.pinned,
+        is_archived=archived.archived,
+        metadata=archived.metadata,
+        uuid=archived.id,
+        created_at=archived.created_at,
+        last_modified=archived.updated_at,
+    )
 
 
 def message_draft(archived: ArchivedMessage) -> MessageDraft:
-    return _copied(MessageDraft, archived)
+    return MessageDraft(
+        role=archived.role,
+        sender=archived.sender,
+        content=archived.content,
+        model=archived.model,
+        tool=archived.tool_used,
+        attachments=archived.attachments,
+        citations=archived.citations,
+        metadata=archived.metadata,
+        parent_id=archived.parent_id,
+        is_canonical=archived.is_canonical,
+        uuid=archived.id,
+        created_at=archived.timestamp,
+    )
 
 
 # -- importer ----------------------------------------------------------------------------------------------------------
@@ -402,7 +440,7 @@ def _events(parts: Iterator[ArchivePart]) -> Events:
             yield FailedItem(part.entry, part.reason)
             continue
         try:
-            require_allowed_id(part.conversation.uuid)
+            require_allowed_id(part.conversation.id)
         except InvalidParams as error:
             # Once for a conversation, whose other parts follow.
             if part.first == 0:

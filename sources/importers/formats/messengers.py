@@ -386,28 +386,26 @@ class _SlackExport:
                 if key := channel.line("id"):
                     # Direct messages are in a folder named after their id.
                     folder = key if kind == "direct" else channel.line("name") or key
-                    yield from self._read_channel(key, kind, channel, days.pop(folder, []))
+                    title = f"#{channel.line('name')}"
+                    if kind in ("direct", "group"):
+                        members = channel.get("members")
+                        people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
+                        title = ", ".join(self._names.get(person) or person for person in people)
+                    draft = conversation_draft(
+                        "slack",
+                        key,
+                        title,
+                        created=channel.time("created"),
+                        channel_type=kind,
+                        topic=channel.nested("topic").line("value"),
+                        purpose=channel.nested("purpose").line("value"),
+                        is_archived=channel.get("is_archived") is True,
+                    )
+                    messages = self._messages(days.pop(folder, []))
+                    yield from conversation_in_order("slack", draft, messages, self._limits)
         for folder, names in days.items():
             # Without a list, neither the id nor the kind of the channel is known.
             yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
-
-    def _read_channel(self, key: str, kind: str, channel: Fields, days: list[str]) -> Events:
-        members = channel.get("members")
-        title = f"#{channel.line('name')}"
-        if kind in ("direct", "group"):
-            people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
-            title = ", ".join(self._names.get(person) or person for person in people)
-        draft = conversation_draft(
-            "slack",
-            key,
-            title,
-            created=channel.time("created"),
-            channel_type=kind,
-            topic=channel.nested("topic").line("value"),
-            purpose=channel.nested("purpose").line("value"),
-            is_archived=channel.get("is_archived") is True,
-        )
-        yield from conversation_in_order("slack", draft, self._messages(days), self._limits)
 
     def _load(self, name: str) -> Any:
         return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits)

@@ -30,13 +30,7 @@ from sources.importers.engine.file_trees import FolderTree, open_tree
 from sources.importers.engine.files import decode_text, file_size, item_text, printable_name, read_json, text_max_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import inline_tags
-from sources.importers.engine.table_reader import (
-    TableReader,
-    TableSpec,
-    has_tables,
-    is_database,
-    open_database,
-)
+from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, is_database, open_database
 from sources.importers.engine.values import (
     Fields,
     clean_line,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
-from sources.importers.engine.files import SkippedItem
+from sources.importers.engine.events import SkippedItem
 from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_slides, parse_word

@@ -4,8 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from msgspec import convert
 
 from server.lifespan import open_runtime
@@ -19,6 +17,9 @@ START_TIMEOUT_S = 120
 
 async def run_client(mode: str, log: Path, *arguments: str, environment: dict[str, str] | None = None) -> Info:
     """Starts the process, lists its tools and returns the result of `server_info`."""
+    from mcp import Client, StdioServerParameters  # noqa: PLC0415 - as in python_client.py
+    from mcp.client.stdio import stdio_client  # noqa: PLC0415 - as above
+
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "server.cli", "stdio", *arguments], env=environment
     )

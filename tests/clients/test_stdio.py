@@ -33,7 +33,12 @@ async def run_client(mode: str, log: Path, *arguments: str, environment: dict[st
     return convert(info.structured_content, Info)
 
 
-@each_case("mode", MODES)
+_OTHER_MODES = pytest.mark.slow("starts a process for a mode that the first tier uses over HTTP")
+
+
+@pytest.mark.parametrize(
+    "mode", ["auto", *(pytest.param(mode, marks=_OTHER_MODES) for mode in MODES if mode != "auto")]
+)
 async def test_the_user_on_the_command_line_is_used(mode: str, tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "data")
     async with open_runtime(settings) as runtime:

@@ -169,6 +169,10 @@ class LibraryRemoved(Exception):
     """Another process has removed the library."""
 
 
+class NoLibrary(Unavailable):
+    """The user has no library, and background work does not create one."""
+
+
 class LibraryJob(Generic[T]):
     """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down. With
     `is_repeatable`, it is run again if the connection is lost."""

@@ -106,8 +106,8 @@ def _word(term: Term) -> Word | None:
     # Folding divides Korean syllables into letters.
     token = normalize("NFC", token)
     if is_prefix or UNSPACED_RUN.fullmatch(token):
-        # Of scripts without spaces the index has pairs of letters, each of which begins with one letter. Folding removes
-        # the voicing marks of Japanese letters, which the index keeps.
+        # Of scripts without spaces the index has pairs of letters, each of which begins with one letter. Folding
+        # removes the voicing marks of Japanese letters, which the index keeps.
         variants = [normalize("NFC", token + mark) for mark in ("", *_VOICING_MARKS)]
         words = [prefix_word(variant) for variant in variants if len(variant) == len(token)]
         found = tuple(prefix for word in words if word is not None for prefix in word.alternatives)

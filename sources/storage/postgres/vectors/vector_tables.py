@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from config.postgres.connection import PostgresConnection
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
+from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.extensions import find_extension
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
@@ -403,14 +404,15 @@ _VECTOR = "SELECT CAST(vector AS TEXT) FROM vectors WHERE model = ? AND kind = ?
 
 
 class HnswIndex(Struct, frozen=True):
+    tenant: str
     model: int
     kind: int
     dimension: int
 
-    def statements(self, tenant: str, extension: VectorExtension) -> tuple[str, ...]:
+    def statements(self, extension: VectorExtension) -> tuple[str, ...]:
         """Removes what an interrupted build left, and the index of a model that is no longer used. The dimension is
         that of the model, because an index needs one and the table has vectors of any."""
-        name = hnsw_index_name(tenant, self.model, self.kind)
+        tenant, name = self.tenant, hnsw_index_name(self.tenant, self.model, self.kind)
         vector = f"(CAST(vector AS {extension.vector_type}({self.dimension:d})))"
         old = [hnsw_index_name(tenant, model, self.kind) for model in range(max(1, self.model - 3), self.model)]
         return (
@@ -423,7 +425,7 @@ class HnswIndex(Struct, frozen=True):
         )
 
 
-def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex | None:
+def find_missing(connection: LibraryConnection, min_passages: int) -> HnswIndex | None:
     """Returns an index that would help and does not exist."""
     state = read_state(connection)
     if state is None or not min_passages or is_held(connection, _LEASE_NAME):
@@ -432,7 +434,8 @@ def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex
         if (state.number, kind) not in state.indexes:
             [(vector,)] = connection.execute(_VECTOR, (state.number, kind)).fetchall()
             dimension = vector.count(",") + 1
-            return HnswIndex(state.number, kind, dimension) if dimension <= _DIMENSIONS_MAX else None
+            index = HnswIndex(connection.tenant or "", state.number, kind, dimension)
+            return index if dimension <= _DIMENSIONS_MAX else None
     return None
 
 

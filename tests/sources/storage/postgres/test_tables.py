@@ -20,7 +20,7 @@ from sources.storage.postgres.connection import NoLibrary
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.schema import FIRST_VERSION, LibraryMigration, LibrarySchemas
 from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
-from sources.storage.tables.sql import NOTES_INDEX
+from sources.storage.tables.sql import NOTES_INDEX, Delete
 from tests.older_versions import postgres_script
 from tests.older_versions.contents import check_contents, check_writing
 from tests.sources.storage.library_fixture import open_sqlite, total_items
@@ -167,7 +167,7 @@ async def test_background_work_does_not_create_a_library_again(
             await known.trigram_index.wait_until_finished()
             await vectors.end_lease("a process that has ended")
             with pytest.raises(NoLibrary):
-                await known.write_vectors("test", lambda connection: connection.execute("DELETE FROM vector_queue"))
+                await known.write_vectors("test", lambda connection: connection.execute(Delete("vector_queue")))
             with background_jobs(), pytest.raises(NoLibrary):
                 await known.write("test", NOTES_INDEX, lambda connection: None)
         assert await _fetch(database_url, "SELECT tenant_id FROM florilegium.tenants") == []

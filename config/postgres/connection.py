@@ -35,6 +35,11 @@ _CLOSE_TIMEOUT_S = 2.0
 _decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value for _, value in columns])).decode
 
 
+def decode_rows(text: str | None) -> Sequence[Row]:
+    """Reads rows that were selected as JSON."""
+    return _decode_rows(text) if text is not None else []
+
+
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
     """`statement_cache` must be 0 behind a connection pooler that does not support prepared statements. A connection is
     replaced after `queries_max` statements or `lifetime_s`, because the server remembers every table that a connection
@@ -206,7 +211,7 @@ class PostgresConnection:
         must be numbers or texts."""
         sql = together(tuple((sql, len(parameters)) for sql, parameters in queries))
         [record] = self.execute(sql, [value for _, parameters in queries for value in parameters])
-        return [_decode_rows(rows) if rows is not None else [] for rows in record]
+        return [decode_rows(rows) for rows in record]
 
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
         """Runs a statement for many rows in one round trip. Their number is not known."""

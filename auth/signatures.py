@@ -35,7 +35,7 @@ def verify(key: SigningKey, signing_input: bytes, signature: bytes) -> bool:
     return _ALGORITHMS[key.algorithm].verify(signing_input, key.key, signature)
 
 
-def is_key_file(secret: str) -> bool:
+def looks_like_key(secret: str) -> bool:
     """Tells whether PyJWT recognises a PEM, SSH, DER or JWK key in what was configured as a shared secret."""
     try:
         jwt.get_algorithm_by_name("HS256").prepare_key(secret)

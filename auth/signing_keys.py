@@ -106,9 +106,9 @@ def key_from_secret(secret: str, previous_secrets: Iterable[str] = ()) -> Signin
     secrets = (secret, *previous_secrets)
     for text in secrets:
         if not _PLAIN_SECRET.fullmatch(text):
-            from auth.signatures import is_key_file  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
+            from auth.signatures import looks_like_key  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
 
-            if is_key_file(text):  # A public key as a shared secret would let everyone sign.
+            if looks_like_key(text):  # A public key as a shared secret would let everyone sign.
                 raise ConfigurationError(
                     "jwt_secret looks like a key in PEM, DER or JWK format; expected random text. "
                     "To use a public key, set jwt_key_file"

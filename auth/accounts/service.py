@@ -161,7 +161,7 @@ class AccountLinks:
     ) -> NewLink:
         secret, now = secrets.token_urlsafe(32), self._clock()
         expires_at = now + _LIFETIMES_S[kind]
-        # No task cleans up: whoever creates a link deletes those that have expired.
+        # Expired links are deleted here, so that no background task is needed.
         db.execute("DELETE FROM account_links WHERE expires_at < ?", (now,))
         db.execute(
             "INSERT INTO account_links (hash, kind, user_id, created_by, name, role, created_at, expires_at, "

@@ -42,13 +42,12 @@ def decode_rows(text: str | None) -> Sequence[Row]:
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
     """`statement_cache` must be 0 behind a connection pooler that does not support prepared statements. A connection is
-    replaced after `queries_max` statements or `lifetime_s`, because the server remembers every table that a connection
-    has used. It counts as lost if a statement gets no answer for `silence_max_s` after its time limit."""
+    replaced after `lifetime_s`, so that connections move to a server that was added behind the address. It counts as
+    lost if a statement gets no answer for `silence_max_s` after its time limit."""
 
     url: str
     connect_timeout_s: float = 5.0
     statement_cache: int = 0
-    queries_max: int = 5_000
     lifetime_s: float = 600.0
     silence_max_s: float = 5.0
 
@@ -154,9 +153,10 @@ class PostgresConnection:
     def is_closed(self) -> bool:
         return self._connection.is_closed()
 
-    def is_due(self, queries_max: int) -> bool:
+    @property
+    def is_due(self) -> bool:
         """Whether the connection should be replaced before the next transaction."""
-        return self.is_closed or self.statements >= queries_max or time.monotonic() >= self._expires_at
+        return self.is_closed or time.monotonic() >= self._expires_at
 
     def run(self, transaction: Transaction, work: Callable[[Self], T]) -> T:
         """Runs the work in a transaction, which is committed unless the work raises."""
@@ -369,7 +369,7 @@ class ConnectionThreads:
     def _connection(self) -> PostgresConnection:
         """Returns the connection of this thread."""
         connection: PostgresConnection | None = getattr(self._local, "connection", None)
-        if connection is not None and connection.is_due(self._options.queries_max):
+        if connection is not None and connection.is_due:
             self._local.connection = None
             with self._guard:
                 self._connections.discard(connection)

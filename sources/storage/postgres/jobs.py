@@ -226,7 +226,7 @@ class LibraryThread(threading.Thread):
         return result
 
     def _open_connection(self) -> LibraryConnection:
-        if self._connection is not None and self._connection.is_due(self._options.queries_max):
+        if self._connection is not None and self._connection.is_due:
             self._close_connection()
         if self._connection is None:
             try:

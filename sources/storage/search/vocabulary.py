@@ -381,7 +381,7 @@ class Spelling:
         known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]
         tried: list[_Attempt] = []
         for index, (word, count) in enumerate(zip(words, rows, strict=True)):
-            token = None if index in self._query.time_terms else _single_token(word)
+            token = None if index in self._query.time_terms else single_token(word)
             if token is not None and len(tried) < _ATTEMPTS_MAX and (not count or self._matches_little(word)):
                 others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
                 tried.append(_Attempt(index, word, token, others, not count))
@@ -423,11 +423,7 @@ class Spelling:
 
     def _compounds(self, tried: Sequence[_Attempt]) -> list[list[Word]]:
         """Returns for each word the compounds that begin with its token, as one word, if there are any."""
-        compounds: dict[int, Word] = {}
-        for attempt in tried:
-            if len(attempt.token) >= COMPOUND_MIN_CHARS:
-                prefixes = tuple(Prefix(prefix, (prefix,)) for prefix in searchable_prefixes(attempt.token))
-                compounds[attempt.index] = Word(f"{attempt.token}*", prefixes)
+        compounds = {one.index: compound for one in tried if (compound := compound_of(one.token)) is not None}
         matches = [self._match_text(word) for word in compounds.values()]
         rows = self._statistics.count_each_in_library(self._connection, matches) if matches else []
         counts = dict(zip(compounds, rows, strict=True))
@@ -449,7 +445,14 @@ class Spelling:
         return [near.get(attempt.index, []) for attempt in tried]
 
 
-def _single_token(word: Word) -> str | None:
+def compound_of(token: str) -> Word | None:
+    """Returns the word for the compounds that begin with a token, if it is long enough."""
+    if len(token) < COMPOUND_MIN_CHARS:
+        return None
+    return Word(f"{token}*", tuple(Prefix(prefix, (prefix,)) for prefix in searchable_prefixes(token)))
+
+
+def single_token(word: Word) -> str | None:
     """Returns the token of a word that is a single one and may be misspelled."""
     phrase = word.alternatives[0]
     if isinstance(phrase, Prefix) or any(len(one.tokens) != 1 for one in word.alternatives):

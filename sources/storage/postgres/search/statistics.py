@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from config.postgres.connection import decode_rows
 from config.postgres.sql import number_parameters, rows_as_json
-from sources.query import ParsedQuery
+from sources.query import Expression, ParsedQuery
+from sources.query.parser import can_have_near_terms
 from sources.records import SemanticStatus
 from sources.storage.contract import Corpus
 from sources.storage.postgres.connection import LibraryConnection
@@ -40,7 +41,14 @@ from sources.storage.postgres.search.tsquery import (
 )
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.engine import OWN_ROWS_MIN
-from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory, VocabularyMemory, word_beginnings
+from sources.storage.search.vocabulary import (
+    LibraryVocabulary,
+    NearWordsMemory,
+    VocabularyMemory,
+    compound_of,
+    single_token,
+    word_beginnings,
+)
 from sources.storage.tables.sql import Statement, TextIndex
 
 # -- vocabulary --------------------------------------------------------------------------------------------------------
@@ -244,6 +252,7 @@ class EntryStatistics:
         replaces the query of all searches."""
         matches: list[str] = []
         pages: list[Statement] = []
+        queries: dict[ParsedQuery, None] = {}
         for work in connection.known.get(SEARCHES, ()):
             search = work.search if query is None else replace(work.search, query=query, corpus=None)
             is_fused = not isinstance(work.meaning, SemanticStatus)
@@ -257,8 +266,17 @@ class EntryStatistics:
                 own = [TSQUERY.match_text(term.word, target, search.fields) for term in search.query.terms]
                 prefix = ENTRY_KINDS[target.index.table].prefix
                 matches += [for_index(match, prefix) for match in (*own, match_sql.tier.match)]
-                words = [TSQUERY.match_text(term.word) for term in search.query.terms]
-                matches += [for_index(match, kind.prefix) for match in words for kind in self._kinds]
+                queries[search.query] = None
+        for words in queries:
+            expressions: list[Expression] = []
+            for term in words.terms:
+                expressions.append(term.word)
+                # What is counted if the word turns out to be unknown.
+                token = single_token(term.word) if query is None and can_have_near_terms(words) else None
+                if token is not None and (compound := compound_of(token)) is not None:
+                    expressions.append(compound)
+            compiled = [TSQUERY.match_text(expression) for expression in expressions]
+            matches += [for_index(match, kind.prefix) for match in compiled for kind in self._kinds]
         if pages:
             self._read_state(connection, (), matches, pages)
 

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable
 from config.event_counts import POSTGRES_EVENTS
-from config.logging import new_event_loop
 from config.postgres.errors import driver_errors, has_several_hosts, is_canceled, is_connection_lost
 from config.postgres.sql import Statement, plain_statement, together
 
@@ -132,7 +131,8 @@ class PostgresConnection:
             raise ConfigurationError(
                 "storage_url: PostgreSQL needs the package asyncpg; run `pip install 'florilegium[postgres]'`"
             ) from None
-        loop = new_event_loop()
+        # Not uvloop, which takes 171 instead of 130 µs for a statement: it takes longer to start and stop for each.
+        loop = asyncio.new_event_loop()
         connecting = asyncpg.connect(
             options.url,
             timeout=options.connect_timeout_s,

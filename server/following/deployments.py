@@ -124,19 +124,18 @@ class _ControlState:
     def folder(self, name: str) -> UserFolder:
         record = self._records.get(name)
         location = str(Path(self._deployment.location) / name)
-        user = self._user(name) if record is None else self._users.get(record.user_id)
         if record is not None:
+            user = self._users.get(record.user_id)
             is_disabled = user is not None and user.is_disabled
             return UserFolder(name, record, user, "its user is disabled here" if is_disabled else "")
+        by_name = self._deployment.mapping == "id"
+        user = self._by_name.get(self._deployment.name_of(name)) if by_name else self._by_claim.get(name)
         if location in self._excluded:
             return UserFolder(name, None, user, _NO_LONGER_FOLLOWED)
         if user is None:
-            if self._deployment.mapping == "id":
-                unknown_user = f"no user is named {self._deployment.name_of(name)!r}"
-            else:
-                unknown_user = f"no user has the user claim {name!r}"
-            return UserFolder(name, problem=unknown_user, is_unknown_user=True)
-        if self._deployment.mapping == "id" and user.named_by != "operator":
+            known_by = f"is named {self._deployment.name_of(name)!r}" if by_name else f"has the user claim {name!r}"
+            return UserFolder(name, problem=f"no user {known_by}", is_unknown_user=True)
+        if by_name and user.named_by != "operator":
             # Anyone who may choose a name could choose that of a folder.
             unconfirmed_name = (
                 f"{user.name} was not named by the operator; if the folder belongs to that person, run "
@@ -145,11 +144,6 @@ class _ControlState:
             return UserFolder(name, None, user, unconfirmed_name)
         is_followed = (user.id, location) in self._followed
         return UserFolder(name, None, user, f"{user.name} already follows this folder" if is_followed else "")
-
-    def _user(self, name: str) -> UserRecord | None:
-        if self._deployment.mapping == "id":
-            return self._by_name.get(self._deployment.name_of(name))
-        return self._by_claim.get(name)
 
 
 def list_user_folders(root: Path) -> list[str]:

@@ -96,8 +96,9 @@ class ClientConnections:
         """Registers a connection. Returns None if there are too many, of this address or altogether, or if another
         account connects to the socket of the data directory."""
         peer = transport.get_extra_info("socket")
-        is_operator = peer is not None and peer.family == socket.AF_UNIX
-        if is_operator:
+        is_operator = False
+        if peer is not None and peer.family == socket.AF_UNIX:
+            is_operator = True
             # uvloop's object is not a whole socket.
             with socket.socket(fileno=os.dup(peer.fileno())) as connection:
                 if not is_trusted_peer(connection, Path(self._settings.data_dir)):

@@ -9,7 +9,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Parameters = Sequence[Any] | Mapping[str, Any]
+Parameters = Sequence[Any]
 
 # A server that does not answer must not hold up the end of the process.
 _CLOSE_TIMEOUT_S = 2.0
@@ -207,8 +207,8 @@ class PostgresConnection:
         return Rows(rows, len(rows))
 
     def fetch_together(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Sequence[Row]]:
-        """Runs several queries as one statement. Returns the rows of each. Parameters must have no names, and columns
-        must be numbers or texts."""
+        """Runs several queries as one statement. Returns the rows of each. Columns must be numbers or
+        texts."""
         sql = together(tuple((sql, len(parameters)) for sql, parameters in queries))
         [record] = self.execute(sql, [value for _, parameters in queries for value in parameters])
         return [decode_rows(rows) for rows in record]
@@ -235,8 +235,7 @@ class PostgresConnection:
 
     def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
         """Returns the statement and its arguments."""
-        statement = plain_statement(sql)
-        return statement, statement.arguments(parameters)
+        return plain_statement(sql), parameters
 
     def run_script(self, sql: str) -> str:
         """Runs statements without parameters, in one message. Returns the status of the last one."""

@@ -28,6 +28,7 @@ from sources.storage.postgres.connection import (
     UnconfirmedWrite,
     is_repeatable,
 )
+from sources.storage.tables.sql import Delete, Insert
 
 T = TypeVar("T")
 ThreadWork = Callable[["LibraryThread"], None]
@@ -268,12 +269,14 @@ def pass_on(*results: Result[Any]) -> None:
 
 _NOW_S = "extract(epoch FROM clock_timestamp())"
 _END_S = "CAST(split_part(state.value, ' ', 2) AS DOUBLE PRECISION)"
-_CLAIM = f"""
-    INSERT INTO state (name, value) VALUES (?1, CAST(?2 AS TEXT) || ' ' || CAST({_NOW_S} + CAST(?3 AS INTEGER) AS TEXT))
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value
-    WHERE split_part(state.value, ' ', 1) = ?2 OR {_END_S} < {_NOW_S}
-    RETURNING name
-"""
+_CLAIM = Insert(
+    "state",
+    "name, value",
+    values=f"?1, CAST(?2 AS TEXT) || ' ' || CAST({_NOW_S} + CAST(?3 AS INTEGER) AS TEXT)",
+    key="name",
+    condition=f"split_part(state.value, ' ', 1) = ?2 OR {_END_S} < {_NOW_S}",
+    returning="name",
+)
 _IS_HELD = f"SELECT 1 FROM state WHERE name = ? AND {_END_S} > {_NOW_S}"
 
 
@@ -289,7 +292,7 @@ def is_held(connection: PostgresConnection, name: str) -> bool:
 
 
 def release(connection: PostgresConnection, name: str, owner: str) -> None:
-    connection.execute("DELETE FROM state WHERE name = ? AND split_part(value, ' ', 1) = ?", (name, owner))
+    connection.execute(Delete("state", "name = ? AND split_part(value, ' ', 1) = ?"), (name, owner))
 
 
 # -- index builds ------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def words(connection: PostgresConnection) -> list[str]:
 def test_rows_are_read_as_with_sqlite(connection: PostgresConnection) -> None:
     def work(db: PostgresConnection) -> None:
         assert db.execute("INSERT INTO words VALUES (?, ?)", (1, "one")).rowcount == 1
-        db.executemany("INSERT INTO words VALUES (:id, :word)", [{"id": 2, "word": "two"}, {"word": "three", "id": 3}])
+        db.executemany("INSERT INTO words VALUES (?2, ?1)", [("two", 2), ("three", 3)])
         db.executemany("INSERT INTO words VALUES (?, ?)", [(4, "four")])
         assert db.execute("DELETE FROM words WHERE id > ?", (9,)).rowcount == 0
         rows = db.execute("SELECT id FROM words ORDER BY id")

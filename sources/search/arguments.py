@@ -223,6 +223,7 @@ def build_query(
         fields=fields,
         ranking=ranking,
         is_strict=bool(defaults.strict),
+        boosts_messages=defaults.message_boost and settings.fixed.search_message_boost,
     )
     conflict: str | None = None
     if query.filters != _NO_FILTERS:

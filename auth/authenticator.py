@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from auth.browser_sessions import BrowserSessions
 from auth.context import ADMIN, ROLE_SCOPES, SCOPES, ClientId, Principal
-from auth.oauth.grants import ACCESS_TOKEN, is_credential
+from auth.oauth.grants import ACCESS_TOKEN
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.rate_limits import RateLimit
-from auth.registry import Registry, UserRecord, has_key_prefix, is_well_formed
+from auth.registry import PREFIX, Registry, UserRecord, has_key_prefix, is_credential
 from auth.tokens import Claims, TokenVerifier
 from config.errors import Conflict, NotFound, StorageError, Unauthenticated
 from config.paths import UserId
@@ -206,7 +206,7 @@ class RegistryAuthenticator:
             return _grant(cached.principal, cached.scopes, user, cached.cached_until, revision)
         # The principal with all scopes of the credential, and its user.
         if has_key_prefix(credential):
-            key = await self._registry.key_by_hash(digest) if is_well_formed(credential) else None
+            key = await self._registry.key_by_hash(digest) if is_credential(credential, PREFIX) else None
             if key is None or not key.is_valid(now):
                 raise Unauthenticated("API key not accepted", presented=True)
             user = key.user

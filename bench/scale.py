@@ -39,14 +39,12 @@ from bench.search_clients import SearchClient
 from bench.sources import KINDS, LIMIT, ORDINARY_KINDS, percentile
 from config.settings import Settings, check
 from sources.query import parse
-from sources.storage.postgres.connection import to_postgres
-from sources.storage.postgres.search import entry_sql
-from sources.storage.postgres.search.entry_sql import EntrySql
-from sources.storage.postgres.search.tsquery_engine import TSQUERY
+from sources.storage.postgres.search.tsquery_engine import TARGETS, TSQUERY, EntrySql
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import TENANT_SETTING
 from sources.storage.search.engine import SearchTarget
 from sources.storage.search.text_search import MatchTier
+from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import SqlFilter, json_array
 from tests.build_settings import build_settings
 from tests.live import free_port
@@ -69,11 +67,11 @@ _PASSED_SETTINGS = (
     "rate_tool_per_minute",
 )
 _TARGETS = (
-    entry_sql.POSTGRES_NOTES,
-    entry_sql.POSTGRES_MEDIA,
-    entry_sql.POSTGRES_CHATS,
-    entry_sql.POSTGRES_KINDS["characters"],
-    entry_sql.POSTGRES_KINDS["prompts"],
+    TARGETS["notes"],
+    TARGETS["media"],
+    TARGETS["chats"],
+    TARGETS["characters"],
+    TARGETS["prompts"],
 )
 
 
@@ -137,11 +135,11 @@ class PlainSearch:
         for target in _TARGETS:
             numbers = [number for number, _, _ in await self._fetch(tenant, *_entries_sql(target, query))]
             if numbers:
-                found += len(await self._fetch(tenant, target.candidate_sql, (json_array(numbers),)))
+                found += len(await self._fetch(tenant, target.select.select_listed(POSTGRES), (json_array(numbers),)))
         return found
 
     async def _fetch(self, tenant: str, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        return await self._connection.fetch(tenant_statement(to_postgres(sql)).text, tenant, *parameters)
+        return await self._connection.fetch(tenant_statement(sql).text, tenant, *parameters)
 
 
 def _entries_sql(target: SearchTarget, query: str) -> tuple[str, Sequence[Any]]:

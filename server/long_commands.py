@@ -25,7 +25,6 @@ from sources.following.state import SourceBusy
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
-from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.connection.pool import SqliteLibraries, sqlite_options
 from sources.storage.sqlite.maintenance.backups import restore_user
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
@@ -123,6 +122,8 @@ def embed(context: RequestContext, services: Services, _request: NoRequest) -> L
 
 
 def reindex(context: RequestContext, services: Services, _request: NoRequest) -> LongWork:
+    from sources.storage.postgres import PostgresLibraries  # noqa: PLC0415 - 1 MB, which most servers never need
+
     libraries, root, user_id = services.libraries, services.data_root, context.user_id
     options, current = sqlite_options(services.settings), ""
 

@@ -13,7 +13,7 @@ from auth.registry import Registry
 from config.errors import StorageError
 from config.paths import DataRoot
 from server.admission import IncomingRequest
-from server.metrics import CONTENT_TYPE, Metrics
+from server.metrics import Metrics
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from server.version import VERSION
@@ -85,7 +85,9 @@ class ServiceEndpoints:
             incoming = IncomingRequest.from_scope(request.scope)
             principal = await self._runtime.admission.authenticate(incoming, incoming.authorization)
             principal.require_scope(ADMIN)
-        return Response(await self._metrics.render(), media_type=CONTENT_TYPE)
+        from server.metric_families import CONTENT_TYPE_LATEST  # noqa: PLC0415 - see there
+
+        return Response(await self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     async def resource_metadata(self, request: Request) -> Response:
         """Returns the authorization servers that issue tokens for this server (RFC 9728)."""

@@ -2,21 +2,21 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 from msgspec import Struct
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from aggregator.search import SearchOutcome
 from server.runtime import Runtime
 from server.worker_processes import WorkerPlace
 from sources.storage.contract import EmbeddingState, LibrariesState, QueueState
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 
 class WorkerState(Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def _add_counts(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
 _ANSWER_MAX_S = 1.0
 
 
-class _MetricFamily(Struct, frozen=True, array_like=True):
+class MetricFamily(Struct, frozen=True, array_like=True):
     name: str
     description: str
     type: str
@@ -122,7 +122,7 @@ class _MetricFamily(Struct, frozen=True, array_like=True):
 class _WorkerReport(Struct, frozen=True):
     """`state` is None before the worker has all its services."""
 
-    families: Sequence[_MetricFamily]
+    families: Sequence[MetricFamily]
     state: WorkerState | None
 
 
@@ -131,7 +131,10 @@ _DECODER = msgspec.msgpack.Decoder(_WorkerReport)
 
 class WorkerReports:
     def __init__(
-        self, place: WorkerPlace, registry: CollectorRegistry, read_state: Callable[[], WorkerState | None]
+        self,
+        place: WorkerPlace,
+        registry: Callable[[], "CollectorRegistry"],
+        read_state: Callable[[], WorkerState | None],
     ) -> None:
         self._place = place
         self._registry = registry
@@ -148,12 +151,11 @@ class WorkerReports:
         async with await asyncio.start_unix_server(answer, self._path(self._place.number)):
             yield
 
-    async def merge_metrics(self) -> CollectorRegistry:
+    async def merge_metrics(self) -> "CollectorRegistry":
         """Returns the metrics of all workers that answer."""
-        reports = await self._collect()
-        merged = CollectorRegistry()
-        merged.register(_MergedCollector({number: report.families for number, report in reports.items()}))
-        return merged
+        from server.metric_families import merge_registries  # noqa: PLC0415 - see there
+
+        return merge_registries({number: report.families for number, report in (await self._collect()).items()})
 
     async def read_states(self) -> Mapping[int, WorkerState]:
         """Returns the states of all workers that answer, by their numbers."""
@@ -169,13 +171,13 @@ class WorkerReports:
 
     def _report(self) -> _WorkerReport:
         families = [
-            _MetricFamily(
+            MetricFamily(
                 metric.name,
                 metric.documentation,
                 metric.type,
                 [(sample.name, dict(sample.labels), float(sample.value)) for sample in metric.samples],
             )
-            for metric in self._registry.collect()
+            for metric in self._registry().collect()
         ]
         return _WorkerReport(families, self._read_state())
 
@@ -192,17 +194,3 @@ class WorkerReports:
 
     def _path(self, number: int) -> Path:
         return Path(self._place.directory, f"report-{number}")
-
-
-class _MergedCollector(Collector):
-    def __init__(self, families: Mapping[int, Sequence[_MetricFamily]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        metrics: dict[str, Metric] = {}
-        for number, families in self._families.items():
-            for family in families:
-                metric = metrics.setdefault(family.name, Metric(family.name, family.description, family.type))
-                for name, labels, value in family.samples:
-                    metric.add_sample(name, {**labels, "worker": str(number)}, value)
-        yield from metrics.values()

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.oauth.clients import TOKEN_PATH, OAuthClient, read_metadata
-from auth.oauth.grants import PRIVATE_KEY, InvalidClient, OAuthError, RequestRejected, hash_credential, invalid_metadata
+from auth.oauth.grants import PRIVATE_KEY, InvalidClient, OAuthError, RequestRejected, invalid_metadata
+from auth.registry import hash_credential
 from auth.signing_keys import RemoteKeys, SigningKeys, StaticKeys
 from auth.tokens import check_times, unverified_claims, verify_signature
 from config.errors import Unauthenticated, Unavailable

@@ -39,7 +39,7 @@ from server.directory_lock import WAL_RESET_FIXED
 from server.doctor.tokens import Check
 from server.stores import connection_options, control_location, stored_bytes
 from server.version import VERSION
-from sources.importers.sandbox.confinement import SandboxMode, SandboxReport, probe_sandbox
+from sources.importers.sandbox.confinement import probe_sandbox
 from sources.semantic.endpoint import EmbeddingEndpoint, Reranker
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model
@@ -142,7 +142,7 @@ async def check_all(loaded: LoadedConfig, now: float) -> list[Check]:
         await check_auth(settings, now),
         *check_proxies(settings),
         *await check_semantic(settings),
-        evaluate_sandbox(settings.import_sandbox, probe_sandbox()),
+        Check("import sandbox", *probe_sandbox().judge(settings.import_sandbox)),
         evaluate_clock(now, _modified_at(root.control_path)),
         evaluate_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     ]
@@ -384,17 +384,6 @@ def check_proxies(settings: Settings) -> list[Check]:
         else:
             checks.append(Check("proxy", "ok", f"{name} is requested through the proxy of the environment"))
     return checks
-
-
-def evaluate_sandbox(mode: SandboxMode, report: SandboxReport) -> Check:
-    name = "import sandbox"
-    if mode == "off":
-        return Check(name, "warn", "switched off: a flaw in a parser could read every user's files")
-    if report.is_sufficient:
-        return Check(name, "ok", str(report))
-    if mode == "required":
-        return Check(name, "fail", f"{report}; imports are refused, because import_sandbox is required")
-    return Check(name, "warn", f"{report}; a flaw in a parser could read every user's files")
 
 
 def evaluate_clock(now: float, newest: float) -> Check:

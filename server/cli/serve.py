@@ -29,6 +29,7 @@ from server.local_socket import bind_local_socket
 from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
+from sources.importers.sandbox.confinement import probe_sandbox
 
 # A worker whose event loop has not run for this long is killed, and another serves within 30 s. Calls that block the
 # loop for longer than 250 ms are logged as a fault, so 20 s is a hang.
@@ -46,6 +47,8 @@ _WORKER_HANG_S = 20.0
 @setting_options()
 def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> None:
     """Serve MCP over HTTP and WebSocket until SIGTERM or SIGINT. SIGHUP reloads settings."""
+    # uvicorn imports a reloader that is never used here, and would load watchfiles: 1 MB.
+    sys.modules.setdefault("uvicorn.supervisors.watchfilesreload", None)  # type: ignore[arg-type]  # an ImportError
     with lasting_objects():
         from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
 
@@ -201,11 +204,8 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
 
 def _log_sandbox(settings: Settings) -> None:
     """Runs on a thread once the server is ready, because trying the sandbox takes a process and a tenth of a second."""
-    from server.cli.checks import evaluate_sandbox  # noqa: PLC0415 - as above
-    from sources.importers.sandbox.confinement import probe_sandbox  # noqa: PLC0415 - as above
-
-    check = evaluate_sandbox(settings.import_sandbox, probe_sandbox())
-    logger.log("INFO" if check.outcome == "ok" else "WARNING", "Import sandbox: {}", check.message)
+    outcome, message = probe_sandbox().judge(settings.import_sandbox)
+    logger.log("INFO" if outcome == "ok" else "WARNING", "Import sandbox: {}", message)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
-from server.console.pages import render_page
+from server.console.pages import form_error, render_page
 from server.operations.browser_sessions import browser_name
 from server.operations.operation import is_recent, require_recent_sign_in
 from server.rest.errors import UnsupportedMediaType
@@ -177,16 +177,26 @@ class BrowserGuard:
         return response
 
     async def render(
-        self, request: Request, template: str, *, status: int = 200, form_action: str = "'self'", **values: Any
+        self,
+        request: Request,
+        template: str,
+        *,
+        error: FlorilegiumError | str = "",
+        status: int = 200,
+        form_action: str = "'self'",
+        **values: Any,
     ) -> Response:
-        """Returns a page whose forms can carry `csrf_token`. Before sign-in, it sets the cookie that forms need."""
+        """Returns a page whose forms can carry `csrf_token`. Before sign-in, it sets the cookie that forms need.
+        `error` is shown above the form; an exception also decides the status."""
+        if isinstance(error, FlorilegiumError):
+            status, error = error.status, form_error(error)
         session = await self.session_of(request)
         secret = "" if session else self.form_secret(request)
         token = session.csrf_token if session else csrf_token(secret)
         host = urlsplit(self.own_origin(request)).netloc
         notices = [_shown_notice(one) for one in await self._notices.list(session)] if session else []
         shared = {"csrf_token": token, "server_host": host, "notices": notices, "page_path": _page_path(request)}
-        response = render_page(template, status=status, form_action=form_action, **shared, **values)
+        response = render_page(template, status=status, form_action=form_action, error=error, **shared, **values)
         return self.with_form_secret(request, response, secret) if secret else response
 
     async def dismiss_notices(self, request: Request) -> Response:

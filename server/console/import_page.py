@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
-from server.console.browser import CSRF_FIELD, BrowserGuard, see_other
+from server.console.browser import CSRF_FIELD, see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
 from server.following.status import FollowedSource
@@ -23,7 +23,6 @@ from server.operations import follows, imports
 from server.operations.operation import NoArguments, UploadRequest
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
 from server.rest.requests import receive_upload
-from server.runtime import Runtime
 from server.transports.headers import Headers
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
 
@@ -103,63 +102,12 @@ def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int
     raise InvalidParams(f"form data: expected at most {_PARTS_MAX} parts")
 
 
-# -- follow forms ------------------------------------------------------------------------------------------------------
-# Followed sources on the import page: what is followed, and the forms that add, pause, read and remove a source.
+# -- page --------------------------------------------------------------------------------------------------------------
 
 FOLLOWS_PATH = "/import/follows"
-_SECTION = "/import#follows"
+_FOLLOWS_SECTION = "/import#follows"
 # Each source with problems is read once more for the names of its files.
 _DETAILS_MAX = 10
-
-
-class FollowForms(LibraryPage):
-    async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
-        """Returns the followed sources, with the files that have problems."""
-        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, NoArguments())
-        troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
-        details: dict[str, FollowedSource] = {
-            id_: await self.run(viewer, follows.get_follow, follows.FollowIdRequest(id=id_)) for id_ in troubled
-        }
-        return [details.get(source.id, source) for source in listed.follows]
-
-    async def deployments(self, viewer: Viewer) -> Sequence[FollowedDeployment]:
-        """Returns the followed deployments, which administrators see."""
-        if not viewer.is_admin:
-            return ()
-        operation = follows.list_follow_deployments
-        listed: follows.FollowedDeployments = await self.run(viewer, operation, NoArguments())
-        return listed.deployments
-
-    async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
-        request = follows.FollowRequest(
-            location=values.get("location", "").strip(), format=values.get("format") or None
-        )
-        await self.run(viewer, follows.add_follow, request)
-
-    async def change(self, request: Request) -> Response:
-        """Does what the button says that was pressed."""
-        values = await self._browser.check_form(request)
-        follow, action = values.get("follow", ""), values.get("action", "")
-        operation, args = follows.run_follow, follows.FollowIdRequest(id=follow)
-        match action:
-            case "pause" | "resume":
-                operation, args = (
-                    follows.update_follow,
-                    follows.UpdateFollowRequest(id=follow, paused=action == "pause"),
-                )
-            case "library" | "file":
-                operation = follows.resolve_follow_conflict
-                args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
-            case "remove":
-                operation = follows.remove_follow
-        await self.run(await self.admit(request, operation), operation, args)
-        return see_other(_SECTION)
-
-    async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
-        values = await self._browser.check_form(request)
-        return await self.admit(request, follows.add_follow), values
-
-
 IMPORT_PATH = "/import"
 # The fields of the form and the delimiters around the file.
 _FORM_OVERHEAD_BYTES = 64 * 1024
@@ -188,10 +136,6 @@ class ImportRow(Struct, frozen=True):
 
 
 class ImportPage(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        self.follows = FollowForms(runtime, browser)
-
     async def show(self, request: Request) -> Response:
         return await self._page(request, await self.admit(request, imports.list_imports))
 
@@ -220,20 +164,38 @@ class ImportPage(LibraryPage):
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def cancel(self, request: Request) -> Response:
-        viewer = await self.admit(request, imports.cancel_import)
-        values = await self._browser.check_form(request)
+        viewer, values = await self.admit_form(request, imports.cancel_import)
         job: ImportJob = await self.run(
             viewer, imports.cancel_import, imports.ImportJobRequest(id=values.get("job", ""))
         )
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def follow(self, request: Request) -> Response:
-        viewer, values = await self.follows.admit_addition(request)
+        viewer, values = await self.admit_form(request, follows.add_follow)
+        location = values.get("location", "")
+        new = follows.FollowRequest(location=location.strip(), format=values.get("format") or None)
         try:
-            await self.follows.add(viewer, values)
+            await self.run(viewer, follows.add_follow, new)
         except FlorilegiumError as error:
-            return await self._page(request, viewer, error=error, location=values.get("location", ""))
-        return see_other(f"{IMPORT_PATH}#follows")
+            return await self._page(request, viewer, error=error, location=location)
+        return see_other(_FOLLOWS_SECTION)
+
+    async def change_follow(self, request: Request) -> Response:
+        """Does what the button says that was pressed."""
+        values = await self._browser.check_form(request)
+        follow, action = values.get("follow", ""), values.get("action", "")
+        operation, args = follows.run_follow, follows.FollowIdRequest(id=follow)
+        match action:
+            case "pause" | "resume":
+                operation = follows.update_follow
+                args = follows.UpdateFollowRequest(id=follow, paused=action == "pause")
+            case "library" | "file":
+                operation = follows.resolve_follow_conflict
+                args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
+            case "remove":
+                operation = follows.remove_follow
+        await self.run(await self.admit(request, operation), operation, args)
+        return see_other(_FOLLOWS_SECTION)
 
     async def _page(
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
@@ -241,6 +203,15 @@ class ImportPage(LibraryPage):
         # Not charged to the caller's limit: it is the same for everyone.
         formats = await imports.list_import_formats.handler(viewer.context, self._runtime, NoArguments())
         jobs = (await self.run(viewer, imports.list_imports, NoArguments())).imports
+        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, NoArguments())
+        # With the files that have problems, which only the operation for one source names.
+        troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
+        details: dict[str, FollowedSource] = {
+            id_: await self.run(viewer, follows.get_follow, follows.FollowIdRequest(id=id_)) for id_ in troubled
+        }
+        deployments: Sequence[FollowedDeployment] = ()
+        if viewer.is_admin:
+            deployments = (await self.run(viewer, follows.list_follow_deployments, NoArguments())).deployments
         return await self.render(
             request,
             viewer,
@@ -255,8 +226,8 @@ class ImportPage(LibraryPage):
             max_bytes=self._runtime.settings.import_max_bytes,
             error=error.message if error else "",
             location=location,
-            follows=await self.follows.list(viewer),
-            deployments=await self.follows.deployments(viewer),
+            follows=[details.get(source.id, source) for source in listed.follows],
+            deployments=deployments,
         )
 
 

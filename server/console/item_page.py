@@ -4,7 +4,7 @@ It shows only the caller's own items. Another user's item and a missing one get 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta, Struct
@@ -169,13 +169,6 @@ _PASSAGE_TOKENS = 40
 _FIND_MAX_CHARS = 1000
 _LINKS = Permalinks("")
 _MODES: tuple[Mode, ...] = ("snippet", "chunk", "chunk_with_siblings", "full")
-_DONE = {
-    "created": "The item is created.",
-    "saved": "Your changes are saved.",
-    "tagged": "The tags are changed.",
-    "deleted": "The message is deleted.",
-    "restored": "The item is restored.",
-}
 
 
 class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
@@ -222,6 +215,14 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
 
 class ItemPage(LibraryPage):
     """The ASGI application of permalinks."""
+
+    done_sentences: ClassVar = {
+        "created": "The item is created.",
+        "saved": "Your changes are saved.",
+        "tagged": "The tags are changed.",
+        "deleted": "The message is deleted.",
+        "restored": "The item is restored.",
+    }
 
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
@@ -287,7 +288,6 @@ class ItemPage(LibraryPage):
             **values,
             readings=readings,
             backlinks=links.backlinks if links is not None else (),
-            done=_DONE.get(args.done, ""),
             section="item",
         )
 

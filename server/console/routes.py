@@ -17,11 +17,10 @@ from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.edit_page import EditPages
-from server.console.form_page import FormPages
-from server.console.history_page import ConversationForms, HistoryPage
+from server.console.history_page import HistoryPage
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
-from server.console.page_handler import PageFunction, PageHandler
+from server.console.page_handler import FormPages, PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.search_page import LibraryBrowser, SearchPage
 from server.console.sign_in import OpenIdPages, PasskeyPages, SignInPages
@@ -96,10 +95,8 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     browser = services.browser
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
-    history, threads = HistoryPage(runtime, services), ThreadsPage(runtime, services)
-    changes, items = ConversationForms(runtime, services), ItemPage(runtime, browser)
-
-    search = SearchPage(runtime, browser)
+    history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
+    items, search = ItemPage(runtime, browser), SearchPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -120,7 +117,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),
-        page("/history/{id}", history.show, changes.change),
+        page("/history/{id}", history.show, history.change),
         page("/threads", threads.show),
         page("/threads/{id}", threads.show),
         page("/new", edit.show_new, edit.create),
@@ -136,7 +133,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page(IMPORT_PATH, imports.show, imports.upload),
         page(f"{IMPORT_PATH}/cancel", post=imports.cancel),
         page(FOLLOWS_PATH, post=imports.follow),
-        page(f"{FOLLOWS_PATH}/change", post=imports.follows.change),
+        page(f"{FOLLOWS_PATH}/change", post=imports.change_follow),
         page(NOTE_IMAGE, items.show_image),
         Route(PERMALINK, items),
     ]

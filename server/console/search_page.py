@@ -15,7 +15,6 @@ from aggregator.search import KnowledgeSearch
 from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError
 from config.times import format_clock
-from server.console.browser import BrowserGuard
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
@@ -23,7 +22,6 @@ from server.operations import library
 from server.operations.items import SOURCE_NAMES
 from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
 from server.operations.operation import NoArguments
-from server.runtime import Runtime
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
@@ -97,12 +95,8 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
 
 
 class SearchPage(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
-
     async def show(self, request: Request) -> Response:
-        form, status = SearchForm.of(request), 200
+        form = SearchForm.of(request)
         viewer = await self.admit(request, find_similar_items if form.similar else search_knowledge)
         try:
             if form.similar:
@@ -130,26 +124,22 @@ class SearchPage(LibraryPage):
                     "hits": [self._hit(item, form) for item in response.results],
                     "tabs": self._tabs(form, counted),
                     "problems": problems,
-                    "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
-                    "first_address": form.address() if form.position else "",
+                    **form.paging(response.next_offset if response.has_more else None),
                 }
         except FlorilegiumError as error:
-            values = {"error": error.message}
-            status = error.status
-        shared = {"form": form, "sources": self._sources, "periods": PERIOD_LABELS, "section": "search"}
+            values = {"error": error.message, "status": error.status}
+        shared = {"form": form, "sources": self._sources.items(), "periods": PERIOD_LABELS, "section": "search"}
         defaults: dict[str, Any] = {
             "hits": [],
             "tabs": [],
-            "error": "",
             "recent": None,
             "response": None,
             "problems": [],
             "item": "",
             "item_title": "",
-            "next_address": "",
-            "first_address": "",
+            **form.paging(None),
         }
-        return await self.render(request, viewer, "search.html", status=status, **shared, **{**defaults, **values})
+        return await self.render(request, viewer, "search.html", **shared, **{**defaults, **values})
 
     async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
@@ -160,8 +150,7 @@ class SearchPage(LibraryPage):
             "item": _LINKS.of(form.similar),
             "item_title": title_of(item.meta, item.content),
             "hits": [hit_view(hit, form) for hit in response.results],
-            "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
-            "first_address": form.address() if form.position else "",
+            **form.paging(response.next_offset if response.has_more else None),
         }
 
     def _hit(self, item: KnowledgeItem, form: SearchForm) -> Mapping[str, Any]:
@@ -174,7 +163,7 @@ class SearchPage(LibraryPage):
         totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
         # A source that failed has no total, and then there is none of all.
         total = sum(totals.values()) if len(totals) == len(response.sources) else None
-        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self._sources)]
+        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self._sources.items())]
         return [
             {"title": title, "address": form.address(source=name), "count": count, "is_current": name == form.source}
             for name, title, count in tabs
@@ -250,7 +239,6 @@ def _date(text: str) -> date | None:
 # The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once.
 
 _LIBRARY_LIMIT = 50
-_DONE = {"restored": "The items are restored.", "tagged": "The tags are changed."}
 
 
 class LibraryForm(PageForm, frozen=True, kw_only=True):
@@ -284,24 +272,19 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 
 
 class LibraryBrowser(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        self._titles = {source.name: source.title for source in runtime.knowledge.sources}
+    done_sentences: ClassVar = {"restored": "The items are restored.", "tagged": "The tags are changed."}
 
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
         viewer = await self.admit(request, library.list_items)
         overview: library.LibraryOverview = await self.run(viewer, library.get_library, NoArguments())
-        values: dict[str, Any] = {"items": [], "total": 0, "next_address": "", "error": ""}
-        status = 200
+        values: dict[str, Any] = {"items": [], "total": 0, **form.paging(None)}
         try:
             page = await self.run(viewer, library.list_items, form.request())
-            values["items"] = [(item, size_text(item)) for item in page.items]
-            values["total"] = page.total
-            if page.next_offset is not None:
-                values["next_address"] = form.address(offset=str(page.next_offset))
+            values |= {"items": [(item, size_text(item)) for item in page.items], "total": page.total}
+            values |= form.paging(page.next_offset)
         except FlorilegiumError as error:
-            values["error"], status = error.message, error.status
+            values |= {"error": error.message, "status": error.status}
         semantic: SemanticStatus | None = None
         if overview.recent:
             # How much of the library has embeddings. A search says so, and nothing else does.
@@ -311,14 +294,11 @@ class LibraryBrowser(LibraryPage):
             request,
             viewer,
             "library.html",
-            status=status,
             form=form,
             overview=overview,
-            titles=self._titles,
-            first_address=form.address() if form.position else "",
+            titles=self._sources,
             semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
-            done=_DONE.get(request.query_params.get("done", ""), ""),
             section="library",
             **values,
         )

@@ -10,7 +10,7 @@ from auth.accounts.passwords import SignInFailed
 from auth.accounts.service import Accounts
 from auth.browser_sessions import BrowserSession
 from auth.openid import OpenIdFailed, OpenIdSignIn
-from config.errors import Conflict, NotFound, RateLimited
+from config.errors import Conflict, FlorilegiumError, NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings
 from server.console.browser import (
@@ -23,7 +23,6 @@ from server.console.browser import (
     see_other,
     sign_in_required,
 )
-from server.console.pages import form_error
 from server.middleware import error_headers
 
 _NAME_MAX_CHARS = 128
@@ -65,7 +64,7 @@ class SignInPages:
         except (SignInFailed, RateLimited) as error:
             if isinstance(error, SignInFailed):
                 self._browser.record(request, "sign_in.failed", error.user_id, detail="password")
-            response = await self._page(request, target, name=name, error=form_error(error), status=error.status)
+            response = await self._page(request, target, name=name, error=error)
             response.headers.update(error_headers(self._settings, error))
             return response
         return await self._browser.sign_in(request, user, target, method="password", is_by_password=True)
@@ -76,12 +75,11 @@ class SignInPages:
         return await self._browser.sign_out(request)
 
     async def _page(
-        self, request: Request, target: str, *, name: str = "", done: str = "", error: str = "", status: int = 200
+        self, request: Request, target: str, *, name: str = "", done: str = "", error: FlorilegiumError | str = ""
     ) -> Response:
         return await self._browser.render(
             request,
             "sign-in.html",
-            status=status,
             next=target,
             name=name[:_NAME_MAX_CHARS],
             done=done,
@@ -169,7 +167,6 @@ class PasskeyPages:
             has_passkey=bool(await self._passkeys.list(partial.user.id)),
             passkey_domain=self._passkeys.rp_id,
             next=target,
-            error="",
         )
 
     async def first_passkey_options(self, request: Request) -> Response:

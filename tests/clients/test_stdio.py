@@ -14,7 +14,7 @@ from tests.clients.programs import Info
 from tests.live import live, make_settings
 
 MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 120
 
 
 async def run_client(mode: str, log: Path, *arguments: str, environment: dict[str, str] | None = None) -> Info:

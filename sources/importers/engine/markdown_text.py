@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
-import yaml
 from msgspec import Struct
 
 from config.errors import InvalidParams
@@ -112,8 +111,6 @@ FRONT_MATTER_MAX_CHARS = 1 << 16
 _FENCED = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 # A value takes two bytes in a file and five hundred in memory.
 _EVENTS_MAX = 200_000
-# Produces only strings, lists and maps; the C implementation is used if available.
-_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _WORD_SEPARATOR = re.compile(r"[,\s]+")
 
 
@@ -133,9 +130,13 @@ def split_front_matter(text: str, depth_max: int) -> tuple[Mapping[str, Any], st
 
 def parse_yaml(text: str, depth_max: int) -> Any:
     """Parses a text with one YAML document; returns None if it is empty."""
+    import yaml  # noqa: PLC0415 - 1 MB, which a server needs only for what it follows itself
+
+    # Produces only strings, lists and maps; the C implementation is used if available.
+    loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         depth = 0
-        for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        for number, event in enumerate(yaml.parse(text, Loader=loader)):
             if number > _EVENTS_MAX:
                 raise InvalidParams(f"YAML has more than {_EVENTS_MAX} values")
             if isinstance(event, yaml.AliasEvent):
@@ -144,7 +145,7 @@ def parse_yaml(text: str, depth_max: int) -> Any:
             # Events are counted and their depth checked before values are built, which happens recursively.
             if depth > depth_max:
                 raise InvalidParams(f"YAML is nested more than {depth_max} levels deep")
-        return yaml.load(text, Loader=_LOADER)  # noqa: S506 - see _LOADER
+        return yaml.load(text, Loader=loader)  # noqa: S506 - as above
     except yaml.YAMLError as error:
         problem = str(getattr(error, "problem", None) or "unexpected content")[:80]
         mark = getattr(error, "problem_mark", None)

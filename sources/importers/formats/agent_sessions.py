@@ -32,7 +32,7 @@ from sources.importers.engine.files import (
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_fields, require_depth
+from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.values import Fields, clean_line, require_storable, short_title, to_json, valid_uuid
 from sources.importers.formats.session_observations import AgentSession, CompletedCall, SessionTurn, derive_observations
 from sources.reading.exchanges import LineRange
@@ -237,7 +237,7 @@ class SessionImporter(Importer):
                 lines: list[Fields] = []
                 for data in lines_within(file, max_bytes):
                     with suppress(InvalidParams):
-                        lines.append(_decode_line(data, limits))
+                        lines.append(decode_line(data, limits))
                 header = self.read_header(path, lines)
                 title = header.title
                 for line in lines:
@@ -266,11 +266,6 @@ class SessionImporter(Importer):
             yield from reader.finish(file)
 
 
-def _decode_line(data: bytes, limits: ImportLimits) -> Fields:
-    require_depth(data, limits)
-    return decode_fields(data)
-
-
 def _digest(file: IO[bytes], offset: int) -> str:
     """Hashes the start of the file and the bytes before the offset, which change if the file is truncated or
     rewritten."""
@@ -297,7 +292,11 @@ class _SessionReader:
         self._limits = limits
         self._importer = importer
         self._file = path
-        session, self._project = header.session_id, _project_name(header.working_dir)
+        session = header.session_id
+        # The last part of the working directory, with either path separator.
+        last_part = header.working_dir.replace("\\", "/").rstrip("/").rpartition("/")[2]
+        project = clean_line(last_part).translate(_NOT_IN_NAMES)[:120].strip()
+        self._project = project if project.strip(".") and project.isprintable() else ""
         # A name for the archive. The path on the user's disk is not stored.
         archived = f"{self._project or 'sessions'}/{session}.jsonl"
         metadata = {"imported_from": importer.name, "path": archived, "project": self._project, **header.metadata}
@@ -326,7 +325,7 @@ class _SessionReader:
             yield FailedItem(location, line.problem)
             return
         try:
-            fields = _decode_line(line.data, self._limits)
+            fields = decode_line(line.data, self._limits)
             turns = self._importer.parse_line(self._file, fields, line.number, self._limits)
         except SkipMessage as skip:
             yield SkippedItem(skip.reason)
@@ -465,13 +464,6 @@ class _SessionReader:
             # All later parts continue the conversation.
             self._has_messages = True
             self._messages.clear()
-
-
-def _project_name(working_dir: str) -> str:
-    """Returns the last part of the working directory, with either path separator."""
-    last_part = working_dir.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    name = clean_line(last_part).translate(_NOT_IN_NAMES)[:120].strip()
-    return name if name.strip(".") and name.isprintable() else ""
 
 
 def valid_session_id(value: Any) -> str:

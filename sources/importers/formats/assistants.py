@@ -47,12 +47,17 @@ from sources.importers.engine.files import (
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_fields, decode_object, read_member_list
+from sources.importers.engine.json_stream import (
+    decode_apart,
+    decode_fields,
+    decode_list,
+    decode_object,
+    read_member_list,
+)
 from sources.importers.engine.values import (
     Fields,
     clean_line,
     json_or_none,
-    object_or_empty,
     objects,
     require_object,
     stored_time,
@@ -96,13 +101,31 @@ class GeminiImporter(Importer):
         named: dict[str, list[_GeminiExchange]] = {}
 
         def read(data: bytes, _: str) -> Events:
-            exchange = _read_activity(decode_fields(data), limits)
-            if isinstance(exchange, SkippedItem):
-                yield exchange
-            elif exchange.url:
+            activity = decode_fields(data)
+            names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
+            if not names & _PRODUCTS:
+                yield SkippedItem("activity of another product")
+                return
+            time = activity.time("time")
+            pages = (item.text("html") for item in activity.objects("safeHtmlItem"))
+            answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
+            if not time or not answer.strip():
+                # Feedback, deleted chats and settings are activities, too.
+                yield SkippedItem("activity without an answer")
+                return
+            address = _CONVERSATION.match(activity.text("titleUrl"))
+            files = (*activity.texts("attachedFiles"), *texts([activity.get("imageFile")]))
+            exchange = _GeminiExchange(
+                time=time,
+                prompt=_PROMPTED.sub("", activity.text("title"), count=1),
+                answer=answer,
+                attachments=tuple({"name": clean_line(name)} for name in files),
+                url=address[0] if address else "",
+            )
+            if exchange.url:
                 named.setdefault(exchange.url, []).append(exchange)
             else:
-                yield from _conversation(f"{exchange.time}\0{exchange.prompt}", [exchange], limits)
+                yield from _conversation(f"{time}\0{exchange.prompt}", [exchange], limits)
 
         yield from read_export(path, limits, progress, _is_gemini_export_file, "activity", read)
         for url, exchanges in named.items():
@@ -125,27 +148,6 @@ def _is_gemini_export_file(name: str) -> bool:
     folders = name.lower().split("/")[:-1]
     is_gemini = any("gemini" in folder or "bard" in folder for folder in folders)
     return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
-
-
-def _read_activity(activity: Fields, limits: ImportLimits) -> _GeminiExchange | SkippedItem:
-    names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
-    if not names & _PRODUCTS:
-        return SkippedItem("activity of another product")
-    time = activity.time("time")
-    pages = (item.text("html") for item in activity.objects("safeHtmlItem"))
-    answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
-    if not time or not answer.strip():
-        # Feedback, deleted chats and settings are activities, too.
-        return SkippedItem("activity without an answer")
-    address = _CONVERSATION.match(activity.text("titleUrl"))
-    files = (*activity.texts("attachedFiles"), *texts([activity.get("imageFile")]))
-    return _GeminiExchange(
-        time=time,
-        prompt=_PROMPTED.sub("", activity.text("title"), count=1),
-        answer=answer,
-        attachments=tuple({"name": clean_line(name)} for name in files),
-        url=address[0] if address else "",
-    )
 
 
 def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: ImportLimits) -> Events:
@@ -205,11 +207,6 @@ class GrokImporter(Importer):
                     yield from _read_file(name, file, limits)
 
 
-class _GrokEntry(Struct, frozen=True):
-    conversation: Any = None
-    responses: list[Raw] = []
-
-
 def _is_grok_export_file(name: str) -> bool:
     return base_name(name) == "prod-grok-backend.json"
 
@@ -223,14 +220,26 @@ def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Events:
 
 
 def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    entry = decode_object(data, _GrokEntry)
-    fields = object_or_empty(entry.conversation)
-    messages: list[ChatMessage] = []
-    for number, raw in enumerate(entry.responses, 1):
+    entry, responses = decode_apart(data, "responses")
+    fields, messages = entry.nested("conversation"), list[ChatMessage]()
+    for number, raw in enumerate(decode_list(responses), 1):
         try:
-            messages.append(_grok_message(require_object(decode_fields(raw).get("response")), number))
+            response = require_object(decode_fields(raw).get("response"))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
+            continue
+        role = role_of(response.get("sender"))
+        message = ChatMessage(
+            key=response.line("_id", "id") or str(number),
+            role=role,
+            text=response.text("message"),
+            time=_grok_time(response.get("create_time")),
+            model=response.line("model") if role == "assistant" else "",
+            parent=response.line("parent_response_id") or None,
+            attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
+            citations=link_citations(response.get("web_search_results")),
+        )
+        messages.append(message)
     # After the responses, so that their failures are reported in any case.
     key = fields.line("id")
     if not key:
@@ -249,20 +258,6 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
         keys = [None, *(message.key for message in messages)]
         messages = [replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
     yield from conversation_with_branches("grok", draft, messages, limits)
-
-
-def _grok_message(response: Fields, number: int) -> ChatMessage:
-    role = role_of(response.get("sender"))
-    return ChatMessage(
-        key=response.line("_id", "id") or str(number),
-        role=role,
-        text=response.text("message"),
-        time=_grok_time(response.get("create_time")),
-        model=response.line("model") if role == "assistant" else "",
-        parent=response.line("parent_response_id") or None,
-        attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
-        citations=link_citations(response.get("web_search_results")),
-    )
 
 
 def _grok_time(value: object) -> str | None:
@@ -310,25 +305,17 @@ class DeepSeekImporter(Importer):
         return is_in_unpacked_export(name, _is_deepseek_export_file)
 
 
-class _DeepSeekConversation(Struct, frozen=True):
-    mapping: dict[str, Raw]
-    id: Any = None
-    title: Any = None
-    inserted_at: Any = None
-    updated_at: Any = None
-
-
 def _is_deepseek_export_file(name: str) -> bool:
     return base_name(name) == "conversations.json"
 
 
 def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    conversation = decode_object(data, _DeepSeekConversation)
+    conversation, mapping = decode_apart(data, "mapping")
     messages: list[ChatMessage] = []
     # The last fragment of each node, which the next node answers.
     last: dict[str, str] = {}
     turns = 0
-    for key, raw in conversation.mapping.items():
+    for key, raw in decode_object(mapping, dict[str, Raw]).items():
         try:
             node = decode_fields(raw)
             answer = None if node.get("message") is None else require_object(node["message"])
@@ -343,13 +330,13 @@ def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits
             turns += 1
         # A node without messages passes on those that follow it to its own parent.
         last.setdefault(key, last.get(parent, parent))
-    key = clean_line(conversation.id) or clean_line(conversation.inserted_at)
+    key = conversation.line("id", "inserted_at")
     draft = conversation_draft(
         "deepseek",
         valid_uuid(key) or stable_uuid("deepseek", "conversation", key),
-        clean_line(conversation.title),
-        created=stored_time(conversation.inserted_at),
-        modified=stored_time(conversation.updated_at),
+        conversation.line("title"),
+        created=conversation.time("inserted_at"),
+        modified=conversation.time("updated_at"),
     )
     yield from conversation_with_branches("deepseek", draft, messages, limits)
 

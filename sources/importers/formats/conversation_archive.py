@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from config.errors import InvalidParams, TooLarge
 from config.times import extend_to_microseconds
@@ -94,8 +95,8 @@ def invalid_manifest() -> InvalidParams:
 # offset (`2026-11-15T08:30:00.000000+00:00`), as in AgentKit; stored times have milliseconds.
 
 
-class ArchivedConversation(Struct, frozen=True, kw_only=True):
-    """A conversation without its messages. AgentKit does not write `tags`, `pinned` and `archived`."""
+class ConversationSummary(Struct, frozen=True, kw_only=True):
+    """A conversation without its messages. `session_id` is empty if it was created without one."""
 
     id: str
     session_id: str
@@ -105,9 +106,14 @@ class ArchivedConversation(Struct, frozen=True, kw_only=True):
     updated_at: str
     message_count: int
     metadata: Mapping[str, Any] = {}
-    tags: tuple[str, ...] = ()
     pinned: bool = False
     archived: bool = False
+
+
+class ArchivedConversation(ConversationSummary, frozen=True, kw_only=True):
+    """AgentKit does not write `tags`, `pinned` and `archived`."""
+
+    tags: tuple[str, ...] = ()
 
 
 class ArchivedMessage(Struct, frozen=True, kw_only=True):
@@ -128,8 +134,8 @@ class ArchivedMessage(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
 
 
-def archived_conversation(conversation: Conversation) -> ArchivedConversation:
-    return ArchivedConversation(
+def conversation_summary(conversation: Conversation) -> ConversationSummary:
+    return ConversationSummary(
         id=conversation.id,
         session_id=conversation.session_id,
         title=conversation.title,
@@ -138,10 +144,13 @@ def archived_conversation(conversation: Conversation) -> ArchivedConversation:
         updated_at=extend_to_microseconds(conversation.last_modified),
         message_count=conversation.message_count,
         metadata=conversation.metadata,
-        tags=conversation.tags,
         pinned=conversation.is_pinned,
         archived=conversation.is_archived,
     )
+
+
+def archived_conversation(conversation: Conversation) -> ArchivedConversation:
+    return ArchivedConversation(**asdict(conversation_summary(conversation)), tags=conversation.tags)
 
 
 def archived_message(message: Message) -> ArchivedMessage:

@@ -98,11 +98,17 @@ class KindleImporter(Importer):
                 if clipping.strip():
                     yield FailedItem(f"clipping {number}", "expected a title and a line about the clipping")
                 continue
-            highlight = _highlight(lines[1].removeprefix("- "), "\n".join(lines[2:]).strip())
-            if highlight is None:
+            text = "\n".join(lines[2:]).strip()
+            if not text:
                 yield SkippedItem("bookmark without text")
-            else:
-                books.setdefault(clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
+                continue
+            *location, added = [part.strip() for part in lines[1].removeprefix("- ").split("|")]
+            # Such as `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out.
+            created = written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
+            label = " | ".join(location if created or location else [added])
+            is_note = _NOTE_WORDS.search(location[0] if location else added)
+            highlight = Highlight("" if is_note else text, text if is_note else "", label, created)
+            books.setdefault(clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
         if not books:
             raise InvalidParams("no highlights found")
         for line, highlights in books.items():
@@ -110,18 +116,6 @@ class KindleImporter(Importer):
             title = line[: author.start()].strip() if author else line
             book = HighlightedBook(title or line, author[1] if author else "", line, highlights)
             yield _book_note("kindle", book)
-
-
-def _highlight(description: str, text: str) -> Highlight | None:
-    if not text:
-        return None
-    *location, added = [part.strip() for part in description.split("|")]
-    # Such as `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out.
-    created = written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
-    label = " | ".join(location if created or location else [added])
-    if _NOTE_WORDS.search(location[0] if location else added):
-        return Highlight(note=text, location=label, created=created)
-    return Highlight(text=text, location=label, created=created)
 
 
 # -- Readwise ----------------------------------------------------------------------------------------------------------

@@ -75,23 +75,20 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
             yield SkippedItem("bookmark of an address that is listed twice")
         else:
             seen.add(url)
-            yield ImportedMedia(_media_draft(importer, url, link))
-
-
-def _media_draft(importer: str, url: str, link: SavedLink) -> MediaDraft:
-    """The address is part of the text, so that its words are found."""
-    title = clean_line(link.title) or url
-    text = "\n".join(line for line in (title, url, "", link.description.strip()) if line or link.description.strip())
-    return MediaDraft(
-        title=short_title(title),
-        media_type="bookmark",
-        url=url,
-        content=replace_unstorable(text).strip(),
-        tags=clean_tags([clean_line(tag) for tag in link.tags]),
-        metadata=compact_metadata(folder=link.folder, state=link.state),
-        uuid=stable_uuid(importer, "media", url),
-        created_at=link.created or UNSET,
-    )
+            title, description = clean_line(link.title) or url, link.description.strip()
+            # The address is part of the text, so that its words are found.
+            text = "\n".join((title, url, "", description) if description else (title, url))
+            draft = MediaDraft(
+                title=short_title(title),
+                media_type="bookmark",
+                url=url,
+                content=replace_unstorable(text).strip(),
+                tags=clean_tags([clean_line(tag) for tag in link.tags]),
+                metadata=compact_metadata(folder=link.folder, state=link.state),
+                uuid=stable_uuid(importer, "media", url),
+                created_at=link.created or UNSET,
+            )
+            yield ImportedMedia(draft)
 
 
 def _links_in_page(data: bytes, limits: ImportLimits) -> list[SavedLink]:
@@ -203,8 +200,14 @@ def _json_links(value: object) -> Iterator[SavedLink]:
         path, entries = open_folders[-1]
         for entry in entries:
             if url := text_or_empty(entry.get("url") or entry.get("uri")):
+                # Chrome writes a text and Firefox a number, both in microseconds.
+                chrome, firefox, created = entry.get("date_added"), entry.get("dateAdded"), None
+                if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
+                    created = stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
+                elif isinstance(firefox, int) and firefox < 1e18:
+                    created = stored_time(firefox / _MICROSECONDS)
                 tags = tuple(entry.text("tags").split(","))
-                yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=_added_at(entry))
+                yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=created)
             if entry.get("children"):
                 open_folders.append((f"{path}/{_name(entry)}".strip("/"), entry.objects("children")))
                 break
@@ -214,14 +217,6 @@ def _json_links(value: object) -> Iterator[SavedLink]:
 
 def _name(entry: Fields) -> str:
     return clean_line(entry.get("name") or entry.get("title"))
-
-
-def _added_at(entry: Fields) -> str | None:
-    """Chrome writes a text and Firefox a number, both in microseconds."""
-    chrome, firefox = entry.get("date_added"), entry.get("dateAdded")
-    if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
-        return stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
-    return stored_time(firefox / _MICROSECONDS) if isinstance(firefox, int) and firefox < 1e18 else None
 
 
 # -- Pocket ------------------------------------------------------------------------------------------------------------
@@ -331,35 +326,37 @@ class OmnivoreImporter(Importer):
             if not lists:
                 raise InvalidParams("not an Omnivore export: metadata_….json is missing")
             for name, folder in lists:
-                yield from _read_list(tree, name, folder, limits)
+                try:
+                    pages = parse_json(tree.read(name, limits.line_max_bytes), limits)
+                    if not isinstance(pages, list):
+                        raise InvalidParams("expected a list of pages")
+                except InvalidParams as error:
+                    yield FailedItem(name, error.message)
+                    continue
+                for number, page in enumerate(objects(pages), 1):
+                    try:
+                        yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
+                    except InvalidParams as error:
+                        yield FailedItem(f"{name}, page {number}", error.message)
 
     def reads_from_folder(self, name: str) -> bool:
         # Other files of a folder are reported as not used.
         return bool(_LIST.fullmatch(name)) or name.startswith(("content/", "highlights/"))
 
 
-def _read_list(tree: FileTree, name: str, folder: str, limits: ImportLimits) -> Events:
-    try:
-        pages = parse_json(tree.read(name, limits.line_max_bytes), limits)
-        if not isinstance(pages, list):
-            raise InvalidParams("expected a list of pages")
-    except InvalidParams as error:
-        yield FailedItem(name, error.message)
-        return
-    for number, page in enumerate(objects(pages), 1):
-        try:
-            yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
-        except InvalidParams as error:
-            yield FailedItem(f"{name}, page {number}", error.message)
-
-
 def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: ImportLimits) -> MediaDraft:
     slug, url = page.line("slug"), url_or_empty(page.get("url"))
     title = page.line("title") or url or slug
-    content = _content(tree, f"{folder}content/{slug}.html", limits) or page.line("description")
+    name, content = f"{folder}content/{slug}.html", ""
+    if name in tree:
+        try:
+            content = html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
+        except TooLarge as error:
+            # Of one page: the other pages are still read.
+            raise InvalidParams(error.message) from error
     name = f"{folder}highlights/{slug}.md"
     highlights = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""
-    parts = (content, f"## Highlights\n\n{highlights}" if highlights else "")
+    parts = (content or page.line("description"), f"## Highlights\n\n{highlights}" if highlights else "")
     return MediaDraft(
         title=short_title(title),
         media_type="article",
@@ -376,13 +373,3 @@ def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: Imp
         uuid=valid_uuid(page.get("id")) or stable_uuid("omnivore", "media", url or slug),
         created_at=page.time("savedAt") or UNSET,
     )
-
-
-def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    if name not in tree:
-        return ""
-    try:
-        return html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
-    except TooLarge as error:
-        # Of one page: the other pages are still read.
-        raise InvalidParams(error.message) from error

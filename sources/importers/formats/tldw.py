@@ -1,9 +1,12 @@
-"""Notes, characters and conversations of tldw, which are in one database, ChaChaNotes.db.
+"""The databases of tldw: ChaChaNotes (notes, characters, conversations), Media (see `tldw_media.py`), and prompts.
+Deleted items and the trash are not imported; the messages of a deleted conversation count as deleted, whatever their
+own rows say.
 
-The messages of a deleted conversation count as deleted, whatever their own rows say.
+Items keep their ids, so that a newer file updates what an older one imported, and what refers to an item by its number
+still does. A number that another item of the library has cannot be kept.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +31,13 @@ from sources.importers.engine.table_reader import (
     FollowedTable,
     KeywordLinks,
     LookupTable,
-    RowProgress,
     TableReader,
-    TableRow,
     TableSpec,
     has_tables,
     open_database,
-    read_rows,
 )
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
     compact_metadata,
@@ -60,9 +61,6 @@ from sources.importers.formats.tldw_media import (
 )
 
 # -- chats -------------------------------------------------------------------------------------------------------------
-# Notes, characters and conversations of tldw, which are in one database, ChaChaNotes.db.
-#
-# The messages of a deleted conversation count as deleted, whatever their own rows say.
 
 NOTES = TableSpec(
     "notes", ("id", "title", "content", "created_at", "last_modified", "deleted"), ("conversation_id", "message_id")
@@ -97,8 +95,7 @@ _CARD_TEXTS = (
 _ROLES = {"user": "user", "human": "user", "you": "user", "assistant": "assistant", "system": "system", "tool": "tool"}
 
 
-def read_note(reader: TableReader, rowid: int) -> Events:
-    row = reader.row(NOTES, rowid)
+def read_note(reader: TableReader, row: Fields) -> Events:
     if not is_live(row):
         yield SkippedItem("deleted note")
         yield DeletedItem("notes", _row_uuid("notes", row["id"]))
@@ -118,8 +115,7 @@ def read_note(reader: TableReader, rowid: int) -> Events:
     )
 
 
-def read_character(reader: TableReader, rowid: int) -> Events:
-    row = reader.row(CHARACTERS, rowid)
+def read_character(reader: TableReader, row: Fields) -> Events:
     if not is_live(row):
         yield SkippedItem("deleted character")
         yield DeletedItem("characters", _character_uuid(row))
@@ -152,11 +148,10 @@ class _MessageRow(Struct, frozen=True):
     key: str
     time: str
     parent: str | None
-    row: TableRow
+    row: Fields
 
 
-def read_conversation(reader: TableReader, rowid: int) -> Events:
-    row = reader.row(CONVERSATIONS, rowid)
+def read_conversation(reader: TableReader, row: Fields) -> Events:
     message_rowids = reader.rowids_where(MESSAGES, "conversation_id", row["id"])
     if not is_live(row):
         yield SkippedItem("deleted conversation")
@@ -190,7 +185,23 @@ def read_conversation(reader: TableReader, rowid: int) -> Events:
         key=lambda message: (message.time, message.rowid),
     )
     drafts: dict[str, MessageDraft] = {}
-    yield from _add_live_drafts(reader, messages, drafts, f"conversation {key_label(row['id'])}")
+    chars = 0
+    for message in messages:
+        try:
+            live = _message_draft(reader, message) if is_live(message.row) else None
+        except InvalidParams as error:
+            location = f"conversation {key_label(row['id'])}, message {key_label(message.key)}"
+            yield FailedItem(location, error.message)
+            continue
+        if live is None:
+            yield SkippedItem("empty message" if is_live(message.row) else "deleted message")
+            yield DeletedItem("messages", _row_uuid("messages", message.key))
+            continue
+        chars += len(str(live.content))
+        # The drafts of a conversation are held until its branches are known.
+        if chars > reader.limits.line_max_bytes:
+            raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
+        drafts[message.key] = live
     # Most clients of tldw do not store the parent; it is then the previous message.
     keys = {message.key for message in messages}
     parents: dict[str, str | None] = {}
@@ -204,11 +215,6 @@ def read_conversation(reader: TableReader, rowid: int) -> Events:
     yield from conversation_parts(draft, threaded)
 
 
-def read_orphans(reader: TableReader) -> Events:
-    count = reader.orphan_count(MESSAGES, "conversation_id", CONVERSATIONS)
-    yield from (SkippedItem("message without a conversation") for _ in range(count))
-
-
 def _message_row(reader: TableReader, rowid: int) -> _MessageRow:
     row = reader.row(MESSAGES, rowid)
     return _MessageRow(
@@ -218,32 +224,6 @@ def _message_row(reader: TableReader, rowid: int) -> _MessageRow:
         parent=row.line("parent_message_id") or None,
         row=row,
     )
-
-
-def _add_live_drafts(
-    reader: TableReader, messages: Sequence[_MessageRow], drafts: dict[str, MessageDraft], location: str
-) -> Events:
-    """Adds the messages to `drafts`, and yields reports of those that are left out."""
-    chars = 0
-    for message in messages:
-        if not is_live(message.row):
-            yield SkippedItem("deleted message")
-            yield DeletedItem("messages", _row_uuid("messages", message.key))
-            continue
-        try:
-            draft = _message_draft(reader, message)
-        except InvalidParams as error:
-            yield FailedItem(f"{location}, message {key_label(message.key)}", error.message)
-            continue
-        if draft is None:
-            yield SkippedItem("empty message")
-            yield DeletedItem("messages", _row_uuid("messages", message.key))
-            continue
-        chars += len(str(draft.content))
-        # The drafts of a conversation are held until its branches are known.
-        if chars > reader.limits.line_max_bytes:
-            raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
-        drafts[message.key] = draft
 
 
 def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | None:
@@ -278,17 +258,10 @@ def _row_uuid(kind: str, key: Any) -> str:
     return item_uuid(key, kind, key_label(key))
 
 
-def _character_uuid(row: TableRow) -> str:
+def _character_uuid(row: Fields) -> str:
     """Adds the creation time to the id, because ids are numbers that repeat between files."""
     return stable_uuid(NAME, "characters", f"{row['id']}/{row['created_at']}")
 
-
-# -- databases ---------------------------------------------------------------------------------------------------------
-# The databases of tldw: ChaChaNotes (notes, characters, conversations), Media, and prompts. Deleted items and the trash
-# are not imported.
-#
-# Items keep their ids, so that a newer file updates what an older one imported, and what refers to an item by its
-# number still does. A number that another item of the library has cannot be kept.
 
 # -- prompts -----------------------------------------------------------------------------------------------------------
 # Prompts of tldw: today's database, and `prompts.db` of versions before 2025, which has neither UUIDs nor times.
@@ -309,8 +282,7 @@ OLD_KEYWORDS = TableSpec("Keywords", ("id", "keyword"))
 OLD_KEYWORD_LINKS = TableSpec("PromptKeywords", ("prompt_id", "keyword_id"))
 
 
-def read_prompt(reader: TableReader, rowid: int) -> Events:
-    row = reader.row(PROMPTS, rowid)
+def read_prompt(reader: TableReader, row: Fields) -> Events:
     uuid = item_uuid(row["uuid"], "prompts", row.line("name"))
     if not is_live(row):
         yield SkippedItem("deleted prompt")
@@ -322,15 +294,14 @@ def read_prompt(reader: TableReader, rowid: int) -> Events:
     yield ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
 
 
-def read_old_prompt(reader: TableReader, rowid: int) -> Events:
-    row = reader.row(OLD_PROMPTS, rowid)
+def read_old_prompt(reader: TableReader, row: Fields) -> Events:
     # The name is unique.
     uuid = item_uuid(None, "prompts", row.line("name"))
     yield ImportedPrompt(_prompt_draft(reader, row, uuid, "system", "user", _OLD_PROMPT_KEYWORDS))
 
 
 def _prompt_draft(
-    reader: TableReader, row: TableRow, uuid: str, system: str, user: str, keywords: KeywordLinks
+    reader: TableReader, row: Fields, uuid: str, system: str, user: str, keywords: KeywordLinks
 ) -> PromptDraft:
     for field in ("details", system, user):
         require_storable(row.text(field), reader.limits)
@@ -419,20 +390,20 @@ class TldwImporter(Importer):
         return 0.95 if any(has_tables(probe, tables) for tables in _DATABASES) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits) as connection:
-            reader = TableReader(connection, limits)
+        with open_database(path, limits, progress) as reader:
             # By their tables and not by their names.
             database = next((tables for tables in _DATABASES if all(map(reader.has, tables))), None)
             if database is None:
                 raise InvalidParams("not a tldw database")
             tables = [table for table in database if table in _ROW_READERS]
-            row_progress = RowProgress(path, reader, progress, tables)
-            yield from read_rows(reader, tables, row_progress, lambda table, rowid: _ROW_READERS[table](reader, rowid))
+            reader.expect_rows(*tables)
+            yield from reader.read_rows(tables, lambda table, row: _ROW_READERS[table](reader, row))
             if MESSAGES in database:
-                yield from read_orphans(reader)
+                orphans = reader.orphan_count(MESSAGES, "conversation_id", CONVERSATIONS)
+                yield from (SkippedItem("message without a conversation") for _ in range(orphans))
 
 
-_ROW_READERS: Mapping[TableSpec, Callable[[TableReader, int], Events]] = {
+_ROW_READERS: Mapping[TableSpec, Callable[[TableReader, Fields], Events]] = {
     NOTES: read_note,
     CHARACTERS: read_character,
     CONVERSATIONS: read_conversation,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sources.drafts import MediaDraft
 from sources.importers.engine.files import DeletedItem, ImportedMedia, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Events
-from sources.importers.engine.table_reader import KeywordLinks, TableReader, TableRow, TableSpec
+from sources.importers.engine.table_reader import KeywordLinks, TableReader, TableSpec
 from sources.importers.engine.values import (
     Fields,
     compact_metadata,
@@ -32,7 +32,7 @@ from sources.records import MediaChunk, Segment
 NAME = "tldw"
 
 
-def is_live(row: TableRow) -> bool:
+def is_live(row: Fields) -> bool:
     """tldw marks rows as deleted instead of removing them."""
     return not row["deleted"]
 
@@ -46,7 +46,7 @@ def item_uuid(value: object, kind: str, key: str) -> str:
     return valid_uuid(value) or stable_uuid(NAME, kind, key)
 
 
-def item_number(row: TableRow) -> int | UnsetType:
+def item_number(row: Fields) -> int | UnsetType:
     """Returns the id by which tldw's clients know the row."""
     number = row["id"]
     return number if isinstance(number, int) else UNSET
@@ -89,8 +89,7 @@ _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2}(?:[.,]\d{1,6})?)\Z")
 _TIME_MAX_MS = 3_600_000_000
 
 
-def read_media(reader: TableReader, rowid: int) -> Events:
-    row = reader.row(MEDIA, rowid)
+def read_media(reader: TableReader, row: Fields) -> Events:
     if not is_live(row) or row["is_trash"]:
         yield SkippedItem("media item in the trash" if is_live(row) else "deleted media item")
         yield DeletedItem("media", _media_uuid(row))
@@ -99,7 +98,7 @@ def read_media(reader: TableReader, rowid: int) -> Events:
     uuid, content = _media_uuid(row), row.text("content")
     transcript, segments = _current_transcript(reader, row)
     versions = [version for version in reader.rows_where(VERSIONS, "media_id", row["id"]) if is_live(version)]
-    current: TableRow = max(versions, key=lambda version: _number(version["version_number"]), default=Fields())
+    current: Fields = max(versions, key=lambda version: _number(version["version_number"]), default=Fields())
     draft = MediaDraft(
         uuid=uuid,
         preferred_id=item_number(row),
@@ -142,7 +141,7 @@ def read_media(reader: TableReader, rowid: int) -> Events:
         yield DeletedItem("media", _transcript_uuid(uuid))
 
 
-def _media_uuid(row: TableRow) -> str:
+def _media_uuid(row: Fields) -> str:
     return item_uuid(row["uuid"], "media", f"{row['id']}/{row['ingestion_date']}")
 
 
@@ -153,18 +152,18 @@ def _transcript_uuid(media_uuid: str) -> str:
 # -- chunks ------------------------------------------------------------------------------------------------------------
 
 
-def _stored_chunks(reader: TableReader, row: TableRow, content: str) -> Sequence[MediaChunk]:
+def _stored_chunks(reader: TableReader, row: Fields, content: str) -> Sequence[MediaChunk]:
     """Returns the stored chunks if together they cover the current text; otherwise none, and the text is chunked again.
     A text may have been chunked in several ways, which differ in `chunk_type`."""
     rows = [chunk for chunk in reader.rows_where(CHUNKS, "media_id", row["id"]) if is_live(chunk)]
-    by_type: dict[str, list[TableRow]] = {}
+    by_type: dict[str, list[Fields]] = {}
     for chunk in sorted(rows, key=lambda chunk: _number(chunk["chunk_index"])):
         by_type.setdefault(chunk.text("chunk_type"), []).append(chunk)
     candidates = (list(_locate_chunks(chunks, content, _media_uuid(row))) for chunks in by_type.values())
     return next((chunks for chunks in candidates if chunks and _cover_text(chunks, content)), ())
 
 
-def _locate_chunks(rows: Sequence[TableRow], content: str, media_uuid: str) -> Iterator[MediaChunk]:
+def _locate_chunks(rows: Sequence[Fields], content: str, media_uuid: str) -> Iterator[MediaChunk]:
     """Yields the chunks whose text is at the stored offset, or anywhere after the previous chunk."""
     after = 0
     for index, row in enumerate(rows):
@@ -191,7 +190,7 @@ def _cover_text(chunks: Sequence[MediaChunk], content: str) -> bool:
 # -- transcripts -------------------------------------------------------------------------------------------------------
 
 
-def _current_transcript(reader: TableReader, row: TableRow) -> tuple[str, Sequence[Segment]]:
+def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence[Segment]]:
     """Returns the text and the segments of the run that the item names, or else of the newest."""
     transcripts = [other for other in reader.rows_where(TRANSCRIPTS, "media_id", row["id"]) if is_live(other)]
     run = row["latest_transcription_run_id"]

@@ -57,6 +57,16 @@ class SandboxReport(Struct, frozen=True):
         missing = ", ".join(f"{name} ({reason})" for name, reason in self.missing.items())
         return f"{active} active; not available: {missing}" if missing else f"{active} active"
 
+    def judge(self, mode: SandboxMode) -> tuple[Literal["ok", "warn", "fail"], str]:
+        """Says whether imports are safe with this setting of `import_sandbox`."""
+        if mode == "off":
+            return "warn", "switched off: a flaw in a parser could read every user's files"
+        if self.is_sufficient:
+            return "ok", str(self)
+        if mode == "required":
+            return "fail", f"{self}; imports are refused, because import_sandbox is required"
+        return "warn", f"{self}; a flaw in a parser could read every user's files"
+
 
 def probe_sandbox() -> SandboxReport:
     """Starts a process that confines itself and reports the result. Takes about a tenth of a second."""

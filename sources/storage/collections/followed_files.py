@@ -48,13 +48,12 @@ class StoredFollowedFiles:
     async def items(
         self, follow: str, name: bytes, kind: str | None = None, keys: Sequence[str] = ()
     ) -> Sequence[FollowedItem]:
-        sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
-        parameters: tuple[object, ...] = (follow, name)
-        if kind is not None:
-            sql += " AND kind = ? AND key IN (SELECT value FROM json_each(?))"
-            parameters += (kind, json_array(keys))
-
         def work(connection: SqlConnection) -> Sequence[FollowedItem]:
+            sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
+            parameters: tuple[object, ...] = (follow, name)
+            if kind is not None:
+                sql += f" AND kind = ? AND key IN (SELECT value FROM {connection.dialect.listed()})"
+                parameters += (kind, json_array(keys))
             return [FollowedItem(*row) for row in connection.execute(sql, parameters)]
 
         return await self._database.read(_SOURCE, work)
@@ -63,12 +62,12 @@ class StoredFollowedFiles:
         self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
     ) -> frozenset[tuple[str, str]]:
         is_own = f"i.follow = ? AND i.name IN ({placeholders(names)})" if names else "i.follow = ? AND FALSE"
-        sql = (
-            "SELECT i.kind, i.uuid FROM json_each(?) wanted CROSS JOIN followed_items i ON i.uuid = wanted.value "
-            f"WHERE NOT ({is_own})"
-        )
 
         def work(connection: SqlConnection) -> frozenset[tuple[str, str]]:
+            sql = (
+                f"SELECT i.kind, i.uuid FROM {connection.dialect.listed()} CROSS JOIN followed_items i "
+                f"WHERE i.uuid = wanted.value AND NOT ({is_own})"
+            )
             return frozenset(connection.execute(sql, (json_array(uuids), follow, *names)))
 
         return await self._database.read(_SOURCE, work)
@@ -135,7 +134,8 @@ class StoredFollowedFiles:
     async def retain(self, follows: Sequence[str]) -> None:
         def work(connection: SqlConnection) -> None:
             for table in ("followed_files", "followed_items"):
-                others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN (SELECT value FROM json_each(?))"
+                retained = f"SELECT value FROM {connection.dialect.listed()}"
+                others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN ({retained})"
                 connection.execute(f"DELETE FROM {table} WHERE follow IN ({others})", (json_array(follows),))
 
         await self._write(work)

@@ -33,8 +33,8 @@ from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storabl
 # Notes: a title and a text, and the images that the text shows.
 
 _STORED_IMAGES = (
-    "SELECT n.uuid, i.name, i.digest FROM json_each(?) wanted CROSS JOIN notes n ON n.uuid = wanted.value "
-    "JOIN note_images i ON i.note = n.id"
+    "SELECT n.uuid, i.name, i.digest FROM {} CROSS JOIN notes n JOIN note_images i ON i.note = n.id "
+    "WHERE n.uuid = wanted.value"
 )
 _DELETE_IMAGE = "DELETE FROM note_images WHERE note = ? AND name = ?"
 _INSERT_IMAGE = "INSERT INTO note_images (note, name, media_type, digest, data) VALUES (?, ?, ?, ?, ?)"
@@ -79,9 +79,10 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
 
         def work(connection: SqlConnection, _: WriteContext) -> None:
             rows = rows_by_uuid(connection, self.table.name, list(images))
+            sql = _STORED_IMAGES.format(connection.dialect.listed())
             stored: dict[tuple[str, str], str] = {
                 (uuid, name): digest
-                for uuid, name, digest in connection.execute(_STORED_IMAGES, (json_array(list(images)),)).fetchall()
+                for uuid, name, digest in connection.execute(sql, (json_array(list(images)),)).fetchall()
             }
             current = {
                 (uuid, image.name): (image, digest)
@@ -152,15 +153,19 @@ class StoredObservations(StoredItems[Observation, ObservationDraft, str]):
 # -- prompts -----------------------------------------------------------------------------------------------------------
 # Prompts: named texts with arguments.
 
-_BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"
-
 
 class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
     source = "prompts"
     table = PROMPTS
 
     async def get_by_name(self, name: str) -> SavedPrompt:
-        return await self._read(lambda connection: self.table.get_first(connection, _BY_NAME, name))
+        return await self._read(lambda connection: self._by_name(connection, name))
+
+    def _by_name(self, connection: SqlConnection, name: str) -> SavedPrompt:
+        condition = (
+            f"{connection.dialect.is_same_name('name', '?1')} ORDER BY name = ?1 DESC, last_modified DESC, id DESC"
+        )
+        return self.table.get_first(connection, f"{condition} LIMIT 1", name)
 
     async def save(
         self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
@@ -170,7 +175,7 @@ class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
         def work(connection: SqlConnection, context: WriteContext) -> SavedPrompt:
             def write() -> Sequence[str]:
                 try:
-                    prompt = self.table.get_first(connection, _BY_NAME, name)
+                    prompt = self._by_name(connection, name)
                 except NotFound:
                     if expected_version:
                         raise

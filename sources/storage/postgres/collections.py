@@ -39,9 +39,10 @@ from sources.storage.contract import ExactSearch, MessageSearch
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRY_KINDS
-from sources.storage.postgres.search import entry_sql, exact, substring
+from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
 from sources.storage.postgres.search.statistics import EntryStatistics
+from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.vector_tables import previous_model
 from sources.storage.search.exact_snippets import ExactHighlighter
 from sources.storage.tables.conversation_tables import MESSAGES
@@ -89,11 +90,11 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
 
 
 class PostgresNotes(PostgresCollection[Note, NoteDraft, str], StoredNotes):
-    target = entry_sql.POSTGRES_NOTES
+    target = TARGETS["notes"]
 
 
 class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], StoredMedia):
-    target = entry_sql.POSTGRES_MEDIA
+    target = TARGETS["media"]
 
 
 class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
@@ -102,24 +103,24 @@ class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[Record
     def __init__(self, source: str, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
         super().__init__(database, settings, client_id)
         self.source, self.table = source, PLAIN_TABLES[source]
-        self.target = entry_sql.POSTGRES_KINDS[source]
+        self.target = TARGETS[source]
 
 
 class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
-    target = entry_sql.POSTGRES_KINDS["prompts"]
+    target = TARGETS["prompts"]
 
 
 class PostgresObservations(
     SearchableObservations, PostgresCollection[Observation, ObservationDraft, str], StoredObservations
 ):
-    target = entry_sql.POSTGRES_OBSERVATIONS
+    target = TARGETS["observations"]
 
 
 class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
-    target = entry_sql.POSTGRES_CHATS
-    human_only_target = entry_sql.POSTGRES_HUMAN_ONLY
+    target = TARGETS["chats"]
+    human_only_target = TARGETS["human_only"]
 
     def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str, *, is_agent: bool) -> None:
         StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)

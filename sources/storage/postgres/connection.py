@@ -27,6 +27,7 @@ from sources.storage.job_queue import BackgroundPace
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_ROLE, TENANT_SETTING
 from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEMS, MESSAGES
+from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.item_table import ItemTable
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
 from sources.storage.tables.sql import SqlValue
@@ -112,35 +113,6 @@ def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
             batch, chars = [], 0
     if batch:
         yield batch
-
-
-# -- statements --------------------------------------------------------------------------------------------------------
-# Translates what SQLite spells differently from PostgreSQL in the SQL of the tables.
-
-_TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    # SQLite keeps the order of a CROSS JOIN and lets it have a condition.
-    (re.compile(r"\bCROSS JOIN\b"), "JOIN"),
-    (re.compile(r"\b(?:NOT INDEXED|INDEXED BY \w+)\b"), ""),
-    (
-        re.compile(r"\bjson_each\((\?\d*)\)(?: (wanted)\b)?"),
-        lambda match: f"json_array_elements_text({match[1]}::json) AS {match[2] or 'elements'} (value)",
-    ),
-    # With the collation "C", `lower` changes ASCII letters only, as NOCASE ignores the case of those only.
-    (re.compile(r"\b(\w+) = (\?\d*) COLLATE NOCASE\b"), r'lower(\1) = lower(\2::text COLLATE "C")'),
-)
-
-
-@lru_cache(maxsize=2_000)
-def to_postgres(sql: str) -> str:
-    for pattern, replacement in _TRANSLATIONS:
-        sql = pattern.sub(replacement, sql)
-    translated, *calls = sql.split("json_extract(")
-    for call in calls:
-        # `column, ?)`. The path is that of nested objects, such as `$._bus.status`, whose first two characters are cut.
-        column, _, rest = call.partition(", ?")
-        number, _, after = rest.partition(")")
-        translated += f"(({column})::json #>> string_to_array(substr(?{number}, 3), '.')){after}"
-    return translated
 
 
 T = TypeVar("T")
@@ -260,6 +232,7 @@ class LibraryConnection(PostgresConnection):
     """Implements `SqlConnection`. `changes` are the rows of item tables that the current job has written: the rowids
     by table, from which full-text indexes are updated."""
 
+    dialect = POSTGRES
     job: LibraryJob[Any] | None = None
     # Whose library the transaction uses. None in one of the control data, which cannot use any.
     tenant: str | None = None
@@ -295,7 +268,7 @@ class LibraryConnection(PostgresConnection):
     def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
         if self.tenant is None:
             return super()._statement(sql, parameters)
-        statement = tenant_statement(to_postgres(sql))
+        statement = tenant_statement(sql)
         arguments = statement.arguments(parameters)
         return statement, (self.tenant, *arguments) if statement.has_tenant else arguments
 

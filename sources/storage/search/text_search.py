@@ -415,7 +415,7 @@ class TextSearch:
     def _list(self) -> HitPage:
         """Returns what passes the filters, newest first."""
         search = self._search
-        listing = self._statistics.engine.sql(self._target.list_sql(search)) + self._filter.sql
+        listing = self._target.list_sql(search) + self._filter.sql
         parameters = self._filter.parameters
         page = f"{listing} ORDER BY age DESC, number DESC LIMIT ? OFFSET ?"
         rows = self._connection.execute(page, (*parameters, search.limit, search.offset))

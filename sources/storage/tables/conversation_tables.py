@@ -201,7 +201,8 @@ MESSAGES = MessageTable(
         ComputedColumn("position", "messages.position"),
         ComputedColumn("number", "messages.id"),
     ),
-    join="CROSS JOIN conversations c ON c.id = messages.conversation_id",
+    join="CROSS JOIN conversations c",
+    join_condition="c.id = messages.conversation_id",
     is_live="messages.deleted = 0 AND c.deleted = 0",
 )
 

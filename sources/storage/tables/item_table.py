@@ -155,6 +155,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         index: TextIndex,
         computed: Sequence[ComputedColumn] = (),
         join: str = "",
+        join_condition: str = "TRUE",
         is_live: str = "deleted = 0",
     ) -> None:
         self.name = table
@@ -173,14 +174,13 @@ class ItemTable(Generic[RecordT, DraftT]):
         self._record = _compile_row_factory(record, (*self._stored, *(column.name for column in computed)), decoders)
         stored = ", ".join(f"{table}.{name}" for name in self._stored)
         selected = ", ".join((stored, *(f"({column.sql})" for column in computed)))
-        rows = f"{table} {join}"
-        self._from_live = f"FROM {rows} WHERE {is_live}"
+        rows, is_joined = f"{table} {join}", f"{join_condition} AND " if join else ""
+        self._from_live = f"FROM {rows} WHERE {is_joined}{is_live}"
         self._select_live = f"SELECT {selected} {self._from_live}"
-        self._select_by_rowid = f"SELECT {selected} FROM {rows} WHERE {table}.id = ?"
-        # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
+        self._select_by_rowid = f"SELECT {selected} FROM {rows} WHERE {is_joined}{table}.id = ?"
         self._select_by_rowids = (
-            f"SELECT {table}.id, {selected}, ({{expression}}) FROM json_each(?) wanted "
-            f"CROSS JOIN {table} ON {table}.id = CAST(wanted.value AS BIGINT) {join}"
+            f"SELECT {table}.id, {selected}, ({{expression}}) FROM {{listed}} CROSS JOIN {rows} "
+            f"WHERE {is_joined}{table}.id = CAST(wanted.value AS BIGINT)"
         )
         self._select_stored = f"SELECT {table}.id, {stored} {self._from_live} AND {table}.{key} = ?"
         self._select_rowid = f"SELECT id FROM {table} WHERE {key} = ?"
@@ -253,7 +253,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         self, connection: SqlConnection, rowids: Sequence[int], expression: str
     ) -> list[tuple[RecordT, Any]]:
         """Returns the items in the order of the rowids, each with the value of an SQL expression."""
-        sql = self._select_by_rowids.format(expression=expression)
+        sql = self._select_by_rowids.format(expression=expression, listed=connection.dialect.listed())
         rows = connection.execute(sql, (json_array(rowids),)).fetchall()
         by_rowid = {rowid: (self._record(*columns), value) for rowid, *columns, value in rows}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]

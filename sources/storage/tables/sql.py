@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from sources.storage.tables.dialect import Dialect
 from sources.text.folding import fold_bytewise, folds_bytewise
 from sources.text.segmentation import literal_form, segment
 
@@ -43,8 +44,8 @@ def placeholders(values: Sequence[object]) -> str:
 
 
 def json_array(values: Sequence[int | str]) -> str:
-    """Returns the parameter for `json_each(?)`. The SQL text is the same for any number of values, so the statement is
-    prepared once."""
+    """Returns the parameter for `Dialect.listed`. The SQL is the same for any number of values, so that the statement
+    is prepared once."""
     return msgspec.json.encode(values).decode()
 
 
@@ -52,9 +53,9 @@ def equals(column: str, value: str | int | None) -> SqlFilter:
     return SqlFilter() if value is None else SqlFilter((f"{column} = ?",), (value,))
 
 
-def metadata_in(column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
+def metadata_in(dialect: Dialect, column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
     """The value at a JSON path in a metadata column is one of `values`. None means no value."""
-    value = f"json_extract({column}, ?)"
+    value = dialect.json_value(column)
     texts = tuple(text for text in values if text is not None)
     condition = SqlFilter((f"{value} IN ({placeholders(texts)})",), (path, *texts))
     return either(condition, SqlFilter((f"{value} IS NULL",), (path,))) if None in values else condition
@@ -124,6 +125,9 @@ class SqlRows(Protocol):
 
 class SqlConnection(Protocol):
     """A connection in a transaction. The names of tables are not qualified, and parameters are `?` or `?1`."""
+
+    @property
+    def dialect(self) -> Dialect: ...
 
     def execute(self, sql: str, parameters: Any = (), /) -> SqlRows: ...
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> object: ...
@@ -198,9 +202,10 @@ def text_with_tags(text: str, tags: str) -> str:
     return text if tags == "[]" else f"{text}{_TAGS_SEPARATOR}{tags}"
 
 
-def text_with_tags_sql(column: str) -> str:
+def text_with_tags_sql(column: str, dialect: Dialect) -> str:
     """The SQL expression of `text_with_tags` for a column of an item table."""
-    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE char(10) || char(173) || tags END"
+    separator = f"{dialect.character(10)} || {dialect.character(173)}"
+    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE {separator} || tags END"
 
 
 def index_form(text: str) -> str | None:
@@ -237,3 +242,32 @@ CHATS_INDEX = TextIndex(
 # together without reading their rows. An item can have a million chunks.
 CHUNK_BITS = 20
 CHUNKS_MAX = 1 << CHUNK_BITS
+
+# -- indexed messages --------------------------------------------------------------------------------------------------
+# What is indexed for a message, as SQL expressions. The context is joined differently by each engine.
+
+# A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
+MESSAGE_OWN = """
+    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
+    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
+        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
+        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
+        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
+    || ' ' || substr(m.created_at, 1, 4)
+"""
+# And, with a lower weight, with a context: the two messages before it that agents may read.
+#
+# A short message often makes sense only together with these ("The blue one, on Friday"). A long one says what it is
+# about, and its words in the entries of its neighbours would only hide where they were written. So a message of more
+# than CONTEXT_CHARS ends the context, and no word of it is in there; of a question that long, its answer has the
+# beginning. 99 % of the messages between people are shorter: the bound is for answers of assistants, logs and letters.
+# A name before each message is left out: it would make every reply to a person a match for the name.
+CONTEXT_CHARS = 400
+BOUNDED_TEXT = f"""
+    CASE WHEN length(text) <= {CONTEXT_CHARS} THEN text
+        WHEN role = 'user' AND m.role = 'assistant' THEN
+            rtrim(substr(text, 1, {CONTEXT_CHARS}), replace(substr(text, 1, {CONTEXT_CHARS}), ' ', ''))
+        ELSE '' END
+"""
+# The length of the message between a message of the context and the one that is indexed.
+CHARS_BETWEEN = "lag(length(text), 1, 0) OVER (ORDER BY position DESC)"

@@ -182,10 +182,9 @@ def stored_rows(
 def rows_by_uuid(
     connection: SqlConnection, table: str, uuids: Sequence[str], parent_column: str = "0"
 ) -> dict[str, StoredRow]:
-    # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
     rows = connection.execute(
         f"SELECT r.id, r.uuid, r.arrived, r.deleted, r.version, r.last_modified, {parent_column} "
-        f"FROM json_each(?) wanted CROSS JOIN {table} r ON r.uuid = wanted.value",
+        f"FROM {connection.dialect.listed()} CROSS JOIN {table} r WHERE r.uuid = wanted.value",
         (json_array(uuids),),
     )
     return {row.uuid: row for row in (StoredRow(*columns) for columns in rows)}

@@ -18,7 +18,6 @@ from server.cli.checks import (
     evaluate_clock,
     evaluate_disk,
     evaluate_open_files,
-    evaluate_sandbox,
     evaluate_sqlite,
 )
 from server.doctor.tokens import Check
@@ -216,12 +215,10 @@ def test_missing_sandbox_is_a_failure_only_if_it_is_required() -> None:
     whole = SandboxReport({"Landlock": "Landlock 7", "seccomp": "seccomp"}, {"user id": "requires root"})
     partial = SandboxReport({"seccomp": "seccomp"}, {"Landlock": "function not implemented"})
 
-    assert [evaluate_sandbox(mode, whole).outcome for mode in ("auto", "required", "off")] == ["ok", "ok", "warn"]
-    assert [evaluate_sandbox(mode, partial).outcome for mode in ("auto", "required", "off")] == ["warn", "fail", "warn"]
-    assert evaluate_sandbox("auto", whole).message == (
-        "Landlock 7, seccomp active; not available: user id (requires root)"
-    )
-    assert "Landlock (function not implemented)" in evaluate_sandbox("required", partial).message
+    assert [whole.judge(mode)[0] for mode in ("auto", "required", "off")] == ["ok", "ok", "warn"]
+    assert [partial.judge(mode)[0] for mode in ("auto", "required", "off")] == ["warn", "fail", "warn"]
+    assert whole.judge("auto")[1] == "Landlock 7, seccomp active; not available: user id (requires root)"
+    assert "Landlock (function not implemented)" in partial.judge("required")[1]
 
 
 def test_addresses_behind_a_proxy_are_reported(program: Program) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from config.numbers import replace_unstorable
+from config.settings import Settings
 from sources.records import Message
 
 # OpenAI's roles and ours. `developer` and `function` are the newer and the older name of a role.
@@ -32,6 +33,10 @@ class TurnLimits(Struct, frozen=True):
 
     content_max_chars: int
     metadata_max_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "TurnLimits":
+        return cls(settings.item_max_chars, settings.metadata_max_bytes)
 
 
 class ChatTurn(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,8 @@ from sources.storage.postgres.index.tasks import IndexTask
 from sources.storage.postgres.index.trigrams import STATE_NAME, index_trigrams
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors.changed_rows import update_vectors
-from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
+from sources.storage.tables.dialect import POSTGRES
+from sources.storage.tables.kind_tables import segmented_tables
 from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SegmentedTable, index_form
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ _SOURCE = "library"
 _BATCH_ROWS = 200
 # A batch of long texts takes longer than other writes.
 _BATCH_EXTRA_MS = 60_000
-# Media items before their chunks, which are indexed with their titles.
-_TABLES = (*CHACHA.segmented, *MEDIA.segmented, *PROMPTS.segmented)
+_TABLES = tuple(table for tables in segmented_tables(POSTGRES).values() for table in tables)
 _SAVE_VERSION = """
     INSERT INTO state (name, value) VALUES ('segment_version', ?)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value
@@ -142,9 +142,7 @@ def is_outdated(connection: LibraryConnection) -> bool:
 
 def _read_forms(table: SegmentedTable, after: int, connection: LibraryConnection) -> list[tuple[Any, ...]]:
     """Returns the rowid, the texts and the stored index forms of the rows after a rowid."""
-    # PostgreSQL calls the function differently.
-    texts = [text.replace("char(", "chr(") for _, text in table.forms]
-    columns = ", ".join([*texts, *(name for name, _ in table.forms)])
+    columns = ", ".join([*(text for _, text in table.forms), *(name for name, _ in table.forms)])
     return connection.execute(
         f"SELECT id, {columns} FROM {table.table} WHERE id > ? ORDER BY id LIMIT ?", (after, _BATCH_ROWS)
     ).fetchall()

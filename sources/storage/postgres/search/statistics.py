@@ -34,8 +34,8 @@ from sources.storage.postgres.search.tsquery import (
     tsquery,
 )
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
+from sources.storage.search.engine import OWN_ROWS_MIN
 from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory, VocabularyMemory, word_beginnings
-from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN
 from sources.storage.tables.sql import Statement, TextIndex
 
 # -- vocabulary --------------------------------------------------------------------------------------------------------

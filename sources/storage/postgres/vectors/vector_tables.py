@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.postgres.connection import PostgresConnection, Rows
+from config.postgres.connection import PostgresConnection
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
 from sources.storage.postgres.extensions import find_extension
@@ -31,10 +31,10 @@ from sources.storage.postgres.index.entries import (
     TABLE_ENTRIES,
 )
 from sources.storage.postgres.jobs import claim, is_held, release
-from sources.storage.postgres.search.entry_sql import postgres_sql
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
 from sources.storage.search.fused_search import CountRows
-from sources.storage.sqlite.vectors.kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
+from sources.storage.tables.dialect import POSTGRES
+from sources.storage.vector_kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
 
 # -- passages ----------------------------------------------------------------------------------------------------------
 # The passages of rows, which are the same as on SQLite, and a number that changes with them.
@@ -63,14 +63,13 @@ def read_passages(
     for number, rowid in rows:
         sign = -1 if rowid < 0 else 1
         by_kind.setdefault((number, sign), []).append(sign * rowid)
-    translated = _TranslatedConnection(connection)
     return {
         (number, sign * rowid): passages
         for (number, sign), rowids in by_kind.items()
         # Negative rowids are those of titles.
         for rowid, passages in (
             TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
-        ).passages(translated, rowids, has_context=has_context)
+        ).passages(connection, POSTGRES, rowids, has_context=has_context)
     }
 
 
@@ -85,16 +84,6 @@ def read_digests(connection: PostgresConnection, rows: Iterable[VectorRow]) -> d
             digest.update(f"{passage.start} {passage.end} {len(text)} ".encode() + text)
         digests[row] = int.from_bytes(digest.digest(), signed=True)
     return digests
-
-
-class _TranslatedConnection:
-    """Runs the statements of the kinds, which are written for SQLite."""
-
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        return self._connection.execute(postgres_sql(sql), parameters)
 
 
 # -- extension ---------------------------------------------------------------------------------------------------------

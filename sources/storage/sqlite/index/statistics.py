@@ -17,6 +17,7 @@ from msgspec import Struct
 from config.errors import DATABASE_ERRORS
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
+from sources.storage.search.engine import OWN_ROWS_MIN
 from sources.storage.search.vocabulary import (
     NEAR_MAX_CHARS,
     NEAR_MIN_CHARS,
@@ -187,9 +188,6 @@ def _gaps(beginning: str) -> Iterator[tuple[str, str]]:
 
 T = TypeVar("T")
 
-# With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
-# do. With twelve rows they do not.
-OWN_ROWS_MIN = 100
 _OWN_SCHEMA = "main"
 
 

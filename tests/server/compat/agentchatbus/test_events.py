@@ -16,7 +16,7 @@ from tests.server.compat.agentchatbus.bus_agent import BusAgent
 from tests.server.compat.agentkit.conversations_api import HELLO, create_conversation, post
 from tests.server.rest.rest_client import RestClient, rest_client_of
 
-WAIT_MAX_S = 10
+WAIT_MAX_S = 60
 
 
 class BusServer(Struct, frozen=True):

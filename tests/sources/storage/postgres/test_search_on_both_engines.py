@@ -10,12 +10,7 @@ import pytest
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.records import HitPage
 from sources.storage.contract import Library
-from sources.storage.postgres.search.entry_sql import (
-    POSTGRES_CHATS,
-    POSTGRES_KINDS,
-    POSTGRES_MEDIA,
-    POSTGRES_NOTES,
-)
+from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.search.engine import SearchTarget
 from tests.sources.storage.library_fixture import make_search, open_sqlite
 from tests.sources.storage.postgres.copied_library import CopiedLibrary
@@ -30,11 +25,7 @@ _QUERIES = (
     "tea milk sugar honey lemon", "(tea OR milk) NOT honey", "title:tea AND milk", "nosuchword", "हिन्दी", "don't",
 )  # fmt: skip
 _TARGETS: dict[str, SearchTarget] = {
-    "notes": POSTGRES_NOTES,
-    "prompts": POSTGRES_KINDS["prompts"],
-    "characters": POSTGRES_KINDS["characters"],
-    "media": POSTGRES_MEDIA,
-    "chats": POSTGRES_CHATS,
+    name: TARGETS[name] for name in ("notes", "prompts", "characters", "media", "chats")
 }
 
 

@@ -13,9 +13,8 @@ from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.query import parse
 from sources.storage.contract import Library
 from sources.storage.postgres.connection import LibraryConnection, LibraryTransaction
-from sources.storage.postgres.search.entry_sql import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
-from sources.storage.postgres.search.tsquery_engine import TSQUERY
+from sources.storage.postgres.search.tsquery_engine import TARGETS, TSQUERY
 from sources.storage.search.vocabulary import LibraryVocabulary, VocabularyMemory
 from tests.sources.storage.library_fixture import open_postgres
 
@@ -76,11 +75,11 @@ async def test_contexts_are_read_with_the_messages_or_all_in_one_statement(
 
     def work(connection: LibraryConnection) -> None:
         rowids = [rowid for (rowid,) in connection.execute("SELECT id FROM messages WHERE position = 1")]
-        candidates = POSTGRES_CHATS.candidates(connection, rowids)
+        candidates = TARGETS["chats"].candidates(connection, rowids)
         for candidate in candidates:
             candidate.is_matched_in_other, candidate.is_matched_aside = True, True
         before = connection.statements
-        POSTGRES_CHATS.add_context(connection, candidates)
+        TARGETS["chats"].add_context(connection, candidates)
         statements.append(connection.statements - before)
         contexts.extend(candidate.hit().context for candidate in candidates)
 
@@ -101,8 +100,8 @@ async def test_terms_of_a_small_library_are_counted_in_one_statement(
         statistics = EntryStatistics(IndexCounts(VocabularyMemory(1_000)))
         for _ in range(2):
             statistics.refresh(connection)
-            counts.extend(statistics.count_each(connection, POSTGRES_NOTES.index, (lisbon, may)))
-            counts.extend(statistics.count_each(connection, POSTGRES_MEDIA.index, (lisbon,)))
+            counts.extend(statistics.count_each(connection, TARGETS["notes"].index, (lisbon, may)))
+            counts.extend(statistics.count_each(connection, TARGETS["media"].index, (lisbon,)))
             counts.append(statistics.count_in_library(connection, lisbon))
 
     # It reads the state of the index, too.
@@ -120,7 +119,7 @@ def read_words(
     def work(connection: LibraryConnection) -> None:
         nonlocal statements
         statistics = EntryStatistics(IndexCounts(VocabularyMemory(100_000)))
-        vocabulary = statistics.vocabulary(connection, POSTGRES_NOTES.index, 1_000)
+        vocabulary = statistics.vocabulary(connection, TARGETS["notes"].index, 1_000)
         before = connection.statements
         words.extend(read(vocabulary))
         statements = connection.statements - before

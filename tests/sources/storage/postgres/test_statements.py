@@ -3,38 +3,12 @@
 import pytest
 
 from config.errors import StorageError
-from sources.storage.postgres.connection import to_postgres
 from sources.storage.postgres.statements import tenant_statement
 from tests.cases import each_case
 
 
 def _own(table: str) -> str:
     return f"{table} AS NOT MATERIALIZED (SELECT * FROM florilegium_library.{table} WHERE tenant_id = $1)"
-
-
-@each_case(
-    ("sql", "expected"),
-    [
-        (
-            "SELECT r.id FROM json_each(?) wanted CROSS JOIN notes ON uuid = wanted.value",
-            "SELECT r.id FROM json_array_elements_text(?::json) AS wanted (value) JOIN notes ON uuid = wanted.value",
-        ),
-        (
-            "DELETE FROM t WHERE x NOT IN (SELECT value FROM json_each(?1))",
-            "DELETE FROM t WHERE x NOT IN (SELECT value FROM json_array_elements_text(?1::json) AS elements (value))",
-        ),
-        (
-            "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC",
-            'lower(name) = lower(?1::text COLLATE "C") ORDER BY name = ?1 DESC',
-        ),
-        (
-            "json_extract(conversations.metadata, ?) IN (?)",
-            "((conversations.metadata)::json #>> string_to_array(substr(?, 3), '.')) IN (?)",
-        ),
-    ],
-)
-def test_spellings_of_sqlite_are_translated(sql: str, expected: str) -> None:
-    assert to_postgres(sql) == expected
 
 
 @each_case(

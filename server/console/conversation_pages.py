@@ -13,17 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from config.errors import FlorilegiumError
-from config.settings import Settings
-from server.compat.agentchatbus import schemas
-from server.compat.agentchatbus.routes import bus_operations
+from server.compat.agentchatbus import routes, schemas
+from server.compat.agentkit import conversations
 from server.compat.agentkit.schemas import ConversationDetail, ConversationMessage, ReadConversationRequest
 from server.console.item_page import ItemSection
 from server.console.markdown import TextRange, render_markdown
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
-from server.http_services import HttpServices
-from server.operations.operation import Operation
-from server.runtime import Runtime
 from sources.query import Term
 from sources.records import is_human_only
 from sources.search.arguments import read_query
@@ -38,40 +34,34 @@ MESSAGES_MAX = 300
 _MATCHES_MAX = 500
 
 
-class ConversationReader:
-    def __init__(self, page: LibraryPage, read: Operation, settings: Settings) -> None:
-        self._page = page
-        self._read = read
-        self._settings = settings
-
-    async def read(
-        self, viewer: Viewer, conversation_id: str, *, start: int = 0, message_id: str = "", query: str = ""
-    ) -> Mapping[str, Any]:
-        """Returns the values of the template: the part that begins with the message number `start`, or that contains a
-        message."""
-        request = ReadConversationRequest(
-            conversation_id=conversation_id,
-            messages_limit=MESSAGES_MAX,
-            messages_offset=start,
-            message_id=message_id or None,
-        )
-        conversation: ConversationDetail = await self._page.run(viewer, self._read, request)
-        terms = read_query(query, self._settings).terms if query else ()
-        messages = conversation.messages
-        sections = await run_text_work(sum(len(one.content) for one in messages), message_sections, messages, terms)
-        # Where the other parts of a long conversation begin, by the text of the link.
-        offset = conversation.messages_offset or 0
-        parts: dict[str, int] = {}
-        if offset:
-            parts |= {"First messages": 0, "Earlier messages": max(0, offset - MESSAGES_MAX)}
-        if conversation.next_messages_offset is not UNSET:
-            parts["Later messages"] = conversation.next_messages_offset
-            parts["Latest messages"] = max(0, conversation.message_count - MESSAGES_MAX)
-        return {
-            "conversation": conversation,
-            "messages": list(zip(sections, [message.seq for message in messages], strict=True)),
-            "parts": parts,
-        }
+async def read_conversation(
+    page: LibraryPage, viewer: Viewer, conversation_id: str, *, start: int = 0, message_id: str = "", query: str = ""
+) -> Mapping[str, Any]:
+    """Returns the values of the template: the part that begins with the message number `start`, or that contains a
+    message."""
+    request = ReadConversationRequest(
+        conversation_id=conversation_id,
+        messages_limit=MESSAGES_MAX,
+        messages_offset=start,
+        message_id=message_id or None,
+    )
+    conversation: ConversationDetail = await page.run(viewer, conversations.read_conversation, request)
+    terms = read_query(query, page.settings).terms if query else ()
+    messages = conversation.messages
+    sections = await run_text_work(sum(len(one.content) for one in messages), message_sections, messages, terms)
+    # Where the other parts of a long conversation begin, by the text of the link.
+    offset = conversation.messages_offset or 0
+    parts: dict[str, int] = {}
+    if offset:
+        parts |= {"First messages": 0, "Earlier messages": max(0, offset - MESSAGES_MAX)}
+    if conversation.next_messages_offset is not UNSET:
+        parts["Later messages"] = conversation.next_messages_offset
+        parts["Latest messages"] = max(0, conversation.message_count - MESSAGES_MAX)
+    return {
+        "conversation": conversation,
+        "messages": list(zip(sections, [message.seq for message in messages], strict=True)),
+        "parts": parts,
+    }
 
 
 def message_sections(messages: Sequence[ConversationMessage], terms: Sequence[Term]) -> list[ItemSection]:
@@ -126,24 +116,17 @@ class ThreadsForm(PageForm, frozen=True, kw_only=True):
 
 
 class ThreadsPage(LibraryPage):
-    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
-        bus = bus_operations(runtime.bus, runtime.libraries, runtime.open_streams, runtime.settings)
-        super().__init__(runtime, services.browser, (*bus, *services.agentkit.operations))
-        self._threads = self._operations["list_threads"]
-        self._search = self._operations["search_bus"]
-        self._reader = ConversationReader(self, self._operations["read_conversation"], runtime.settings)
-
     async def show(self, request: Request) -> Response:
         form, current = ThreadsForm.of(request), request.path_params.get("id", "")
         if not current or form.scope not in ("all", "thread"):
             form = replace(form, scope="thread" if current and not form.q else "all")
-        viewer = await self.admit(request, self._threads)
+        viewer = await self.admit(request, routes.list_threads)
         values: dict[str, Any] = {"threads": (), "more": "", "results": [], "notes": [], "index": 0, "links": {}}
         values |= {"conversation": None, "messages": [], "parts": {}, "reader_error": "", "search_error": ""}
         listed = schemas.ListThreadsRequest(
             status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
         )
-        page: schemas.ThreadList = await self.run(viewer, self._threads, listed)
+        page: schemas.ThreadList = await self.run(viewer, routes.list_threads, listed)
         values |= {"threads": page.threads, "total": page.total}
         if page.next_cursor:
             values["more"] = form.of_thread(current, before=page.next_cursor)
@@ -155,8 +138,8 @@ class ThreadsPage(LibraryPage):
             values["search_error"], status = error.message, error.status
         try:
             if current:
-                values |= await self._reader.read(
-                    viewer, current, start=form.first_message, message_id=form.at, query=form.q
+                values |= await read_conversation(
+                    self, viewer, current, start=form.first_message, message_id=form.at, query=form.q
                 )
         except FlorilegiumError as error:
             values["reader_error"], status = error.message, error.status
@@ -168,7 +151,7 @@ class ThreadsPage(LibraryPage):
         in_thread = form.scope == "thread"
         limit = self._runtime.settings.message_page_max
         request = schemas.BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
-        found: schemas.BusSearchResults = await self.run(viewer, self._search, request)
+        found: schemas.BusSearchResults = await self.run(viewer, routes.search_bus, request)
         results = [_result(match, form) for match in found.results]
         addresses = [result["address"] for result in results]
         index = next((n for n, match in enumerate(found.results, 1) if match.message_id == form.at), 0)

@@ -56,7 +56,7 @@ from sources.items import Loc, ResultItem, local_time
 from sources.library_source import LongerSnippet
 from sources.query import ParsedQuery, Term
 from sources.records import SemanticStatus
-from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query, resolve_times
+from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SEVERAL_SOURCES, matches_nothing, read_query, resolve_times
 from sources.search.scoring import QueryBoosts
 from sources.semantic.endpoint import Reranker
 from sources.semantic.named_models import NO_MODEL
@@ -234,8 +234,7 @@ class Aggregator:
         context, filters = plan.context, plan.request.filters
         changes = {"strict": True} if is_strict else {}
         if len(sources) > 1:
-            # Scores of messages have to be comparable with those of other sources, whose hits have no such features.
-            changes["message_boost"] = False
+            changes[SEVERAL_SOURCES] = True
         return Fanout(
             replace(context, config={**context.config, **changes}) if changes else context,
             library,

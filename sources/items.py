@@ -166,7 +166,6 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
     order_by: Literal["relevance", "recent"] | None = None
     time_zone: str | None = None
     strict: bool | None = None
-    message_boost: bool = True
 
 
 _UNSET_DEFAULTS = RequestDefaults()

@@ -451,9 +451,8 @@ class SearchEngine(Protocol):
 
 
 class NearWords(Protocol):
-    def near_words(self, root: str) -> list[str]:
-        """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
-        first."""
+    def near_words(self, word: str) -> list[str]:
+        """Returns the nearest words, or else compounds with it, the most frequent first."""
         ...
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sources.query import AllOf, Expression, ParsedQuery, Phrase, Prefix, Term, Word
 from sources.query.parser import can_have_near_terms, with_near_terms
-from sources.query.words import searchable_prefixes, with_other_endings, word_with_stem
+from sources.query.words import ENDINGS, searchable_prefixes, with_other_endings, word_with_stem
 from sources.storage.contract import Search
 from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
 from sources.text.folding import fold
@@ -45,8 +45,9 @@ NEAR_MIN_CHARS = 4
 NEAR_MAX_CHARS = 64
 # From this length on, two letters may be wrong; before, one. Shorter words have unrelated words at that distance.
 _TWO_EDITS_MIN_CHARS = 7
-# A part of a compound has at least this many letters.
+# The first part of a compound, by which others are found, and the parts around one that is in it.
 COMPOUND_MIN_CHARS = 5
+_COMPOUND_PART_MIN_CHARS = 3
 
 
 def can_be_misspelled(word: str) -> bool:
@@ -79,10 +80,37 @@ def similar_words(word: str, vocabulary: str) -> dict[str, int]:
 
 
 def compounds_with(word: str, vocabulary: str) -> list[str]:
-    """Returns the compounds that end with a word."""
-    if len(word) < COMPOUND_MIN_CHARS:
+    """Returns the compounds that end with a word, or have it in the middle: Bett and Haus find Krankenhausbett. The
+    parts next to it have to be words, too, which short ones hardly are: script does not find inscription."""
+    if len(word) < NEAR_MIN_CHARS:
         return []
-    return _words_with(f"{word} ", vocabulary, len(word) + 1, NEAR_MAX_CHARS)
+    least = len(word) + _COMPOUND_PART_MIN_CHARS
+    found = dict.fromkeys(_words_with(word, vocabulary, least, NEAR_MAX_CHARS))
+    return [one for one in found if _is_compound(one, word)]
+
+
+def _is_compound(compound: str, word: str) -> bool:
+    at = compound.find(word, _COMPOUND_PART_MIN_CHARS)
+    while at >= 0:
+        after = len(compound) - at - len(word)
+        if not after or after >= _COMPOUND_PART_MIN_CHARS:
+            return True
+        at = compound.find(word, at + 1)
+    return False
+
+
+def roots_with_other_endings(word: str) -> list[str]:
+    """Returns the stems that a word has if its ending is a misspelled one: appointmnet has no ending that could be
+    removed, so that it is far from the stem of appointment."""
+    from rapidfuzz.distance import OSA  # noqa: PLC0415 - as above
+
+    roots: dict[str, None] = {}
+    for ending in ENDINGS:
+        for chars in range(len(ending) - 1, len(ending) + 2):
+            start, tail = word[:-chars], word[-chars:]
+            if len(ending) > 2 and len(start) > 2 and OSA.distance(tail, ending, score_cutoff=1) == 1:
+                roots[stem(start + ending)] = None
+    return [root for root in roots if root != stem(word) and can_be_misspelled(root)]
 
 
 def _words_with(part: str, vocabulary: str, min_chars: int, max_chars: int) -> list[str]:
@@ -156,26 +184,35 @@ class LibraryVocabulary:
         # The indexes that contain a stem, of the stems that were counted.
         self._indexes_of: dict[str, list[IndexWords]] = {}
 
-    def near_words(self, root: str) -> list[str]:
-        """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
-        first."""
+    def near_words(self, word: str) -> list[str]:
+        """Returns the nearest words, or else compounds with it, the most frequent first."""
         # Which indexes are read depends on the credential, and two of them may have the same version.
-        key: NearWordsKey = (root, *[part for index in self._indexes for part in (index.table, index.version)])
-        return self._memory.get(key, lambda: self._find_near_words(root))
+        key: NearWordsKey = (word, *[part for index in self._indexes for part in (index.table, index.version)])
+        return self._memory.get(key, lambda: self._find_near_words(word))
 
-    def _find_near_words(self, root: str) -> list[str]:
-        tokens = {near: token for near in self._near_stems(root) if (token := word_with_stem(near))}
+    def _find_near_words(self, word: str) -> list[str]:
+        tokens = {near: token for near in self._near_stems(word) if (token := word_with_stem(near))}
         texts = self._find_texts(tokens)
         return [_spelling(near, token, texts[near]) for near, token in tokens.items() if near in texts]
 
-    def _near_stems(self, root: str) -> list[str]:
+    def _near_stems(self, word: str) -> list[str]:
+        root = stem(word)
         vocabularies = self._words_like(root)
         similar = [similar_words(root, vocabulary) for vocabulary in vocabularies]
+        others = roots_with_other_endings(word)
+        for vocabulary, one in zip(vocabularies, similar, strict=True):
+            one.update({other: 1 for other in others if f" {other} " in vocabulary})
         for edits in sorted({edits for one in similar for edits in one.values()}):
             near = [[other for other, number in one.items() if number == edits] for one in similar]
             if stems := self._most_frequent(near):
                 return stems
-        return self._most_frequent([compounds_with(root, vocabulary) for vocabulary in vocabularies])
+        # The stem of a compound ends with the stem of its last part; in the middle, parts are not stemmed.
+        return self._most_frequent(
+            [
+                [*dict.fromkeys([*compounds_with(word, vocabulary), *compounds_with(root, vocabulary)])]
+                for vocabulary in vocabularies
+            ]
+        )
 
     def _most_frequent(self, words: Sequence[Sequence[str]]) -> list[str]:
         rows: Counter[str] = Counter()
@@ -364,7 +401,7 @@ class Spelling:
                 yield compound
 
     def _similar(self, token: str, word: Word) -> list[Word]:
-        spellings = self._statistics.vocabulary(self._connection, self._index, self._words_max).near_words(stem(token))
+        spellings = self._statistics.vocabulary(self._connection, self._index, self._words_max).near_words(token)
         is_inflected = any(isinstance(one, Prefix) for one in word.alternatives)
         words = [Word(spelling, (Phrase(spelling, (spelling,)),)) for spelling in spellings]
         return [with_other_endings(near) for near in words] if is_inflected else words

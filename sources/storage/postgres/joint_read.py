@@ -58,6 +58,9 @@ class JointRead:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._parts: list[ReadPart[Any]] = []
+        # Those that the event loop does not know yet.
+        self._results: list[Result[Any]] = []
+        self._is_held_up = False
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
 
@@ -106,7 +109,6 @@ class JointRead:
         searches = [part.work for part in self._parts if isinstance(part.work, SearchWork)]
         if searches:
             cast("Any", searches[0].collection).read_ahead(connection, searches)
-        results: list[Result[Any]] = []
         try:
             for part in self._parts:
                 with self._lock:
@@ -118,21 +120,27 @@ class JointRead:
                     continue
                 connection.job.start(part.limit_s)
                 try:
-                    results.append((part.result, part.work(connection), None))
+                    result: Result[Any] = (part.result, part.work(connection), None)
                 except StatementInterrupted as error:
-                    results.append((part.result, None, error))
+                    pass_on((part.result, None, error))
                     raise
                 except job_errors():
                     # The transaction has failed: this read and those after it are run again as jobs of their own.
                     raise
                 except BaseException as error:
-                    results.append((part.result, None, error))
+                    result = (part.result, None, error)
+                with self._lock:
+                    self._results.append(result)
                 state = known_index_state(connection)
-                if state is None or not state.is_small:
-                    pass_on(*results)
-                    results = []
+                if state is None or not state.is_small or self._is_held_up:
+                    self._pass_on_results()
         finally:
-            pass_on(*results)
+            self._pass_on_results()
+
+    def _pass_on_results(self) -> None:
+        with self._lock:
+            results, self._results = self._results, []
+        pass_on(*results)
 
     def _release_if_held_up(self) -> None:
         now = time.monotonic()
@@ -141,6 +149,8 @@ class JointRead:
         if left_s > 0:
             self._watch = self._loop.call_later(left_s, self._release_if_held_up)
         else:
+            self._is_held_up = True
+            self._pass_on_results()
             self._release()
 
     def _release(self, *, is_over: bool = False) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from config.postgres.connection import decode_rows
 from config.postgres.sql import number_parameters, rows_as_json
-from sources.query import Expression, ParsedQuery
+from sources.query import ParsedQuery
 from sources.query.parser import can_have_near_terms
 from sources.records import SemanticStatus
 from sources.storage.contract import Corpus
@@ -185,7 +185,7 @@ Parameters = tuple[str | int | float | list[str], ...]
 def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
     columns, first = [], 4
     for sql, count in pages:
-        page, _ = number_parameters(sql, first, "?")
+        page = number_parameters(sql, first, "?")
         columns.append(f", CASE WHEN is_small THEN {rows_as_json(page)} END")
         first += count
     return f"{_STATE_AND_COUNTS}{''.join(columns)} FROM state, entries WHERE name = 'writes'"
@@ -250,33 +250,32 @@ class EntryStatistics:
         """Reads what the searches of a call begin with, in one statement. Its text is the same for most searches, so
         that the server plans it once: one that is made of the sources with matches took it 1 to 12 ms. `query`
         replaces the query of all searches."""
+        state = known_index_state(connection)
+        if state is not None and not state.is_small:
+            return
         matches: list[str] = []
         pages: list[Statement] = []
         queries: dict[ParsedQuery, None] = {}
         for work in connection.known.get(SEARCHES, ()):
             search = work.search if query is None else replace(work.search, query=query, corpus=None)
+            target = work.collection.target
             is_fused = not isinstance(work.meaning, SemanticStatus)
-            target, window = work.collection.target, (0, work.collection.target.lexical_head)
-            first = work.collection.text_search(connection, search).first_page(
-                *(window if is_fused else (search.offset, search.limit))
-            )
-            if first is not None:
-                match_sql, page = first
-                pages.append(match_sql.select_candidates(*page))
-                own = [TSQUERY.match_text(term.word, target, search.fields) for term in search.query.terms]
-                prefix = ENTRY_KINDS[target.index.table].prefix
-                matches += [for_index(match, prefix) for match in (*own, match_sql.tier.match)]
-                queries[search.query] = None
-        for words in queries:
-            expressions: list[Expression] = []
-            for term in words.terms:
-                expressions.append(term.word)
-                # What is counted if the word turns out to be unknown.
-                token = single_token(term.word) if query is None and can_have_near_terms(words) else None
-                if token is not None and (compound := compound_of(token)) is not None:
-                    expressions.append(compound)
-            compiled = [TSQUERY.match_text(expression) for expression in expressions]
-            matches += [for_index(match, kind.prefix) for match in compiled for kind in self._kinds]
+            window = (0, target.lexical_head) if is_fused else (search.offset, search.limit)
+            first = work.collection.text_search(connection, search).first_page(*window)
+            if first is None or search.ranking == "meaning":
+                continue
+            match_sql, page = first
+            pages.append(match_sql.select_candidates(*page))
+            words = [TSQUERY.match_text(term.word, target, search.fields) for term in search.query.terms]
+            prefix = ENTRY_KINDS[target.index.table].prefix
+            matches += [for_index(match, prefix) for match in (*words, match_sql.tier.match)]
+            queries[search.query] = None
+        for read in queries:
+            tokens = [single_token(term.word) for term in read.terms] if can_have_near_terms(read) else []
+            # What is counted if a word turns out to be unknown.
+            compounds = [compound for token in tokens if token and (compound := compound_of(token)) is not None]
+            for word in (*[term.word for term in read.terms], *compounds):
+                matches += [for_index(TSQUERY.match_text(word), kind.prefix) for kind in self._kinds]
         if pages:
             self._read_state(connection, (), matches, pages)
 

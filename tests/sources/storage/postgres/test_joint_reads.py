@@ -142,3 +142,17 @@ async def test_reads_whose_connection_is_lost_are_run_again(database: PostgresDa
     read = await _read_all(database, _transaction, lose_connection, _transaction)
     assert all(isinstance(one, tuple) for one in read)
     assert not losses
+
+
+async def test_a_result_does_not_wait_for_a_slow_read_after_it(database: PostgresDatabase) -> None:
+    def search(connection: SqlConnection) -> object:
+        assert isinstance(connection, LibraryConnection)
+        return index_state(connection).is_small
+
+    call = CallGroup(60.0)
+    first = asyncio.create_task(_read(database, call, search))
+    slow = asyncio.create_task(_read(database, call, _sleep, deadline_ms=60_000))
+    assert await first is True
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.wait([slow])

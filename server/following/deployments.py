@@ -22,8 +22,6 @@ from sources.following.scan import SourceMissing
 FORMAT = "tldw"
 # As tldw names the folders. With less than 19 digits, a number fits into 64 bits.
 _USER_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-_NO_LONGER_FOLLOWED = "its user stopped following it"
-_MISSING = "the folder is missing; its items were kept"
 
 
 class UserFolder(Struct, frozen=True):
@@ -119,7 +117,7 @@ class _ControlState:
 
     def missing_folder(self, name: str) -> UserFolder:
         record = self._records[name]
-        return UserFolder(name, record, self._users.get(record.user_id), _MISSING)
+        return UserFolder(name, record, self._users.get(record.user_id), "the folder is missing; its items were kept")
 
     def folder(self, name: str) -> UserFolder:
         record = self._records.get(name)
@@ -131,7 +129,7 @@ class _ControlState:
         by_name = self._deployment.mapping == "id"
         user = self._by_name.get(self._deployment.name_of(name)) if by_name else self._by_claim.get(name)
         if location in self._excluded:
-            return UserFolder(name, None, user, _NO_LONGER_FOLLOWED)
+            return UserFolder(name, None, user, "its user stopped following it")
         if user is None:
             known_by = f"is named {self._deployment.name_of(name)!r}" if by_name else f"has the user claim {name!r}"
             return UserFolder(name, problem=f"no user {known_by}", is_unknown_user=True)

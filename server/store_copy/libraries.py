@@ -49,8 +49,6 @@ _CONTENT_STATE = "name LIKE 'bookmark:%' OR name = 'last_message_number'"
 _SELECT_STATE = f"SELECT name, value FROM state WHERE {_CONTENT_STATE}"  # noqa: S608 - as above
 _DELETE_STATE = f"DELETE FROM state WHERE {_CONTENT_STATE} OR name = 'trigrams' OR name LIKE 'last!_id:%' ESCAPE '!'"  # noqa: S608 - as above
 _SAVE_STATE = "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-_SELECT_WRITES = "SELECT value FROM state WHERE name = ?"
-_COUNT_WRITE = "UPDATE state SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name = ?"
 _SAVE_COPY = """INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES (?, ?, ?, ?)
     ON CONFLICT (user_id) DO UPDATE SET mark = excluded.mark, rows = excluded.rows, copied_at = excluded.copied_at"""
 _LAST_ID = "last_id:"
@@ -153,7 +151,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         }
         index_changes(target, rowids)
         # The copy counts as a write to the target, so that an earlier mark of it no longer matches.
-        target.execute(_COUNT_WRITE, (WRITES,))
+        target.execute("UPDATE state SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name = ?", (WRITES,))
         copy = LibraryCopy(mark, digests)
         target.leave_library()
         target.execute(_SAVE_COPY, (user_id, mark, copy.rows, time.time()))
@@ -255,7 +253,7 @@ def _open_source(user_id: UserId, options: ConnectionOptions) -> Iterator[tuple[
                 yield source, ""
                 return
             source.enter_library(tenant, has_role=schemas.has_role)
-            row = source.execute(_SELECT_WRITES, (WRITES,)).fetchone()
+            row = source.execute("SELECT value FROM state WHERE name = ?", (WRITES,)).fetchone()
             yield source, f"{tenant} {row[0] if row else 0}"
 
 

@@ -32,7 +32,6 @@ from sources.storage.contract import FollowedFiles, FollowedItem, Library
 
 # Files of these kinds usually hold one item, whose id comes from the path. Conversations have ids of their own.
 _TRANSLATED_KINDS = ("notes", "media", "characters", "prompts", *(kind.source for kind in ADDED_KINDS))
-_INHERITING_KINDS = ("notes", "media", "characters")
 
 
 class FileIdentities:
@@ -100,7 +99,7 @@ class FileIdentities:
         known = [uuid for (known_kind, _), uuid in self._known.items() if known_kind == kind]
         is_first = not any(item_kind == kind for item_kind, _ in self.items)
         has_one = len(known) == 1 and len(keys) == 1 and is_first
-        return known[0] if has_one and kind in _INHERITING_KINDS else None
+        return known[0] if has_one and kind in ("notes", "media", "characters") else None
 
     async def _free_uuid(self, kind: str, key: str, *, is_only: bool) -> str:
         """Returns the id of the importer, or one derived from it if an item of another file has it: that file may have

@@ -232,7 +232,6 @@ _SUMMARIES = TableSpec("session_summaries", ("id", "session_id", "project", "cre
 _TOOL_CALLS = TableSpec(
     "tool_calls", ("id", "exchange_id", "tool_name", "tool_input", "tool_result", "is_error", "timestamp")
 )
-_MEMORY_TABLES = (_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
 # The tables by which a database is recognized.
 _MARKS = (_OBSERVATIONS, _OBSERVATIONS_V3, _EXCHANGES)
 _TITLE_CHARS = 120
@@ -250,7 +249,7 @@ class ConversationMemoryImporter(Importer):
         with open_database(path, limits, progress) as reader:
             if not any(map(reader.has, _MARKS)):
                 raise InvalidParams("not a conversation-memory database")
-            reader.expect_rows(*_MEMORY_TABLES)
+            reader.expect_rows(_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
             # The archive of each session, and its lines there, by its exchanges. Subtasks of a session may have files
             # of their own, so the longest one is used.
             archives: dict[str, tuple[str, int, int]] = {}

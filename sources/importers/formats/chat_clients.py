@@ -66,7 +66,6 @@ _USERS = TableSpec("user", ("id", "name"), ("email",))
 _PROMPTS = TableSpec("prompt", ("command", "title", "content"), ("user_id", "timestamp"))
 _NOTES = TableSpec("note", ("id", "title", "data"), ("user_id", "created_at", "updated_at"))
 _TABLES = (_CHATS, _PROMPTS, _NOTES)
-_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 # Times of notes are in nanoseconds; a number above this is not in milliseconds.
 _NANOSECONDS_FROM = 1e16
 
@@ -74,7 +73,7 @@ _NANOSECONDS_FROM = 1e16
 class OpenWebUiImporter(Importer):
     name = "open_webui"
     title = "Open WebUI (webui.db, JSON)"
-    suffixes = (".json", *_DATABASE_SUFFIXES)
+    suffixes = (".json", ".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
         if is_database(probe):
@@ -430,7 +429,6 @@ _MESSAGES = re.compile(rb'"(?:messages|conversations?)"\s*:\s*\[\s*\{[^{}]{0,200
 _TIME_FIELDS = ("created_at", "create_time", "createdAt", "timestamp", "date")
 # Where the title and the time of a conversation without its own come from.
 _FIRST_MESSAGES = 100
-_ID_FIELDS = ("id", "uuid", "conversation_id", "conversationId")
 
 
 class MessageListsImporter(Importer):
@@ -471,7 +469,7 @@ def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
     others = _messages(listed)
     messages = list(islice(others, _FIRST_MESSAGES))
     # Ids of data sets are unique in their file only.
-    own_key = value.line(*_ID_FIELDS)
+    own_key = value.line("id", "uuid", "conversation_id", "conversationId")
     key = f"{file}\0id {own_key}" if own_key else f"{file}\0{element.number}"
     first = next((message.text for message in messages if message.role == "user"), "")
     draft = conversation_draft(

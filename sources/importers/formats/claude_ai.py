@@ -141,7 +141,6 @@ def _citations(values: Any) -> Sequence[Mapping[str, Any]]:
 
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
-_PROJECT_FIELDS = (b'"prompt_template"', b'"docs"')
 
 
 class ClaudeAiImporter(Importer):
@@ -159,7 +158,7 @@ class ClaudeAiImporter(Importer):
             return 0.0
         if b'"chat_messages"' in head:
             return 0.9
-        return 0.8 if all(field in head for field in _PROJECT_FIELDS) else 0.0
+        return 0.8 if all(field in head for field in (b'"prompt_template"', b'"docs"')) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         def read(data: bytes, location: str) -> Events:

@@ -154,15 +154,11 @@ def _block_text(block: Fields) -> str:
 # Sessions of Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`. Reasoning, context that the program
 # adds in the user's name, and events that repeat other lines are left out.
 
-_ROLES = ("user", "assistant")
 # What the program tells the model in the user's name.
 _CONTEXT = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<INSTRUCTIONS>")
-_CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
-_RESULT_TYPES = ("function_call_output", "custom_tool_call_output")
 # Tools that run a command, with the argument that holds it; it differs between versions.
 _SHELL_TOOLS = {"shell": "command", "local_shell": "command", "container.exec": "command", "exec_command": "cmd"}
 _EXIT_CODE = re.compile(r"^(?:Exit code:|Process exited with code) (\d++)[^\S\n]*+$", re.MULTILINE)
-_SCRIPT_FLAGS = ("-c", "-lc")
 
 
 class CodexImporter(SessionImporter):
@@ -203,14 +199,14 @@ class CodexImporter(SessionImporter):
                 for part in payload.objects("content")
             )
             text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
-            if role not in _ROLES or text.lstrip().startswith(_CONTEXT):
+            if role not in ("user", "assistant") or text.lstrip().startswith(_CONTEXT):
                 raise SkipMessage(PROGRAM_LINE)
             if not text.strip():
                 raise SkipMessage(MESSAGE_WITHOUT_TEXT)
             return [AgentTurn(role=str(role), key=key, time=time, text=text)]
-        if kind in _CALL_TYPES:
+        if kind in ("function_call", "custom_tool_call", "local_shell_call"):
             return [AgentTurn(role="assistant", key=key, time=time, calls=(_tool_call(payload, limits),))]
-        if kind in _RESULT_TYPES:
+        if kind in ("function_call_output", "custom_tool_call_output"):
             return [AgentTurn(role="tool", key=key, time=time, results=(_tool_result(payload, limits),))]
         raise SkipMessage(PROGRAM_LINE)
 
@@ -233,7 +229,7 @@ def _tool_call(payload: Fields, limits: ImportLimits) -> AgentToolCall:
         script = command
     else:
         # The words of `bash -lc "…"`: the script is the last one.
-        script = words[2] if len(words) == 3 and words[1] in _SCRIPT_FLAGS else shlex.join(words)
+        script = words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else shlex.join(words)
     if not script:
         return AgentToolCall(key, name, arguments)
     if script.lstrip().startswith("apply_patch"):

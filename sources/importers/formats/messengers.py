@@ -65,7 +65,6 @@ _TIME = r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?: ?(
 _LINE = re.compile(rf"^\[?{_DATE}{_TIME}(?:\]| -) ", re.MULTILINE)
 _SENDER = re.compile(r"([^:\n]{1,100}): ")
 _QUOTES = re.compile('[“”„«»‘‚「『"]')
-_NOTICE = "notice of WhatsApp"
 _LINES_PROBED = 5
 _CENTURY = 2000
 _MONTHS = 12
@@ -151,7 +150,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         )
     messages = list(_whatsapp_messages(lines, order))
     # What is not a message is a notice.
-    yield from (SkippedItem(_NOTICE) for _ in range(len(lines) - len(messages)))
+    yield from (SkippedItem("notice of WhatsApp") for _ in range(len(lines) - len(messages)))
     if messages:
         # The name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number.
         candidates = (PurePosixPath(entry).stem, path.stem, path.resolve().parent.name)
@@ -234,7 +233,6 @@ _CHAT_TYPES = (
 )
 _TELEGRAM_FIELDS = (re.compile(_CHAT_TYPES), re.compile(rb'"messages"\s*:\s*\['))
 _ALL_CHATS = re.compile(rb'"chats"\s*:\s*\{')
-_ALL_CHATS_PATH = ("chats", "list")
 # What a message without text contains, by field.
 _MEDIA = ("photo", "file", "location_information", "contact_information", "poll", "game_title", "invoice_information")
 
@@ -255,7 +253,7 @@ class TelegramImporter(Importer):
             is_account = _ALL_CHATS.search(file.read(1 << 16)) is not None
             file.seek(0)
             counted = count_reads(file, limits, progress)
-            found = read_member_list(counted, _ALL_CHATS_PATH if is_account else ("messages",), limits)
+            found = read_member_list(counted, ("chats", "list") if is_account else ("messages",), limits)
             if found is None:
                 content = "an object with a list of chats" if is_account else "a chat with a list of messages"
                 raise InvalidParams(f"expected {content}")
@@ -338,7 +336,6 @@ _DAY = re.compile(r"(?P<channel>[^/]{1,200})/\d{4}-\d\d-\d\d\.json")
 _SKIPPED_SUBTYPES = frozenset(("channel_join", "channel_leave", "group_join", "group_leave"))
 # <@U123>, <@U123|name>, <#C123|general>, <https://…|text>
 _MARKUP = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|\n]{1,2000})(?:\|(?P<label>[^<>\n]{0,2000}))?>")
-_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"))
 
 
 class SlackImporter(Importer):
@@ -443,7 +440,7 @@ class _SlackExport:
     def _plain_text(self, text: str) -> str:
         """Replaces Slack's markup of people, channels and links by what a reader sees."""
         text = _MARKUP.sub(self._replace_markup, text)
-        for entity, char in _ENTITIES:
+        for entity, char in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
             text = text.replace(entity, char)
         return text
 

@@ -47,7 +47,6 @@ from sources.importers.engine.values import (
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, decode_page, html_text, read_page
 
-_URL_SCHEMES = ("https://", "http://", "ftp://", "gemini://")
 _FOLDERS_MAX = 50
 
 
@@ -67,7 +66,7 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
     seen: set[str] = set()
     for link in links:
         url = url_or_empty(link.url.strip())
-        if not url.startswith(_URL_SCHEMES):
+        if not url.startswith(("https://", "http://", "ftp://", "gemini://")):
             yield SkippedItem("bookmark without a web address")
         # The address is the key of the item: a second one would overwrite the first.
         elif url in seen:
@@ -159,7 +158,6 @@ class _LinkReader(PageReader):
 # -- bookmarks ---------------------------------------------------------------------------------------------------------
 # Bookmarks of browsers: the HTML file that all of them export, the file of Chrome, and the backup of Firefox.
 
-_MARK = b"<!doctype netscape-bookmark-file-1>"
 _CHROME_FIELDS = (b'"roots"', b'"bookmark_bar"')
 _FIREFOX_FIELDS = (b'"text/x-moz-place-container"', b'"children"')
 # Chrome counts microseconds from 1601.
@@ -178,7 +176,7 @@ class BookmarksImporter(Importer):
                 all(field in probe.head for field in fields) for fields in (_CHROME_FIELDS, _FIREFOX_FIELDS)
             )
             return 0.95 if is_backup else 0.0
-        return 1.0 if _MARK in probe.head[:1024].lower() else 0.0
+        return 1.0 if b"<!doctype netscape-bookmark-file-1>" in probe.head[:1024].lower() else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         data = read_bytes(path, limits.line_max_bytes)

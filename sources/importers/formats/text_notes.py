@@ -49,7 +49,6 @@ class OrgImporter(Importer):
 _HEAD_LINES = 200
 _FIELD = re.compile(r":([\w -]{1,40}): ([^\n]{1,1000})")
 _TAGS_DIRECTIVE = ".. tags::"
-_TAG_FIELDS = ("tags", "keywords")
 
 
 class RestructuredTextImporter(Importer):
@@ -71,7 +70,7 @@ class RestructuredTextImporter(Importer):
             for line, below in pairwise(lines)
             if line.strip() and not _is_adornment(line) and _is_adornment(below) and len(below) >= len(line)
         )
-        tag_lists = [fields.get(field, "") for field in _TAG_FIELDS]
+        tag_lists = [fields.get(field, "") for field in ("tags", "keywords")]
         tag_lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
         yield imported_note(
             stable_uuid("rst", "notes", file_key(path, limits)),

@@ -312,14 +312,12 @@ _TRANSCRIPT_ID_OFFSET = 1_000_000_000
 # about the model between the words; `2.5s` is a time and not a word.
 _SAME_SHARE = 0.9
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_TEXT_FIELDS = ("text", "Text", "transcription", "transcript")
 _SECONDS, _MILLISECONDS = 1000, 1
 _TIME_FIELDS = (
     ("start", "end", _SECONDS),
     ("start_seconds", "end_seconds", _SECONDS),
     ("start_ms", "end_ms", _MILLISECONDS),
 )
-_CLOCK_FIELDS = ("start_time", "end_time")
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2}(?:[.,]\d{1,6})?)\Z")
 # A thousand hours. Larger numbers are in another unit.
 _TIME_MAX_MS = 3_600_000_000
@@ -449,7 +447,7 @@ def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence
 
 
 def _line_text(line: Mapping[str, Any]) -> str:
-    return " ".join(text_or_empty(_first_field(line, _TEXT_FIELDS)).split())
+    return " ".join(text_or_empty(_first_field(line, ("text", "Text", "transcription", "transcript"))).split())
 
 
 def _times(line: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -459,7 +457,7 @@ def _times(line: Mapping[str, Any]) -> tuple[int, int] | None:
             end = _milliseconds(line.get(end_field), factor)
             return start, start if end is None else end
     times = []
-    for field in _CLOCK_FIELDS:
+    for field in ("start_time", "end_time"):
         # Seconds, or hours, minutes and seconds.
         value = line.get(field)
         clock = _CLOCK.match(value.strip()) if isinstance(value, str) else None

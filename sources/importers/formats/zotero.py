@@ -77,7 +77,6 @@ def reference_draft(importer: str, reference: BibliographicReference) -> MediaDr
 
 _DEPTH_MAX = 20
 _NOT_ITEMS = frozenset(["Attachment", "Memo", "Collection", "Journal", "Series"])
-_PEOPLE = ("authors", "editors", "contributors", "directors", "interviewers")
 _METADATA = {"volume": "volume", "number": "issue", "pages": "page", "language": "language"}
 
 
@@ -168,7 +167,7 @@ class _RdfHandler(XmlHandler):
 
 
 def _people(resource: _RdfResource) -> Iterator[str]:
-    for role in _PEOPLE:
+    for role in ("authors", "editors", "contributors", "directors", "interviewers"):
         person = f"{role}/Seq/li/Person"
         surnames, given_names = (resource.texts.get(f"{person}/{name}", []) for name in ("surname", "givenName"))
         if len(surnames) == len(given_names):

@@ -37,7 +37,6 @@ NO_SANDBOX_PROBLEM = (
     "import_sandbox is required, but this machine does not offer Landlock and seccomp; run `florilegium doctor`"
 )
 _ROOT = Path(__file__).resolve().parents[3]
-_MODULE = "sources.importers.sandbox"
 _PROBE_DEADLINE_S = 30
 
 
@@ -70,7 +69,7 @@ class SandboxReport(Struct, frozen=True):
 
 def probe_sandbox() -> SandboxReport:
     """Starts a process that confines itself and reports the result. Takes about a tenth of a second."""
-    command = [sys.executable, "-P", "-m", _MODULE]
+    command = [sys.executable, "-P", "-m", "sources.importers.sandbox"]
     try:
         output = subprocess.run(  # noqa: S603 - our own module
             command,

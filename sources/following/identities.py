@@ -11,6 +11,7 @@ import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -75,7 +76,9 @@ class FileIdentities:
             uuids[key] = await self._free_uuid(kind, key, is_only=len(keys) == 1)
         for key, uuid in uuids.items():
             self.items[kind, key] = FollowedItem(kind, key, uuid)
-        return [_with_uuid(item, uuids[str(item.draft.uuid)]) for item in items]
+        # Any: `replace` does not know which draft belongs to which item.
+        drafts: list[Any] = [replace(item.draft, uuid=uuids[str(item.draft.uuid)]) for item in items]
+        return [replace(item, draft=draft) for item, draft in zip(items, drafts, strict=True)]
 
     def add_deleted(self, kind: str, uuid: str) -> None:
         self.deleted.setdefault(kind, set()).add(uuid)
@@ -139,11 +142,6 @@ class PartIdentities(FileIdentities):
 
     def _inherited(self, kind: str, keys: Sequence[str]) -> str | None:
         return None
-
-
-def _with_uuid(item: ImportedItem, uuid: str) -> ImportedItem:
-    draft: object = item.draft if item.draft.uuid == uuid else replace(item.draft, uuid=uuid)
-    return item if draft is item.draft else replace(item, draft=draft)
 
 
 # -- write back --------------------------------------------------------------------------------------------------------

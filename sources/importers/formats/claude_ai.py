@@ -118,7 +118,13 @@ def _parse_block(block: Fields) -> Iterator[ContentBlock]:
             text = "\n".join(parts) if isinstance(value, list) else _text_or_json(value)
             yield ContentBlock(text, kind="tool_result", role="tool", tool=tool)
         case _ if isinstance(block.get("text"), str):
-            yield ContentBlock(block["text"], citations=_citations(block.get("citations")))
+            # The address is in the citation itself or in its details, depending on the age of the export.
+            cited = [
+                {"title": value.line("title"), "url": value.line("url") or value.nested("details").line("url")}
+                for value in block.objects("citations")
+            ]
+            links = [{name: text for name, text in link.items() if text} for link in cited if link["url"]]
+            yield ContentBlock(block["text"], citations=links[:_LINKS_MAX])
         case kind if clean_line(kind) not in _IGNORED_TYPES:
             rest = {name: value for name, value in block.items() if name != "type" and value}
             yield ContentBlock(to_json(rest) if rest else "", kind=clean_line(kind) or "unknown")
@@ -126,18 +132,6 @@ def _parse_block(block: Fields) -> Iterator[ContentBlock]:
 
 def _text_or_json(value: Any) -> str:
     return text_or_empty(value) or (to_json(value) if value else "")
-
-
-def _citations(values: Any) -> Sequence[Mapping[str, Any]]:
-    """The URL is in the citation itself or in its details, depending on the age of the export."""
-    citations: list[Mapping[str, Any]] = []
-    for value in objects(values):
-        details = value.get("details")
-        url = value.line("url") or clean_line(details.get("url") if isinstance(details, dict) else None)
-        title = value.line("title")
-        if url:
-            citations.append({"title": title, "url": url} if title else {"url": url})
-    return citations[:_LINKS_MAX]
 
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}

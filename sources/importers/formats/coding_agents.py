@@ -125,20 +125,15 @@ def _turns(line: Fields, number: int, *, is_sidechain: bool) -> Iterator[AgentTu
     if results:
         yield replace(turn, role="tool", key=f"{key} results" if has_text else key, results=results)
     if has_text:
-        yield replace(turn, text=_unwrap_command(text))
+        # A slash command as the user typed it.
+        if command := _COMMAND.search(text) if text.lstrip().startswith("<command-") else None:
+            arguments, closing, _ = text.partition("<command-args>")[2].partition("</command-args>")
+            text = f"{command[1].rstrip()} {arguments.strip() if closing else ''}".strip()
+        yield replace(turn, text=text)
 
 
 def _summary_turn(key: str, text: str, time: str | None) -> AgentTurn:
     return AgentTurn(role="system", key=key, text=text, time=time, is_summary=True, metadata={"kind": "summary"})
-
-
-def _unwrap_command(text: str) -> str:
-    """Returns a slash command as the user typed it."""
-    command = _COMMAND.search(text) if text.lstrip().startswith("<command-") else None
-    if command is None:
-        return text
-    arguments, closing, _ = text.partition("<command-args>")[2].partition("</command-args>")
-    return f"{command[1].rstrip()} {arguments.strip() if closing else ''}".strip()
 
 
 def _block_text(block: Fields) -> str:

@@ -609,17 +609,16 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
             rows.append(row)
     # Packages list the newest message first.
     rows.sort(key=lambda row: row.time("Timestamp") or "")
-    messages = (_own_message(row, author) for row in rows)
+    messages: list[ChatMessage | MessageReport] = []
+    for row in rows:
+        if message_key := str(row.get("ID") or ""):
+            files = (f"[file: {file[:300]}]" for file in row.text("Attachments").split())
+            text = "\n".join(filter(None, (row.text("Contents"), *files)))
+            time = row.time("Timestamp")
+            messages.append(ChatMessage(key=message_key, role="user", sender=author, text=text, time=time))
+        else:
+            messages.append(FailedItem("message", "ID: expected the id of the message, got nothing"))
     yield from conversation_in_order("discord", draft, messages, limits)
-
-
-def _own_message(row: Fields, author: str) -> ChatMessage | FailedItem:
-    key = str(row.get("ID") or "")
-    if not key:
-        return FailedItem("message", "ID: expected the id of the message, got nothing")
-    files = (f"[file: {file[:300]}]" for file in row.text("Attachments").split())
-    text = "\n".join(filter(None, (row.text("Contents"), *files)))
-    return ChatMessage(key=key, role="user", sender=author, text=text, time=row.time("Timestamp"))
 
 
 def _load(tree: FileTree, name: str, limits: ImportLimits) -> Fields:

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from sources.importers.sandbox.seccomp import (
     LandlockRules,
-    landlock_version,
     prctl,
     refuse_system_calls,
     system_call,
@@ -193,7 +192,7 @@ def enter_sandbox(paths: Iterable[Path]) -> SandboxReport:
     if "user id" not in layers.active:
         layers.add("capabilities", drop_capabilities)
     if rules is not None:
-        layers.add(LANDLOCK, lambda: _enforce(rules))
+        layers.add(LANDLOCK, rules.enforce)
     layers.add(SECCOMP, refuse_system_calls)
     return SandboxReport(layers.active, layers.missing)
 
@@ -227,8 +226,3 @@ def _landlock_rules(paths: Iterable[Path]) -> LandlockRules:
     rules = LandlockRules()
     rules.allow_reading((*paths, *modules, *_OWN_PACKAGES, *map(Path, _SYSTEM_FILES)))
     return rules
-
-
-def _enforce(rules: LandlockRules) -> str:
-    rules.enforce()
-    return f"{LANDLOCK} {landlock_version()}"

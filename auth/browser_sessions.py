@@ -208,14 +208,14 @@ class Notice(Struct, frozen=True):
 _QUERY = """
     SELECT kind, name, address, created_at FROM (
         SELECT 'key' AS kind, name, '' AS address, created_at, user_id FROM keys
-            WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
+            WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?1)
         UNION ALL SELECT 'passkey', name, '', created_at, user_id FROM passkeys
         UNION ALL SELECT 'connection', client_name, '', created_at, user_id FROM oauth_grants WHERE revoked_at IS NULL
         UNION ALL SELECT 'browser', agent, address, created_at, user_id FROM browser_sessions
-            WHERE is_new_browser = 1 AND hash <> :session AND used_at > :oldest_use AND created_at > :oldest
+            WHERE is_new_browser = 1 AND hash <> ?2 AND used_at > ?3 AND created_at > ?4
     ) AS created
-    WHERE user_id = :user AND created_at > (SELECT notices_seen_at FROM users WHERE id = :user)
-    ORDER BY created_at LIMIT :shown_max"""
+    WHERE user_id = ?5 AND created_at > (SELECT notices_seen_at FROM users WHERE id = ?5)
+    ORDER BY created_at LIMIT ?6"""
 
 
 class Notices:
@@ -227,14 +227,9 @@ class Notices:
         """Returns what the person who is signed in has not dismissed, the oldest first. A browser is not told about
         itself."""
         now = time.time()
-        values = {
-            "now": now,
-            "user": session.user.id,
-            "session": bytes.fromhex(session.id),
-            "oldest_use": now - self._settings.browser_session_idle_s,
-            "oldest": now - self._settings.browser_session_lifetime_s,
-            "shown_max": _SHOWN_MAX,
-        }
+        oldest_use = now - self._settings.browser_session_idle_s
+        oldest = now - self._settings.browser_session_lifetime_s
+        values = (now, bytes.fromhex(session.id), oldest_use, oldest, session.user.id, _SHOWN_MAX)
         rows = await self._database.read(lambda db: db.execute(_QUERY, values).fetchall())
         return [Notice(*row) for row in rows]
 
@@ -309,18 +304,10 @@ def _select_creations(db: ControlConnection, key_id: str, now: float) -> list[Ke
             keys.append(created_id)
             if is_valid:
                 found.append(KeyCreation("key", created_id, name, created_at, user_id))
-        found += [
-            KeyCreation("followed source", *row)
-            for row in db.execute(
-                "SELECT id, location, created_at, user_id FROM follows WHERE created_with = ?", (creator,)
-            ).fetchall()
-        ]
-        found += [
-            KeyCreation("followed deployment", *row)
-            for row in db.execute(
-                "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?", (creator,)
-            ).fetchall()
-        ]
+        follows = "SELECT id, location, created_at, user_id FROM follows WHERE created_with = ?"
+        found += [KeyCreation("followed source", *row) for row in db.execute(follows, (creator,)).fetchall()]
+        deployments = "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?"
+        found += [KeyCreation("followed deployment", *row) for row in db.execute(deployments, (creator,)).fetchall()]
         for digest, kind, name, created_at in db.execute(
             "SELECT hash, kind, name, created_at FROM account_links "
             "WHERE created_with = ? AND used_at IS NULL AND expires_at > ?",

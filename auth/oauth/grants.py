@@ -342,7 +342,8 @@ def insert_grant(db: ControlConnection, request: GrantRequest, now: float, grant
         "created_at": now,
         "auth_method": request.auth_method,
     }
-    db.execute(f"INSERT INTO oauth_grants ({', '.join(values)}) VALUES (:{', :'.join(values)})", values)  # noqa: S608 - constants only
+    sql = f"INSERT INTO oauth_grants ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608 - constants only
+    db.execute(sql, tuple(values.values()))
     db.execute("UPDATE oauth_clients SET last_used_at = ? WHERE id = ?", (now, request.client_id))
     return grant_id
 

@@ -7,19 +7,15 @@ from typing import TypeVar
 
 from sources.storage.collections.collection import UserDatabase
 from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem
-from sources.storage.tables.sql import NOTES_INDEX, SqlConnection, SqlRows, json_array, placeholders
+from sources.storage.tables.sql import NOTES_INDEX, Delete, Insert, SqlConnection, SqlRows, json_array, placeholders
 
 T = TypeVar("T")
 
 _SOURCE = "followed files"
 _SELECT = "SELECT name, signature, fingerprint, conflicts, problem FROM followed_files WHERE follow = ?"
-_INSERT_FILE = """
-    INSERT INTO followed_files (follow, name, signature, fingerprint, conflicts, problem) VALUES (?, ?, ?, ?, ?, ?)
-"""
-_INSERT_ITEM = """
-    INSERT INTO followed_items (follow, name, kind, key, uuid) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (follow, name, kind, key) DO UPDATE SET uuid = excluded.uuid
-"""
+_INSERT_FILE = Insert("followed_files", "follow, name, signature, fingerprint, conflicts, problem")
+_INSERT_ITEM = Insert("followed_items", "follow, name, kind, key, uuid", key="follow, name, kind, key")
+_DELETE_FILE = Delete("followed_files", "follow = ? AND name = ?")
 # The first byte after the slash at the end of a folder.
 _AFTER_SLASH = b"0"
 
@@ -117,9 +113,8 @@ class StoredFollowedFiles:
     ) -> None:
         def work(connection: SqlConnection) -> None:
             keys = [(follow, file.name, item.kind, item.key) for item in removed]
-            sql = "DELETE FROM followed_items WHERE follow = ? AND name = ? AND kind = ? AND key = ?"
-            connection.executemany(sql, keys)
-            connection.execute("DELETE FROM followed_files WHERE follow = ? AND name = ?", (follow, file.name))
+            connection.executemany(Delete("followed_items", "follow = ? AND name = ? AND kind = ? AND key = ?"), keys)
+            connection.execute(_DELETE_FILE, (follow, file.name))
             _insert(connection, follow, file, items)
 
         await self._write(work)
@@ -136,7 +131,7 @@ class StoredFollowedFiles:
             for table in ("followed_files", "followed_items"):
                 retained = f"SELECT value FROM {connection.dialect.listed()}"
                 others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN ({retained})"
-                connection.execute(f"DELETE FROM {table} WHERE follow IN ({others})", (json_array(follows),))
+                connection.execute(Delete(table, f"follow IN ({others})"), (json_array(follows),))
 
         await self._write(work)
 
@@ -159,5 +154,5 @@ def _insert(connection: SqlConnection, follow: str, file: FollowedFile, items: S
 
 
 def _remove(connection: SqlConnection, follow: str, name: bytes | None) -> None:
-    connection.execute("DELETE FROM followed_files WHERE follow = ? AND name = ?", (follow, name))
-    connection.execute("DELETE FROM followed_items WHERE follow = ? AND name = ?", (follow, name))
+    connection.execute(_DELETE_FILE, (follow, name))
+    connection.execute(Delete("followed_items", "follow = ? AND name = ?"), (follow, name))

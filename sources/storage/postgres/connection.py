@@ -30,7 +30,7 @@ from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEM
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.item_table import ItemTable
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
-from sources.storage.tables.sql import SqlValue
+from sources.storage.tables.sql import Delete, Insert, SqlValue, Update
 
 # -- pending rows ------------------------------------------------------------------------------------------------------
 # Rows that a job has not sent yet. They are sent together before its next statement, because each statement waits for
@@ -89,10 +89,8 @@ class PendingRows:
             for batch in _batches(items.get(table, ())):
                 columns = ", ".join(batch[0])
                 record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
-                insert = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {record}"
-                rows = connection.execute(
-                    f"{insert} ON CONFLICT DO NOTHING RETURNING id", (msgspec.json.encode(batch).decode(),)
-                )
+                insert = Insert(table, columns, f"{columns} FROM {record}", key="*", returning="id")
+                rows = connection.execute(insert, (msgspec.json.encode(batch).decode(),))
                 inserted = {rowid for (rowid,) in rows}
                 for values in batch:
                     if values["id"] not in inserted:
@@ -124,10 +122,9 @@ _LAST_ID = "last_id:"
 _CONVERSATIONS, _MESSAGES = "conversations", "messages"
 _STATE = f"{LIBRARY_SCHEMA}.state"
 _TENANT = re.compile("[a-z2-7]{7}")
-_SAVE_LAST_ID = """
-    INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
-    WHERE CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)
-"""
+_SAVE_LAST_ID = Insert(
+    "state", "name, value", key="name", condition="CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)"
+)
 
 
 class LibraryTransaction(Transaction, frozen=True, kw_only=True):
@@ -167,6 +164,10 @@ def set_tenant(tenant: str, *, has_role: bool) -> str:
 
 class LibraryRemoved(Exception):
     """Another process has removed the library."""
+
+
+class NoLibrary(Unavailable):
+    """The user has no library, and background work does not create one."""
 
 
 class LibraryJob(Generic[T]):
@@ -269,8 +270,7 @@ class LibraryConnection(PostgresConnection):
         if self.tenant is None:
             return super()._statement(sql, parameters)
         statement = tenant_statement(sql)
-        arguments = statement.arguments(parameters)
-        return statement, (self.tenant, *arguments) if statement.has_tenant else arguments
+        return statement, (self.tenant, *parameters) if statement.has_tenant else parameters
 
     def executemany_later(self, sql: str, parameters: Iterable[Parameters], /) -> None:
         self._pending.add_parameters(sql, parameters)
@@ -296,7 +296,7 @@ class LibraryConnection(PostgresConnection):
 
     def update_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in values)
-        self.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values.values(), rowid))
+        self.execute(Update(table, assignments, "id = ?"), (*values.values(), rowid))
         self.add_changes(table, (rowid,))
 
     def restore_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
@@ -305,7 +305,7 @@ class LibraryConnection(PostgresConnection):
     def delete_row(self, table: str, rowid: int) -> None:
         [last] = self.execute(f"SELECT max(id) FROM {table}").fetchall()[0]
         self.execute(_SAVE_LAST_ID, (f"{_LAST_ID}{table}", str(last)))
-        self.execute(f"DELETE FROM {table} WHERE id = ?", (rowid,))
+        self.execute(Delete(table, "id = ?"), (rowid,))
         self.add_changes(table, (rowid,))
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
@@ -352,7 +352,7 @@ class LibraryConnection(PostgresConnection):
 
 
 @lru_cache
-def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+def _insert_sql(table: str, columns: tuple[str, ...]) -> Insert:
     names, values = ", ".join(columns), ", ".join("?" * len(columns))
     if "id" not in columns:
         # One more than the highest id that was ever used, which `delete_row` has saved.
@@ -361,7 +361,7 @@ def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
             f"coalesce((SELECT CAST(value AS BIGINT) FROM state WHERE name = '{_LAST_ID}{table}'), 0))"
         )
         names, values = f"id, {names}", f"({next_id}), {values}"
-    return f"INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT DO NOTHING RETURNING id"
+    return Insert(table, names, values=values, key="*", returning="id")
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,16 @@ from sources.kinds import Record
 from sources.records import ListPage
 from sources.storage.contract import TagCount
 from sources.storage.tables import validation
-from sources.storage.tables.sql import SqlConnection, SqlValue, TextIndex, index_form, json_array, text_with_tags
+from sources.storage.tables.sql import (
+    Delete,
+    Insert,
+    SqlConnection,
+    SqlValue,
+    TextIndex,
+    index_form,
+    json_array,
+    text_with_tags,
+)
 from sources.storage.tables.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
 
 AnyDraft = (
@@ -183,6 +192,7 @@ class ItemTable(Generic[RecordT, DraftT]):
             f"WHERE {is_joined}{table}.id = CAST(wanted.value AS BIGINT)"
         )
         self._select_stored = f"SELECT {table}.id, {stored} {self._from_live} AND {table}.{key} = ?"
+        self._insert_tags = Insert(f"{table}_tags", "folded, id")
         self._select_rowid = f"SELECT id FROM {table} WHERE {key} = ?"
 
     # Reading
@@ -342,7 +352,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         rowid: int = stored["id"]
         connection.update_row(self.name, rowid, changes)
         if "tags" in changes:
-            connection.execute(f"DELETE FROM {self.name}_tags WHERE id = ?", (rowid,))
+            connection.execute(Delete(f"{self.name}_tags", "id = ?"), (rowid,))
             self._link_tags(connection, rowid, values)
         return rowid
 
@@ -440,7 +450,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         if values["tags"] == "[]":
             return
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
-        connection.executemany_later(f"INSERT INTO {self.name}_tags (folded, id) VALUES (?, ?)", links)
+        connection.executemany_later(self._insert_tags, links)
 
 
 def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:

@@ -38,6 +38,8 @@ from sources.storage.tables.item_table import (
 from sources.storage.tables.sql import (
     CHATS_INDEX,
     MEDIA_INDEX,
+    Delete,
+    Insert,
     SegmentedTable,
     SqlConnection,
     SqlFilter,
@@ -254,7 +256,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
     ) -> int:
         _require_line_order(draft)
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
-        connection.execute("DELETE FROM observations_values WHERE id = ?", (rowid,))
+        connection.execute(Delete("observations_values", "id = ?"), (rowid,))
         self._link_values(connection, rowid, self.stored_values(connection, key))
         return rowid
 
@@ -270,7 +272,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
             for value in (decode_texts(values[field]) if field in OBSERVATION_LISTS else (values[field],))
         }
         links |= {(name, fold_tag(basename(value)), rowid) for name, value, _ in links if name == "files"}
-        sql = "INSERT INTO observations_values (field, folded, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        sql = Insert("observations_values", "field, folded, id", key="*")
         connection.executemany_later(sql, sorted(links))
 
 

@@ -1,8 +1,10 @@
 """What all tables share: building SQL, the connection a job gets, full-text indexes and the order of results."""
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -109,6 +111,90 @@ def either(one: SqlFilter, other: SqlFilter) -> SqlFilter:
     return SqlFilter((f"({first} OR {second})",), one.parameters + other.parameters)
 
 
+# -- changes -----------------------------------------------------------------------------------------------------------
+# Statements that change the rows of one table. They are texts, so that SQLite runs them as they are, and know their
+# parts, from which PostgreSQL renders statements that name the tenant. It runs no others that change rows.
+
+
+class Insert(str):
+    """Inserts `values`, which are parameters if nothing else is given, or what `select` returns: a query without its
+    first word. If a row with the same `key` exists, its other columns are updated, if `condition` is met; with the key
+    `*`, the existing row stays."""
+
+    __slots__ = ("columns", "condition", "key", "returning", "select", "table", "values")
+
+    table: str
+    columns: str
+    select: str
+    values: str
+    key: str
+    condition: str
+    returning: str
+
+    def __new__(
+        cls,
+        table: str,
+        columns: str,
+        select: str = "",
+        *,
+        values: str = "",
+        key: str = "",
+        condition: str = "",
+        returning: str = "",
+    ) -> Self:
+        values = values or placeholders(columns.split(", "))
+        rows = f"SELECT {select}" if select else f"VALUES ({values})"
+        end = conflict_clause(columns, key, key, condition) + (f" RETURNING {returning}" if returning else "")
+        insert = super().__new__(cls, f"INSERT INTO {table} ({columns}) {rows}{end}")
+        insert.table, insert.columns, insert.select, insert.values = table, columns, select, values
+        insert.key, insert.condition, insert.returning = key, condition, returning
+        return insert
+
+
+def conflict_clause(columns: str, key: str, unique: str, condition: str) -> str:
+    """`unique` are the columns of the unique index with the key."""
+    if not key or key == "*":
+        return " ON CONFLICT DO NOTHING" if key else ""
+    keys = key.split(", ")
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name not in keys)
+    return f" ON CONFLICT ({unique}) DO UPDATE SET {changes}{f' WHERE {condition}' if condition else ''}"
+
+
+class Update(str):
+    __slots__ = ("assignments", "condition", "table")
+
+    table: str
+    assignments: str
+    condition: str
+
+    def __new__(cls, table: str, assignments: str, condition: str) -> Self:
+        update = super().__new__(cls, f"UPDATE {table} SET {assignments} WHERE {condition}")
+        update.table, update.assignments, update.condition = table, assignments, condition
+        return update
+
+
+class Delete(str):
+    """`using` is a table that the condition needs besides the one whose rows are deleted."""
+
+    __slots__ = ("condition", "returning", "table", "using")
+
+    table: str
+    condition: str
+    using: str
+    returning: str
+
+    def __new__(cls, table: str, condition: str = "TRUE", *, using: str = "", returning: str = "") -> Self:
+        end = f" RETURNING {returning}" if returning else ""
+        text = f"DELETE FROM {table}{f' USING {using}' if using else ''} WHERE {condition}{end}"
+        delete = super().__new__(cls, text)
+        delete.table, delete.condition, delete.using, delete.returning = table, condition, using, returning
+        return delete
+
+
+# Where a library remembers single values.
+SAVE_STATE = Insert("state", "name, value", key="name")
+
+
 # -- connection --------------------------------------------------------------------------------------------------------
 # What the tables need of a connection, which runs one job at a time on a thread of its own.
 
@@ -124,7 +210,8 @@ class SqlRows(Protocol):
 
 
 class SqlConnection(Protocol):
-    """A connection in a transaction. The names of tables are not qualified, and parameters are `?` or `?1`."""
+    """A connection in a transaction. The names of tables are not qualified, and parameters are `?` or `?1`. Rows are
+    changed by an `Insert`, `Update` or `Delete`."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -215,8 +302,8 @@ def index_form(text: str) -> str | None:
     text to remove, and because scoring counts words in it without segmenting again.
     """
     form = segment(text)
-    if folds_bytewise(text) and form == fold_bytewise(text) and not _FOLDED_DIFFERENTLY.search(text):
-        return None
+    if folds_bytewise(text) and form == fold_bytewise(text):
+        return None if text.isascii() or not _FOLDED_DIFFERENTLY.search(text) else form
     return form
 
 

@@ -21,7 +21,7 @@ from sources.storage.tables.conversation_tables import (
     UNKNOWN_ROLE,
 )
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.sql import SqlConnection, SqlFilter, equals, json_array, metadata_in
+from sources.storage.tables.sql import Delete, Insert, SqlConnection, SqlFilter, Update, equals, json_array, metadata_in
 from sources.storage.tables.upsert import (
     DELETED,
     NEW,
@@ -266,7 +266,7 @@ def list_namespaces(connection: SqlConnection) -> Sequence[Namespace]:
 def create_namespace(connection: SqlConnection, name: str) -> Namespace:
     if any(namespace.name == name for namespace in list_namespaces(connection)):
         raise Conflict(f"namespace {name!r} already exists")
-    connection.execute("INSERT INTO namespaces (name) VALUES (?)", (name,))
+    connection.execute(Insert("namespaces", "name"), (name,))
     return Namespace(name, 0)
 
 
@@ -298,8 +298,7 @@ def _get_changeable(connection: SqlConnection, name: str) -> Namespace:
 def _move_conversations(connection: SqlConnection, name: str, new_name: str, context: WriteContext) -> None:
     """Increases the versions of the conversations but keeps their modification times."""
     connection.execute(
-        "UPDATE conversations SET namespace = ?, version = version + 1, client_id = ? "
-        "WHERE namespace = ? AND deleted = 0",
+        Update("conversations", "namespace = ?, version = version + 1, client_id = ?", "namespace = ? AND deleted = 0"),
         (new_name, context.client_id, name),
     )
-    connection.execute("DELETE FROM namespaces WHERE name = ?", (name,))
+    connection.execute(Delete("namespaces", "name = ?"), (name,))

@@ -20,7 +20,15 @@ from sources.storage.postgres.search.tsquery import ColumnLabels, IndexedColumn,
 from sources.storage.postgres.tables import kind_digests
 from sources.storage.search.vocabulary import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
-from sources.storage.tables.sql import BOUNDED_TEXT, CHARS_BETWEEN, CHUNK_BITS, CONTEXT_CHARS, MESSAGE_OWN
+from sources.storage.tables.sql import (
+    BOUNDED_TEXT,
+    CHARS_BETWEEN,
+    CHUNK_BITS,
+    CONTEXT_CHARS,
+    MESSAGE_OWN,
+    Delete,
+    Insert,
+)
 from sources.text.segmentation import SEGMENT_VERSION
 
 if TYPE_CHECKING:
@@ -139,6 +147,17 @@ MEDIA_ENTRIES = EntryKind(
 ENTRY_KINDS = {kind.index: kind for kind in (*TABLE_ENTRIES.values(), CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, MEDIA_ENTRIES)}
 
 
+_DELETE_ENTRIES = Delete("index_entries", "kind = ? AND id = ANY(CAST(? AS BIGINT[]))")
+_SAVE_ENTRIES = Insert(
+    "index_entries",
+    "kind, id, words, tsv",
+    "CAST(? AS SMALLINT), id, words, CAST(tsv AS TSVECTOR) "
+    "FROM unnest(CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS TEXT[])) AS entry (id, words, tsv)",
+    key="kind, id",
+)
+_ADD_WORDS = Insert("index_words", "word", "unnest(CAST(? AS TEXT[]))", key="*")
+
+
 def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterable[int]) -> None:
     """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
     remaining = iter(sorted(rowids))
@@ -153,22 +172,12 @@ def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterabl
         existing = {rowid for rowid, *_ in entries}
         missing = [rowid for rowid in batch if rowid not in existing]
         if missing:
-            sql = "DELETE FROM index_entries WHERE kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
-            connection.execute(sql, (kind.number, missing))
+            connection.execute(_DELETE_ENTRIES, (kind.number, missing))
         if entries:
             ids, counts, vectors, words = zip(*entries, strict=True)
-            connection.execute(
-                "INSERT INTO index_entries (kind, id, words, tsv) "
-                "SELECT CAST(? AS SMALLINT), id, words, CAST(tsv AS TSVECTOR) "
-                "FROM unnest(CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS TEXT[])) AS entry (id, words, tsv) "
-                "ON CONFLICT (kind, id) DO UPDATE SET words = excluded.words, tsv = excluded.tsv",
-                (kind.number, list(ids), list(counts), list(vectors)),
-            )
+            connection.execute(_SAVE_ENTRIES, (kind.number, list(ids), list(counts), list(vectors)))
             # In order, so that two transactions cannot wait for each other.
-            connection.execute(
-                "INSERT INTO index_words (word) SELECT unnest(CAST(? AS TEXT[])) ON CONFLICT DO NOTHING",
-                (sorted(set().union(*words)),),
-            )
+            connection.execute(_ADD_WORDS, (sorted(set().union(*words)),))
 
 
 class IndexState(Struct, frozen=True):
@@ -194,12 +203,6 @@ def known_index_state(connection: PostgresConnection) -> IndexState | None:
     """Returns the state of the index if the transaction has read it already."""
     state: IndexState | None = connection.known.get(_INDEX_STATE)
     return state
-
-
-def is_small_index(connection: PostgresConnection) -> bool:
-    """Whether the transaction has read that the index is small."""
-    state = known_index_state(connection)
-    return state is not None and state.is_small
 
 
 def save_index_state(connection: PostgresConnection, state: IndexState) -> None:

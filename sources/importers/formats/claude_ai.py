@@ -22,7 +22,6 @@ from sources.importers.engine.values import (
     Fields,
     clean_line,
     clean_tags,
-    objects,
     require_storable,
     text_or_empty,
     to_json,
@@ -114,7 +113,7 @@ def _parse_block(block: Fields) -> Iterator[ContentBlock]:
                 yield ContentBlock(_text_or_json(value), kind="tool_use", tool=tool)
         case "tool_result":
             value = block.get("content")
-            parts = (part.text("text") or f"[{part.line('type') or 'data'}]" for part in objects(value))
+            parts = (part.text("text") or f"[{part.line('type') or 'data'}]" for part in Fields.each(value))
             text = "\n".join(parts) if isinstance(value, list) else _text_or_json(value)
             yield ContentBlock(text, kind="tool_result", role="tool", tool=tool)
         case _ if isinstance(block.get("text"), str):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES
 from sources.importers.engine.importer import FileProbe, ImportLimits
-from sources.importers.engine.values import Fields, json_or_none, object_or_empty, objects, valid_uuid
+from sources.importers.engine.values import Fields, json_or_none, valid_uuid
 from sources.importers.formats.agent_sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,
@@ -237,10 +237,10 @@ def _tool_result(payload: Fields, limits: ImportLimits) -> AgentToolResult:
     output = payload.get("output")
     is_json = isinstance(output, str) and output.lstrip().startswith("{")
     value = json_or_none(output, limits) if is_json else output
-    fields = object_or_empty(value)
+    fields = Fields.of(value)
     text = next((fields[name] for name in ("output", "content") if isinstance(fields.get(name), str)), output)
     if not isinstance(text, str):
-        text = "\n".join(part["text"] for part in objects(output) if isinstance(part.get("text"), str))
+        text = "\n".join(part["text"] for part in Fields.each(output) if isinstance(part.get("text"), str))
     # A failure is marked in the output or, by programs that print the exit code, in its first lines.
     code = fields.nested("metadata").get("exit_code")
     printed = _EXIT_CODE.search(text[:1_000])

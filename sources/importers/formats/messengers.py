@@ -34,16 +34,7 @@ from sources.importers.engine.files import (
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
 from sources.importers.engine.table_reader import table_rows
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    compact_metadata,
-    object_or_empty,
-    objects,
-    parse_json,
-    stored_time,
-    text_or_empty,
-)
+from sources.importers.engine.values import Fields, clean_line, compact_metadata, parse_json, stored_time, text_or_empty
 
 # -- WhatsApp ----------------------------------------------------------------------------------------------------------
 # Chats exported by WhatsApp: `_chat.txt` of an iPhone, the text file of an Android phone, or the zip with either.
@@ -283,7 +274,7 @@ def _telegram_messages(messages: Any, limits: ImportLimits) -> Iterator[ChatMess
     for number, entry in enumerate(messages, 1):
         try:
             value = element_object(entry, limits) if isinstance(entry, JsonElement) else entry
-            message = object_or_empty(value)
+            message = Fields.of(value)
             if message.get("type") != "message":
                 yield SkippedItem("service message" if isinstance(value, dict) else "entry other than a message")
                 continue
@@ -367,7 +358,7 @@ class _SlackExport:
             raise InvalidParams("export: expected users.json, found no such file")
         self._root = users.removesuffix("users.json")
         self._names: dict[str, str] = {}
-        for user in objects(self._load(users)):
+        for user in Fields.each(self._load(users)):
             own = user.line("real_name", "name")
             self._names[user.line("id")] = _profile_name(user.get("profile")) or own
 
@@ -379,7 +370,7 @@ class _SlackExport:
                 days.setdefault(day["channel"], []).append(name)
         for file, kind in _LISTS.items():
             name = f"{self._root}{file}"
-            for channel in objects(self._load(name)) if name in self._tree else ():
+            for channel in Fields.each(self._load(name)) if name in self._tree else ():
                 if key := channel.line("id"):
                     # Direct messages are in a folder named after their id.
                     folder = key if kind == "direct" else channel.line("name") or key
@@ -414,7 +405,7 @@ class _SlackExport:
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
                 continue
-            for message in objects(messages):
+            for message in Fields.each(messages):
                 time, thread = message.line("ts"), message.line("thread_ts")
                 if message.get("type") != "message" or not time:
                     yield SkippedItem("entry other than a message")
@@ -454,7 +445,7 @@ class _SlackExport:
 
 
 def _profile_name(value: object) -> str:
-    return object_or_empty(value).line("display_name", "real_name")
+    return Fields.of(value).line("display_name", "real_name")
 
 
 def _texts(message: Fields) -> Iterator[str]:
@@ -601,7 +592,7 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
     data = tree.read(name, limits.line_max_bytes)
     rows: list[Fields] = []
     if name.lower().endswith(".json"):
-        rows += objects(parse_json(data, limits))
+        rows += Fields.each(parse_json(data, limits))
     else:
         for location, row in table_rows(decode_text(data, limits, name)):
             if isinstance(row, str):
@@ -623,5 +614,5 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
 
 def _load(tree: FileTree, name: str, limits: ImportLimits) -> Fields:
     with suppress(InvalidParams):
-        return object_or_empty(parse_json(tree.read(name, limits.line_max_bytes), limits))
+        return Fields.of(parse_json(tree.read(name, limits.line_max_bytes), limits))
     return Fields()

@@ -24,7 +24,6 @@ from sources.importers.engine.markdown_text import (
 from sources.importers.engine.values import (
     Fields,
     json_or_none,
-    object_or_empty,
     parse_json,
     short_title,
     stored_date,
@@ -257,7 +256,7 @@ class RoamImporter(Importer):
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         def read(data: bytes, _: str) -> Events:
-            page = object_or_empty(parse_json(data, limits))
+            page = Fields.of(parse_json(data, limits))
             title, created, edited = page.line("title"), page.get("create-time"), page.time("edit-time")
             if not title:
                 raise InvalidParams("the page has no title")
@@ -365,7 +364,7 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
         info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    bear = object_or_empty(json_or_none(info, limits)).nested("net.shinyfrog.bear")
+    bear = Fields.of(json_or_none(info, limits)).nested("net.shinyfrog.bear")
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")
     if not text:

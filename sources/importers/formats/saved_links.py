@@ -32,10 +32,7 @@ from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     compact_metadata,
-    object_or_empty,
-    objects,
     parse_json,
-    require_object,
     short_title,
     stored_date,
     stored_time,
@@ -185,9 +182,9 @@ class BookmarksImporter(Importer):
 
 
 def _json_links(value: object) -> Iterator[SavedLink]:
-    bookmarks = require_object(value, "not a file of bookmarks")
+    bookmarks = Fields.require(value, "not a file of bookmarks")
     is_chrome = isinstance(bookmarks.get("roots"), dict)
-    roots = objects(list(bookmarks["roots"].values())) if is_chrome else iter((bookmarks,))
+    roots = Fields.each(list(bookmarks["roots"].values())) if is_chrome else iter((bookmarks,))
     # The path of every open folder, and its remaining entries.
     # Without recursion: a file may nest folders as deeply as JSON may be nested.
     open_folders = [("", roots)]
@@ -268,10 +265,10 @@ class KarakeepImporter(Importer):
         return 0.9 if is_object and all(field in probe.head for field in _FIELDS) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        bookmarks = object_or_empty(read_json(path, limits)).get("bookmarks")
+        bookmarks = Fields.of(read_json(path, limits)).get("bookmarks")
         if not isinstance(bookmarks, list):
             raise InvalidParams("bookmarks: expected a list")
-        saved = [(bookmark, bookmark.nested("content")) for bookmark in objects(bookmarks)]
+        saved = [(bookmark, bookmark.nested("content")) for bookmark in Fields.each(bookmarks)]
         links = (
             SavedLink(
                 url=content.text("url"),
@@ -328,7 +325,7 @@ class OmnivoreImporter(Importer):
                 except InvalidParams as error:
                     yield FailedItem(name, error.message)
                     continue
-                for number, page in enumerate(objects(pages), 1):
+                for number, page in enumerate(Fields.each(pages), 1):
                     try:
                         yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
                     except InvalidParams as error:

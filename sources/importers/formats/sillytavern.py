@@ -28,9 +28,7 @@ from sources.importers.engine.values import (
     Fields,
     clean_line,
     clean_tags,
-    object_or_empty,
     parse_json,
-    require_object,
     require_storable,
     short_title,
     stored_time,
@@ -142,7 +140,7 @@ class _TavernThread:
     def _message_draft(self, message: _TavernMessage, swipe: int, *, is_canonical: bool) -> MessageDraft:
         line = message.line
         infos = line["swipe_info"] if isinstance(line.get("swipe_info"), list) else []
-        info = object_or_empty(infos[swipe]) if swipe < len(infos) else Fields()
+        info = Fields.of(infos[swipe]) if swipe < len(infos) else Fields()
         role = "user" if line.get("is_user") is True else "assistant"
         model = info.nested("extra").line("model")
         if not model and is_canonical:
@@ -327,7 +325,7 @@ def _read_webp_card(path: Path, max_bytes: int) -> bytes:
 
 
 def _character_draft(card: Any, key: str) -> CharacterDraft:
-    card = require_object(card, "character card: expected a JSON object")
+    card = Fields.require(card, "character card: expected a JSON object")
     data = card.nested("data") if isinstance(card.get("data"), dict) else card
     name = data.get("name")
     if not isinstance(name, str) or not name.strip():

@@ -13,7 +13,7 @@ from sources.importers.engine.export_files import is_json
 from sources.importers.engine.files import file_key, is_text, modified_at, printable_name, read_json, read_text
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import first_heading, read_org_header, remove_code
-from sources.importers.engine.values import Fields, clean_line, object_or_empty, stored_date
+from sources.importers.engine.values import Fields, clean_line, stored_date
 
 # -- Org mode ----------------------------------------------------------------------------------------------------------
 # Org mode: every `.org` file becomes a note, with its text as written.
@@ -108,7 +108,7 @@ class JupyterImporter(Importer):
         return 0.9 if b'"nbformat"' in probe.head or (has_suffix and b'"cell_type"' in probe.head) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        notebook = object_or_empty(read_json(path, limits))
+        notebook = Fields.of(read_json(path, limits))
         if "nbformat" not in notebook:
             raise InvalidParams("not a Jupyter notebook")
         metadata = notebook.nested("metadata")

@@ -46,7 +46,6 @@ from sources.importers.engine.values import (
     compact_metadata,
     json_or_none,
     key_label,
-    objects,
     require_storable,
     text_or_empty,
     texts,
@@ -435,7 +434,7 @@ def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence
         return stored, ()
     lines = value if isinstance(value, list) else _first_field(value, ("segments", "Segments"))
     segments = []
-    for line in objects(lines):
+    for line in Fields.each(lines):
         line_text, times = _line_text(line), _times(line)
         if line_text and times is not None:
             speaker = line.line("speaker") or None
@@ -443,7 +442,7 @@ def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence
     if segments:
         return "\n".join(segment.text for segment in segments), segments
     text = _first_field(value, ("text", "transcription")) if isinstance(value, dict) else None
-    return text if isinstance(text, str) else "\n".join(map(_line_text, objects(lines))), ()
+    return text if isinstance(text, str) else "\n".join(map(_line_text, Fields.each(lines))), ()
 
 
 def _line_text(line: Mapping[str, Any]) -> str:

@@ -17,10 +17,10 @@ from sources.importers.engine.files import file_size
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
     compact_metadata,
-    objects,
     short_title,
     stored_date,
     url_or_empty,
@@ -215,7 +215,7 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
     except InvalidParams as error:
         return FailedItem(f"reference {element.number}", error.message)
     authors = []
-    for person in objects(item.get("author") or item.get("editor")):
+    for person in Fields.each(item.get("author") or item.get("editor")):
         names = (person.line(name) for name in ("given", "non-dropping-particle", "family"))
         authors.append(" ".join(filter(None, names)) or person.line("literal"))
     identifier = clean_line(str(item.get("id", "")))

@@ -16,13 +16,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from sources.importers.sandbox.seccomp import (
-    LandlockRules,
-    prctl,
-    refuse_system_calls,
-    system_call,
-    unshare,
-)
+from sources.importers.sandbox.seccomp import LandlockRules, prctl, refuse_system_calls, system_call, unshare
 
 # -- report ------------------------------------------------------------------------------------------------------------
 # Which layers of the sandbox are active, and how the server finds out before the first import.

@@ -9,11 +9,12 @@ import asyncio
 import sqlite3
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from loguru import logger
 from msgspec import Struct
@@ -55,8 +56,6 @@ _DAY_S = 86_400.0
 _RETENTION_CHECK_S = 3600.0
 # Deleted at a time, so that other processes do not wait long for the lock.
 DELETE_ROWS = 1_000
-OLDER_EVENTS = "time < ?"
-READS_OF_USER = "user_id = ? AND action = ?"
 _RETRY_S = 5.0
 
 
@@ -88,26 +87,6 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     target: str | None = None
     since: float | None = None
     before: int | None = None
-
-
-class AuditLog(Protocol):
-    """Where events are stored. Several processes may write: servers, and commands that change users and keys."""
-
-    def append(self, events: Iterable[AuditEvent]) -> None: ...
-
-    def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
-        """Returns the newest events first."""
-        ...
-
-    def delete_before(self, time_s: float) -> int:
-        """Deletes older events. Returns how many."""
-        ...
-
-    def delete_reads(self, user_id: UserId) -> int:
-        """Deletes what says which items a user had. Security events are kept until they are too old."""
-        ...
-
-    def close(self) -> None: ...
 
 
 def insert_events(connection: ControlConnection, events: Iterable[AuditEvent]) -> None:
@@ -149,8 +128,33 @@ def delete_events(connection: ControlConnection, condition: str, values: Sequenc
     return connection.execute(f"DELETE FROM events WHERE id IN ({rows})", values).rowcount  # noqa: S608 - as above
 
 
-class AuditFile:
-    """The log as a database file."""
+class AuditLog(ABC):
+    """Where events are stored. Several processes may write: servers, and commands that change users and keys."""
+
+    @abstractmethod
+    def append(self, events: Iterable[AuditEvent]) -> None: ...
+
+    @abstractmethod
+    def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
+        """Returns the newest events first."""
+
+    def delete_before(self, time_s: float) -> int:
+        """Deletes older events. Returns how many."""
+        return self._delete("time < ?", time_s)
+
+    def delete_reads(self, user_id: UserId) -> int:
+        """Deletes what says which items a user had. Security events are kept until they are too old."""
+        return self._delete("user_id = ? AND action = ?", user_id, READ_ACTION)
+
+    @abstractmethod
+    def _delete(self, condition: str, *values: object) -> int: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class AuditFile(AuditLog):
+    """The log as a database file, which is only open while it is used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -166,14 +170,8 @@ class AuditFile:
         with storage_errors(_FILE), closing(self._connect()) as connection:
             return select_events(connection, where, limit)
 
-    def delete_before(self, time_s: float) -> int:
-        return self._delete(OLDER_EVENTS, time_s)
-
-    def delete_reads(self, user_id: UserId) -> int:
-        return self._delete(READS_OF_USER, user_id, READ_ACTION)
-
     def close(self) -> None:
-        """The file is only open while it is used."""
+        pass
 
     def _delete(self, condition: str, *values: object) -> int:
         # The file is empty if the disk was full when its tables should have been created.
@@ -376,7 +374,7 @@ _TRANSACTION = Transaction(
 _LOCK = "SELECT pg_advisory_xact_lock(7305126185)"
 
 
-class PostgresAuditLog:
+class PostgresAuditLog(AuditLog):
     """Has one connection, which is opened on first use. The tables must exist: a registry creates them."""
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -391,12 +389,6 @@ class PostgresAuditLog:
 
     def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
         return self._run(lambda connection: select_events(connection, where, limit))
-
-    def delete_before(self, time_s: float) -> int:
-        return self._delete(OLDER_EVENTS, time_s)
-
-    def delete_reads(self, user_id: UserId) -> int:
-        return self._delete(READS_OF_USER, user_id, READ_ACTION)
 
     def close(self) -> None:
         self._threads.close_now()

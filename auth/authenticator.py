@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from auth.browser_sessions import BrowserSessions
 from auth.context import ADMIN, ROLE_SCOPES, SCOPES, ClientId, Principal
-from auth.oauth.grants import ACCESS_TOKEN, is_credential
+from auth.oauth.grants import ACCESS_TOKEN
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.rate_limits import RateLimit
-from auth.registry import Registry, UserRecord, has_key_prefix, is_well_formed
+from auth.registry import PREFIX, Registry, UserRecord, has_key_prefix, is_credential
 from auth.tokens import Claims, TokenVerifier
 from config.errors import Conflict, NotFound, StorageError, Unauthenticated
 from config.paths import UserId
@@ -30,8 +30,8 @@ _KNOWN_SCOPES = frozenset(SCOPES)
 _LOCAL = "local"
 # The client of changes that are made on the command line of this machine.
 OPERATOR = "command line"
-# An id that no user has: those of users are random.
-NOBODY = UserId("u_" + "2" * 26)
+# The operator's id, which no user has: those of users are random.
+OPERATOR_ID = UserId("u_" + "2" * 26)
 
 
 class Authenticator(Protocol):
@@ -166,7 +166,7 @@ class RegistryAuthenticator:
         that allows the principal's scopes."""
         if principal.is_expired(self._clock()):
             raise Unauthenticated("credential expired", presented=True)
-        if principal.user_id == NOBODY:
+        if principal.user_id == OPERATOR_ID:
             return
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
@@ -206,7 +206,7 @@ class RegistryAuthenticator:
             return _grant(cached.principal, cached.scopes, user, cached.cached_until, revision)
         # The principal with all scopes of the credential, and its user.
         if has_key_prefix(credential):
-            key = await self._registry.key_by_hash(digest) if is_well_formed(credential) else None
+            key = await self._registry.key_by_hash(digest) if is_credential(credential, PREFIX) else None
             if key is None or not key.is_valid(now):
                 raise Unauthenticated("API key not accepted", presented=True)
             user = key.user
@@ -330,7 +330,7 @@ def _grant(
 def operator_principal() -> Principal:
     """Returns the principal of commands that administrate. The operator has the files of all users, but no library."""
     return Principal(
-        user_id=NOBODY,
+        user_id=OPERATOR_ID,
         user_name=OPERATOR,
         client_id=ClientId(OPERATOR),
         scopes=frozenset((ADMIN,)),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from auth.context import ROLE_SCOPES, ClientId, Principal
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
@@ -79,8 +80,6 @@ class BrowserSessions:
         secret, now = secrets.token_urlsafe(32), self._clock()
         row = (hashlib.sha256(secret.encode()).digest(), user.id, user.epoch, now, now, _short(address), _short(agent))
 
-        flags = (int(is_new_browser), int(needs_passkey))
-
         def operation(db: ControlConnection) -> None:
             db.execute(
                 "DELETE FROM browser_sessions WHERE used_at < ? OR created_at < ?",
@@ -94,7 +93,7 @@ class BrowserSessions:
             db.execute(
                 "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent, "
                 "is_new_browser, needs_passkey) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*row, *flags),
+                (*row, int(is_new_browser), int(needs_passkey)),
             )
 
         await self._database.write(operation)
@@ -103,37 +102,25 @@ class BrowserSessions:
     async def find(self, secret: str) -> BrowserSession | None:
         """Returns the session of a secret, or None if it ended, was never created, or its user lost access."""
         digest, now = hashlib.sha256(secret.encode()).digest(), self._clock()
-        found = await self._database.read(lambda db: _select(db, digest))
-        if found is None or not self._is_valid(*found, now):
+        session = next(iter(await self._database.read(lambda db: self._select(db, "hash = ?", digest))), None)
+        if session is None:
             return None
-        user, (_, created_at, used_at, address, agent, needs_passkey) = found
-        if now - used_at >= _TOUCH_INTERVAL_S:
+        if now - session.used_at >= _TOUCH_INTERVAL_S:
             await self._database.write(
                 lambda db: db.execute("UPDATE browser_sessions SET used_at = ? WHERE hash = ?", (now, digest))
             )
         # If the setting was switched off meanwhile, the password was enough.
-        is_partial = self._requires_passkey and bool(needs_passkey)
-        token = csrf_token(secret)
-        return BrowserSession(digest.hex(), user, token, created_at, used_at, address, agent, is_partial)
+        needs_passkey = self._requires_passkey and session.needs_passkey
+        return replace(session, csrf_token=csrf_token(secret), needs_passkey=needs_passkey)
 
     async def user_of(self, session_id: str) -> UserRecord | None:
         """Returns the user of a session by its id, or None if it has ended."""
-        found = await self._database.read(lambda db: _select(db, _digest(session_id)))
-        return found[0] if found is not None and self._is_valid(*found, self._clock()) else None
+        sessions = await self._database.read(lambda db: self._select(db, "hash = ?", _digest(session_id)))
+        return sessions[0].user if sessions else None
 
-    @control_operation("read")
-    def list(self, db: ControlConnection, user_id: UserId) -> list[BrowserSession]:
+    async def list(self, user_id: UserId) -> Sequence[BrowserSession]:
         """Returns the valid sessions of a user, the most recently used first, without CSRF tokens."""
-        now = self._clock()
-        digests = db.execute(
-            "SELECT hash FROM browser_sessions WHERE user_id = ? ORDER BY used_at DESC", (user_id,)
-        ).fetchall()
-        found = [(digest, _select(db, digest)) for (digest,) in digests]
-        return [
-            BrowserSession(digest.hex(), row[0], "", *row[1][1:-1], needs_passkey=bool(row[1][-1]))
-            for digest, row in found
-            if row is not None and self._is_valid(*row, now)
-        ]
+        return await self._database.read(lambda db: self._select(db, "user_id = ?", user_id))
 
     async def revoke(self, user_id: UserId, session_id: str) -> None:
         """Ends one session of the user. Does nothing if it has ended or belongs to someone else."""
@@ -143,10 +130,23 @@ class BrowserSessions:
         """Signs the user out everywhere."""
         await self._delete("user_id = ?", user_id)
 
-    def _is_valid(self, user: UserRecord, row: "_Row", now: float) -> bool:
-        epoch, created_at, used_at, *_ = row
-        is_current = now - used_at < self._idle_s and now - created_at < self._lifetime_s
-        return is_current and epoch == user.epoch and not user.is_disabled
+    def _select(self, db: ControlConnection, condition: str, value: object) -> Sequence[BrowserSession]:
+        """Returns the valid sessions that meet a condition, the most recently used first."""
+        columns = "hash, user_id, epoch, created_at, used_at, address, agent, needs_passkey"
+        query = f"SELECT {columns} FROM browser_sessions WHERE {condition} ORDER BY used_at DESC"  # noqa: S608 - constants only
+        now, sessions = self._clock(), []
+        for digest, user_id, epoch, created_at, used_at, address, agent, needs_passkey in db.execute(
+            query, (value,)
+        ).fetchall():
+            user = select_user(db, user_id)
+            is_current = now - used_at < self._idle_s and now - created_at < self._lifetime_s
+            if user is not None and is_current and epoch == user.epoch and not user.is_disabled:
+                sessions.append(
+                    BrowserSession(
+                        digest.hex(), user, "", created_at, used_at, address, agent, needs_passkey=bool(needs_passkey)
+                    )
+                )
+        return sessions
 
     async def _delete(self, condition: str, *values: object) -> None:
         statement = f"DELETE FROM browser_sessions WHERE {condition}"  # noqa: S608 - constants only
@@ -171,20 +171,6 @@ def browser_principal(session: BrowserSession) -> Principal:
 def csrf_token(secret: str) -> str:
     """Derives the token from the session's secret, so that it need not be stored and cannot be known without it."""
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
-
-
-# Epoch, created_at, used_at, address, agent, needs_passkey.
-_Row = tuple[int, float, float, str, str, int]
-
-
-def _select(db: ControlConnection, digest: bytes) -> tuple[UserRecord, _Row] | None:
-    row = db.execute(
-        "SELECT user_id, epoch, created_at, used_at, address, agent, needs_passkey FROM browser_sessions "
-        "WHERE hash = ?",
-        (digest,),
-    ).fetchone()
-    user = select_user(db, row[0]) if row else None
-    return (user, row[1:]) if user is not None else None
 
 
 def _digest(session_id: str) -> bytes:
@@ -222,14 +208,14 @@ class Notice(Struct, frozen=True):
 _QUERY = """
     SELECT kind, name, address, created_at FROM (
         SELECT 'key' AS kind, name, '' AS address, created_at, user_id FROM keys
-            WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
+            WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?1)
         UNION ALL SELECT 'passkey', name, '', created_at, user_id FROM passkeys
         UNION ALL SELECT 'connection', client_name, '', created_at, user_id FROM oauth_grants WHERE revoked_at IS NULL
         UNION ALL SELECT 'browser', agent, address, created_at, user_id FROM browser_sessions
-            WHERE is_new_browser = 1 AND hash <> :session AND used_at > :oldest_use AND created_at > :oldest
+            WHERE is_new_browser = 1 AND hash <> ?2 AND used_at > ?3 AND created_at > ?4
     ) AS created
-    WHERE user_id = :user AND created_at > (SELECT notices_seen_at FROM users WHERE id = :user)
-    ORDER BY created_at LIMIT :shown_max"""
+    WHERE user_id = ?5 AND created_at > (SELECT notices_seen_at FROM users WHERE id = ?5)
+    ORDER BY created_at LIMIT ?6"""
 
 
 class Notices:
@@ -241,14 +227,9 @@ class Notices:
         """Returns what the person who is signed in has not dismissed, the oldest first. A browser is not told about
         itself."""
         now = time.time()
-        values = {
-            "now": now,
-            "user": session.user.id,
-            "session": bytes.fromhex(session.id),
-            "oldest_use": now - self._settings.browser_session_idle_s,
-            "oldest": now - self._settings.browser_session_lifetime_s,
-            "shown_max": _SHOWN_MAX,
-        }
+        oldest_use = now - self._settings.browser_session_idle_s
+        oldest = now - self._settings.browser_session_lifetime_s
+        values = (now, bytes.fromhex(session.id), oldest_use, oldest, session.user.id, _SHOWN_MAX)
         rows = await self._database.read(lambda db: db.execute(_QUERY, values).fetchall())
         return [Notice(*row) for row in rows]
 
@@ -286,14 +267,14 @@ class KeyCreations:
 
     async def list(self, key_id: str) -> Sequence[KeyCreation]:
         """Returns what was created with the key, and with keys that were created with it, the oldest first."""
-        return await self._database.read(lambda db: _select_notices(db, key_id, time.time()))
+        return await self._database.read(lambda db: _select_creations(db, key_id, time.time()))
 
     @control_operation("withdraw")
     def revoke(self, db: ControlConnection, key_id: str) -> Sequence[KeyCreation]:
         """Revokes, removes or deletes all of it, and returns what it was. Items that were read from followed sources
         stay in their libraries."""
         now = time.time()
-        creations = _select_notices(db, key_id, now)
+        creations = _select_creations(db, key_id, now)
         for one in creations:
             match one.kind:
                 case "key":
@@ -309,7 +290,7 @@ class KeyCreations:
         return creations
 
 
-def _select_notices(db: ControlConnection, key_id: str, now: float) -> list[KeyCreation]:
+def _select_creations(db: ControlConnection, key_id: str, now: float) -> list[KeyCreation]:
     found: list[KeyCreation] = []
     # Revoked keys count as well: what was created with them may still be there. A key is older than what it created,
     # so this ends.
@@ -323,18 +304,10 @@ def _select_notices(db: ControlConnection, key_id: str, now: float) -> list[KeyC
             keys.append(created_id)
             if is_valid:
                 found.append(KeyCreation("key", created_id, name, created_at, user_id))
-        found += [
-            KeyCreation("followed source", *row)
-            for row in db.execute(
-                "SELECT id, location, created_at, user_id FROM follows WHERE created_with = ?", (creator,)
-            ).fetchall()
-        ]
-        found += [
-            KeyCreation("followed deployment", *row)
-            for row in db.execute(
-                "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?", (creator,)
-            ).fetchall()
-        ]
+        follows = "SELECT id, location, created_at, user_id FROM follows WHERE created_with = ?"
+        found += [KeyCreation("followed source", *row) for row in db.execute(follows, (creator,)).fetchall()]
+        deployments = "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?"
+        found += [KeyCreation("followed deployment", *row) for row in db.execute(deployments, (creator,)).fetchall()]
         for digest, kind, name, created_at in db.execute(
             "SELECT hash, kind, name, created_at FROM account_links "
             "WHERE created_with = ? AND used_at IS NULL AND expires_at > ?",

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import require_printable
@@ -28,15 +28,15 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     owner must still have it at every run. `deployment` is the id of the followed deployment of tldw that the source
     belongs to, and `created_with` that of the API key with which it was added."""
 
-    id: str
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
     user_id: UserId
     location: str
-    format: str | None
-    interval_s: float | None
-    keeps_deleted: bool
-    writes_back: bool
-    is_confined: bool
-    created_at: float
+    format: str | None = None
+    interval_s: float | None = None
+    keeps_deleted: bool = False
+    writes_back: bool = False
+    is_confined: bool = False
+    created_at: float = 0.0
     paused_at: float | None = None
     run_requested_at: float | None = None
     deployment: str | None = None
@@ -59,38 +59,11 @@ class Follows:
         """Returns a number that changes when any process changes the control database."""
         return self._database.revision()
 
-    async def add(
-        self,
-        user_id: UserId,
-        location: str,
-        *,
-        format_name: str | None = None,
-        interval_s: float | None = None,
-        keeps_deleted: bool = False,
-        writes_back: bool = False,
-        is_confined: bool = False,
-        deployment: str | None = None,
-        needs_admin: bool = False,
-        created_with: str | None = None,
-        per_user_max: int | None,
-    ) -> FollowRecord:
-        record = FollowRecord(
-            id=secrets.token_hex(8),
-            user_id=user_id,
-            location=location,
-            format=format_name,
-            interval_s=interval_s,
-            keeps_deleted=keeps_deleted,
-            writes_back=writes_back,
-            is_confined=is_confined,
-            created_at=self._clock(),
-            deployment=deployment,
-            needs_admin=needs_admin,
-            created_with=created_with,
-        )
+    async def add(self, record: FollowRecord, per_user_max: int | None) -> FollowRecord:
+        record = replace(record, created_at=self._clock())
 
         def operation(db: ControlConnection) -> None:
-            [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (user_id,)).fetchone()
+            [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (record.user_id,)).fetchone()
             if per_user_max is not None and count >= per_user_max:
                 raise Conflict(f"{count} sources are followed; follow_max_per_user permits {per_user_max}")
             _insert(db, "follows", record)
@@ -172,14 +145,14 @@ class Deployment(Struct, frozen=True, kw_only=True):
     template `user_name` says; with `claim`, tokens identify the user by the number of the folder. Missing users are
     created if `creates_users` is set. `created_with` is the API key with which it was added, if it was one."""
 
-    id: str
+    id: str = field(default_factory=lambda: ID_PREFIX + secrets.token_hex(6))
     location: str
-    mapping: UserMapping
-    user_name: str
-    creates_users: bool
-    keeps_deleted: bool
-    interval_s: float | None
-    created_at: float
+    mapping: UserMapping = "id"
+    user_name: str = _PLACEHOLDER
+    creates_users: bool = False
+    keeps_deleted: bool = False
+    interval_s: float | None = None
+    created_at: float = 0.0
     paused_at: float | None = None
     created_with: str | None = None
 
@@ -196,31 +169,11 @@ class Deployments:
         self._database = database
         self._clock = clock
 
-    async def add(
-        self,
-        location: str,
-        *,
-        mapping: UserMapping = "id",
-        user_name: str = _PLACEHOLDER,
-        creates_users: bool = False,
-        keeps_deleted: bool = False,
-        interval_s: float | None = None,
-        created_with: str | None = None,
-    ) -> Deployment:
-        require_printable("user_name", user_name)
-        if _PLACEHOLDER not in user_name:
-            raise InvalidParams(f"user_name: expected a name with {_PLACEHOLDER}, got {user_name[:60]!r}")
-        deployment = Deployment(
-            id=ID_PREFIX + secrets.token_hex(6),
-            location=location,
-            mapping=mapping,
-            user_name=user_name,
-            creates_users=creates_users,
-            keeps_deleted=keeps_deleted,
-            interval_s=interval_s,
-            created_at=self._clock(),
-            created_with=created_with,
-        )
+    async def add(self, deployment: Deployment) -> Deployment:
+        require_printable("user_name", deployment.user_name)
+        if _PLACEHOLDER not in deployment.user_name:
+            raise InvalidParams(f"user_name: expected a name with {_PLACEHOLDER}, got {deployment.user_name[:60]!r}")
+        deployment = replace(deployment, created_at=self._clock())
         await self._database.write(lambda db: _insert(db, "followed_deployments", deployment))
         return deployment
 

@@ -27,20 +27,31 @@ from config.errors import Conflict, InvalidParams, NotFound
 from config.paths import DataRoot, UserId, copies_before_migration, new_user_id
 from config.postgres.connection import ConnectionOptions
 
-# -- api keys ----------------------------------------------------------------------------------------------------------
-# API keys as text: how they are generated, recognised and hashed. Only the hash is stored or compared.
+# -- credentials -------------------------------------------------------------------------------------------------------
+# API keys, and the credentials of the authorization server (`auth.oauth`): how they are generated, recognized and
+# hashed. Only the hash is stored or compared. The prefixes let people and secret scanners tell them apart, and keep one
+# kind from being tried as another.
 
 PREFIX = "flo_"
 
 # 256 random bits are 43 characters of base64url without padding. A secret of that size cannot be guessed, so plain
 # SHA-256 is enough; a slow password hash would only slow down legitimate callers.
 _SECRET_BYTES = 32
-_KEY = re.compile(r"flo_[A-Za-z0-9_-]{43}\Z")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 
 
-def generate_key() -> str:
-    """Returns a new key, to be shown to its owner once."""
-    return PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
+def generate_credential(prefix: str) -> str:
+    """Returns a new credential, to be shown to its owner once."""
+    return prefix + base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
+
+
+def is_credential(text: str, prefix: str) -> bool:
+    """Whether the text has the form of a credential of that kind."""
+    return text.startswith(prefix) and _SECRET.match(text, len(prefix)) is not None
+
+
+def hash_credential(credential: str) -> bytes:
+    return hashlib.sha256(credential.encode()).digest()
 
 
 def has_key_prefix(credential: str) -> bool:
@@ -48,12 +59,8 @@ def has_key_prefix(credential: str) -> bool:
     return credential.startswith(PREFIX)
 
 
-def is_well_formed(credential: str) -> bool:
-    return _KEY.match(credential) is not None
-
-
-def hash_key(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
+def generate_id(prefix: str) -> str:
+    return prefix + base64.b32encode(secrets.token_bytes(10)).decode().lower()
 
 
 # -- validation --------------------------------------------------------------------------------------------------------
@@ -88,23 +95,6 @@ def require_scopes(scopes: Iterable[str]) -> frozenset[str]:
         unknown = " ".join(sorted(requested - set(SCOPES))) or "none"
         raise InvalidParams(f"scopes: expected one or more of {' '.join(SCOPES)}, got {unknown[:40]!r}")
     return requested
-
-
-def require_scopes_of_role(scopes: frozenset[str], role: Role, user_name: str) -> None:
-    """Raises InvalidParams for a scope that no credential of the user can have."""
-    beyond = " ".join(sorted(scopes - ROLE_SCOPES[role]))
-    if beyond:
-        allowed = " ".join(sorted(ROLE_SCOPES[role]))
-        raise InvalidParams(f"scopes: {user_name} has the role {role}, which allows {allowed}; got {beyond}")
-
-
-def require_sources(sources: Iterable[str]) -> frozenset[str]:
-    """Returns the names of sources as a set, which must not be empty. Which sources exist depends on the server."""
-    names = frozenset(sources)
-    invalid = next((name for name in sorted(names) if not _SOURCE_NAME.match(name)), None)
-    if not names or invalid is not None:
-        raise InvalidParams(f"sources: expected one or more names of sources, got {(invalid or '')[:40]!r}")
-    return names
 
 
 Clock = Callable[[], float]
@@ -280,7 +270,7 @@ class Registry:
         return await self._database.write(operation)
 
     async def user_by_id(self, user_id: UserId) -> UserRecord | None:
-        return await self._database.read(lambda db: _user(db, "u.id = ?", user_id))
+        return await self._database.read(lambda db: select_user(db, user_id))
 
     async def user_by_name(self, name: str) -> UserRecord | None:
         return await self._database.read(lambda db: _user(db, "u.name = ?", name))
@@ -375,9 +365,15 @@ class Registry:
         if profile is not None:
             require_printable("profile", profile)
         granted = require_scopes(scopes)
-        permitted = None if sources is None else " ".join(sorted(require_sources(sources)))
-        secret = generate_key()
-        key_id = "k_" + base64.b32encode(secrets.token_bytes(10)).decode().lower()
+        permitted = None
+        if sources is not None:
+            # Which sources exist depends on the server.
+            names = sorted(set(sources))
+            invalid = next((one for one in names if not _SOURCE_NAME.match(one)), None)
+            if not names or invalid is not None:
+                raise InvalidParams(f"sources: expected one or more names of sources, got {(invalid or '')[:40]!r}")
+            permitted = " ".join(names)
+        secret, key_id = generate_credential(PREFIX), generate_id("k_")
 
         def operation(db: ControlConnection) -> KeyRecord:
             now = self._clock()
@@ -386,8 +382,22 @@ class Registry:
             user = _existing_user(db, user_id)
             if user.is_disabled:
                 raise Conflict(f"user {user.name!r} is disabled; enable the user before creating a key")
-            require_scopes_of_role(granted, user.role, user.name)
-            values = (key_id, user_id, name, hash_key(secret), " ".join(sorted(granted)), now, expires_at, profile)
+            # A scope that no credential of the user can have.
+            if beyond := " ".join(sorted(granted - ROLE_SCOPES[user.role])):
+                allowed = " ".join(sorted(ROLE_SCOPES[user.role]))
+                raise InvalidParams(
+                    f"scopes: {user.name} has the role {user.role}, which allows {allowed}; got {beyond}"
+                )
+            values = (
+                key_id,
+                user_id,
+                name,
+                hash_credential(secret),
+                " ".join(sorted(granted)),
+                now,
+                expires_at,
+                profile,
+            )
             db.execute(
                 "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile, sources, "
                 "created_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -479,7 +489,7 @@ def _claims_condition(issuer: str, subject: str, configured_issuer: str) -> tupl
 
 
 def _existing_user(db: ControlConnection, user_id: UserId) -> UserRecord:
-    user = _user(db, "u.id = ?", user_id)
+    user = select_user(db, user_id)
     if user is None:
         raise NotFound("user", user_id)
     return user

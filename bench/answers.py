@@ -37,7 +37,7 @@ from config.paths import UserId
 from config.settings import Settings
 from server.lifespan import open_runtime
 from sources.demo import fill
-from sources.demo.loader import DemoCollection, DemoMedia, read_demo
+from sources.demo.loader import DemoCollection, DemoFields, DemoMedia, read_demo
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.semantic.service import UNKNOWN_WORDS
 from sources.storage.contract import Library
@@ -212,8 +212,8 @@ def texts_of_demo(demo: DemoCollection) -> dict[str, str]:
     return {name: normalise(text) for name, text in texts.items()}
 
 
-def text_of_fields(item: Struct) -> str:
-    return "\n".join(value for value in msgspec.structs.astuple(item) if isinstance(value, str))
+def text_of_fields(item: DemoFields) -> str:
+    return "\n".join(value for value in (item.key, *item.fields.values()) if isinstance(value, str))
 
 
 def titles_of_demo(demo: DemoCollection) -> dict[tuple[str, str], str]:
@@ -221,8 +221,8 @@ def titles_of_demo(demo: DemoCollection) -> dict[tuple[str, str], str]:
     titles = {("notes", item.title): f"notes/{item.key}" for item in demo.notes}
     titles |= {("media", item.title): f"media/{item.key}" for item in demo.media}
     titles |= {("chats", item.title): f"chats/{item.key}" for item in demo.chats}
-    titles |= {("characters", item.name): f"characters/{item.key}" for item in demo.characters}
-    return titles | {("prompts", item.name): f"prompts/{item.key}" for item in demo.prompts}
+    titles |= {("characters", item.fields["name"]): f"characters/{item.key}" for item in demo.characters}
+    return titles | {("prompts", item.fields["name"]): f"prompts/{item.key}" for item in demo.prompts}
 
 
 def read_questions(path: Path = QUESTIONS) -> tuple[AnswerQuestion, ...]:

@@ -60,6 +60,7 @@ class QuestionResult(Struct, frozen=True):
     is_empty: bool
     names_date: bool = False
     is_held_out: bool = False
+    kind: str = ""
 
 
 class Outcome(Struct, frozen=True):
@@ -130,9 +131,12 @@ async def _store_assistant(runtime: LocalRuntime, chats: AssistantChats) -> dict
     key_of: dict[str, str] = {}
     async with runtime.libraries.library(runtime.context_for(ASSISTANT_OWNER)) as library:
         for chat in chats.chats:
-            said_at = f"{chat.on.isoformat()}T10:00:00Z"
-            stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=said_at))
-            drafts = [MessageDraft(role=one.role, content=one.text, created_at=said_at) for one in chat.messages]
+            drafts = [
+                MessageDraft(role=one.role, content=one.text, created_at=f"{one.said_at:%Y-%m-%dT%H:%M:%SZ}")
+                for one in chat.messages
+            ]
+            created_at = drafts[0].created_at
+            stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=created_at))
             stored = await library.chats.append(stored_chat.id, drafts)
             key_of |= {message.id: one.key for message, one in zip(stored, chat.messages, strict=True)}
     return key_of
@@ -220,6 +224,7 @@ def _assistant_results(chats: AssistantChats, found: Sequence[Sequence[str]]) ->
             recall(keys, question.evidence),
             not keys,
             is_held_out=question.is_held_out,
+            kind=question.kind,
         )
         for question, keys in zip(chats.questions, found, strict=True)
     ]
@@ -280,6 +285,11 @@ def report_assistant(chats: AssistantChats, outcomes: Mapping[str, Sequence[Ques
         lines.append(_row(title, results))
         lines += [_row(f"  {name}", [one for one in results if one.category == name]) for name in WRITTEN_BY.values()]
         lines.append(_row(f"  {HELD_OUT}", [one for one in results if one.is_held_out]))
+        in_full = [one for one in results if one.kind]
+        lines.append(_row("  conversations written in full", in_full))
+        kinds = dict.fromkeys(one.kind for one in in_full)
+        lines += [_row(f"    {kind}", [one for one in in_full if one.kind == kind]) for kind in kinds]
+        lines.append(_row(f"    {HELD_OUT}", [one for one in in_full if one.is_held_out]))
     return lines
 
 

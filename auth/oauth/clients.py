@@ -14,19 +14,10 @@ from msgspec import Struct
 
 from auth.context import READ, ROLE_SCOPES, SCOPES, WRITE, Role
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
-from auth.oauth.grants import (
-    CLIENT_SECRET,
-    PRIVATE_KEY,
-    OAuthError,
-    generate_credential,
-    generate_id,
-    hash_credential,
-    invalid_metadata,
-    is_loopback_uri,
-    is_private_use,
-    require_redirect_uris,
-)
+from auth.oauth import grants
+from auth.oauth.grants import PRIVATE_KEY, OAuthError, invalid_metadata, is_loopback_uri, is_private_use
 from auth.oauth.tokens import METHOD
+from auth.registry import generate_credential, generate_id, hash_credential
 from config.errors import NotFound, Unavailable
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
@@ -103,7 +94,9 @@ def read_metadata(document: Mapping[str, Any]) -> ClientMetadata:
     if metadata.application_type not in ("", "web", "native"):
         raise invalid_metadata("application_type: expected web or native")
     if AUTHORIZATION_CODE in grant_types or metadata.redirect_uris:
-        require_redirect_uris(metadata.redirect_uris, is_native=metadata.is_native, uris_max=OAUTH_REDIRECT_URIS_MAX)
+        grants.require_redirect_uris(
+            metadata.redirect_uris, is_native=metadata.is_native, uris_max=OAUTH_REDIRECT_URIS_MAX
+        )
     # The page is shown as a link to the person who is asked for access. Anything but a web page is left out.
     page = metadata.client_uri
     is_web_page = page.startswith("https://") and len(page) <= 500 and page.isascii() and page.isprintable()
@@ -166,7 +159,7 @@ class OAuthClients:
         return grants
 
     async def _insert(self, kind: ClientKind, metadata: ClientMetadata, *, has_secret: bool) -> tuple[OAuthClient, str]:
-        secret, now = generate_credential(CLIENT_SECRET) if has_secret else "", self._clock()
+        secret, now = generate_credential(grants.CLIENT_SECRET) if has_secret else "", self._clock()
         secret_hash = hash_credential(secret) if has_secret else None
         client = OAuthClient(generate_id("c_"), kind, metadata, secret_hash, now, None)
 

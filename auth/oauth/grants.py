@@ -9,10 +9,7 @@ the others. The last decision about a client is remembered until the person revo
 # redirects with a code for the grant, or enters the code of a device. `tokens` exchanges codes for tokens, which end
 # with their grant. The endpoints and the consent page are in `server/oauth`.
 
-import base64
-import hashlib
 import re
-import secrets
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -21,7 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
-from auth.registry import UserRecord, select_user
+from auth.registry import UserRecord, generate_credential, generate_id, hash_credential, select_user
 from config.errors import FlorilegiumError, NotFound
 from config.paths import UserId
 from config.settings import Settings
@@ -167,37 +164,12 @@ def invalid_request(description: str) -> OAuthError:
     return OAuthError("invalid_request", description)
 
 
-# -- credentials -------------------------------------------------------------------------------------------------------
-# Random credentials of the authorization server: how they are generated, recognized and hashed.
-#
-# Each has 256 random bits, so plain SHA-256 is enough to store it. The prefixes let people and secret scanners tell
-# them apart, and keep one kind from being tried as another.
-
+# The prefixes of the credentials of the authorization server (see `auth.registry`).
 ACCESS_TOKEN = "floa_"  # noqa: S105 - a prefix, as below
 REFRESH_TOKEN = "flor_"  # noqa: S105
 CLIENT_SECRET = "flos_"  # noqa: S105
 CODE = "floc_"
 DEVICE_CODE = "flod_"
-
-_SECRET_BYTES = 32
-_CREDENTIAL = re.compile(r"flo[arscd]_[A-Za-z0-9_-]{43}\Z")
-
-
-def generate_credential(prefix: str) -> str:
-    return prefix + base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
-
-
-def hash_credential(credential: str) -> bytes:
-    return hashlib.sha256(credential.encode()).digest()
-
-
-def is_credential(text: str, prefix: str) -> bool:
-    """Whether the text has the form of a credential of that kind."""
-    return text.startswith(prefix) and _CREDENTIAL.match(text) is not None
-
-
-def generate_id(prefix: str) -> str:
-    return prefix + base64.b32encode(secrets.token_bytes(10)).decode().lower()
 
 
 # -- resources ---------------------------------------------------------------------------------------------------------
@@ -370,7 +342,8 @@ def insert_grant(db: ControlConnection, request: GrantRequest, now: float, grant
         "created_at": now,
         "auth_method": request.auth_method,
     }
-    db.execute(f"INSERT INTO oauth_grants ({', '.join(values)}) VALUES (:{', :'.join(values)})", values)  # noqa: S608 - constants only
+    sql = f"INSERT INTO oauth_grants ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608 - constants only
+    db.execute(sql, tuple(values.values()))
     db.execute("UPDATE oauth_clients SET last_used_at = ? WHERE id = ?", (now, request.client_id))
     return grant_id
 

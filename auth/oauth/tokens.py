@@ -13,31 +13,13 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
-from auth.oauth.grants import (
-    ACCESS_TOKEN,
-    CODE,
-    DEVICE_CODE,
-    PRIVATE_KEY,
-    REFRESH_TOKEN,
-    GrantRecord,
-    GrantRequest,
-    InvalidClient,
-    OAuthError,
-    Resources,
-    TokenResource,
-    generate_credential,
-    hash_credential,
-    insert_grant,
-    invalid_grant,
-    is_credential,
-    revoke_grant,
-    select_grant,
-)
+from auth.oauth import grants
+from auth.oauth.grants import GrantRecord, InvalidClient, OAuthError, TokenResource, invalid_grant, select_grant
+from auth.registry import generate_credential, hash_credential, is_credential
 from config.errors import Unavailable
 from config.settings import Settings
 
@@ -52,14 +34,6 @@ _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}\Z")
 
 def is_challenge(text: str) -> bool:
     return _CHALLENGE.match(text) is not None
-
-
-def is_proof_of(challenge: str, verifier: str) -> bool:
-    """Whether the challenge was made from the verifier."""
-    if not _VERIFIER.match(verifier):
-        return False
-    digest = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
-    return hmac.compare_digest(digest, challenge.encode())
 
 
 # A refresh token that was replaced and whose replacement was replaced again by a retry: any use ends the grant.
@@ -104,7 +78,8 @@ class AccessToken(Struct, frozen=True):
     expires_at: float
 
 
-# Within a transaction, an error is returned and not raised, because what was revoked must be committed.
+# Within a transaction, an error is returned and not raised: what was revoked or used up must be committed, and so must
+# the time of a poll.
 _Outcome = IssuedTokens | OAuthError
 
 
@@ -118,15 +93,15 @@ class OAuthTokens:
 
     async def redeem(self, code: str, request: TokenRequest) -> IssuedTokens:
         """Exchanges an authorization code for tokens. A code works once; its second use ends the grant."""
-        if not is_credential(code, CODE):
+        if not is_credential(code, grants.CODE):
             raise invalid_grant("code: not accepted")
-        return await self._exchange(lambda db: self._redeem(db, hash_credential(code), request))
+        return await self.exchange(lambda db: self._redeem(db, hash_credential(code), request))
 
     async def refresh(self, refresh_token: str, request: TokenRequest) -> IssuedTokens:
         """Exchanges a refresh token for new tokens."""
-        if not is_credential(refresh_token, REFRESH_TOKEN):
+        if not is_credential(refresh_token, grants.REFRESH_TOKEN):
             raise invalid_grant("refresh_token: not accepted")
-        return await self._exchange(lambda db: self._refresh(db, hash_credential(refresh_token), request))
+        return await self.exchange(lambda db: self._refresh(db, hash_credential(refresh_token), request))
 
     @control_operation("read")
     def find(self, db: ControlConnection, digest: bytes) -> AccessToken | None:
@@ -150,7 +125,7 @@ class OAuthTokens:
         if problem := client_problem(grant, is_verified=is_client_verified):
             raise problem
         if row[1] == "refresh":
-            revoke_grant(db, grant.id, now)
+            grants.revoke_grant(db, grant.id, now)
         else:
             db.execute("DELETE FROM oauth_tokens WHERE hash = ?", (digest,))
         return grant
@@ -176,7 +151,7 @@ class OAuthTokens:
     ) -> IssuedTokens:
         """Stores new tokens of a grant within an operation, and deletes those that expired."""
         now = self._clock()
-        access, refresh = generate_credential(ACCESS_TOKEN), generate_credential(REFRESH_TOKEN)
+        access, refresh = generate_credential(grants.ACCESS_TOKEN), generate_credential(grants.REFRESH_TOKEN)
         texts, expiry = " ".join(sorted(scopes)), now + self._access_ttl_s
         rows = [(hash_credential(access), grant.id, "access", parent, texts, now, expiry)]
         if has_refresh_token:
@@ -196,7 +171,8 @@ class OAuthTokens:
             scopes=scopes,
         )
 
-    async def _exchange(self, operation: Callable[[ControlConnection], _Outcome]) -> IssuedTokens:
+    async def exchange(self, operation: Callable[[ControlConnection], _Outcome]) -> IssuedTokens:
+        """Runs an operation that issues tokens, or raises the error that it returned."""
         outcome = await self._database.write(operation)
         if isinstance(outcome, OAuthError):
             raise outcome
@@ -214,7 +190,7 @@ class OAuthTokens:
         now = self._clock()
         if used_at is not None:
             # RFC 6749 section 4.1.2: someone else has the code too.
-            revoke_grant(db, grant.id, now)
+            grants.revoke_grant(db, grant.id, now)
             return CredentialReused("code", grant)
         # A wrong attempt uses the code up, so that its proof cannot be guessed.
         db.execute("UPDATE oauth_codes SET used_at = ? WHERE hash = ?", (now, digest))
@@ -224,7 +200,9 @@ class OAuthTokens:
             return problem
         if request.redirect_uri not in (None, redirect_uri):
             return invalid_grant("redirect_uri: expected the one of the authorization request")
-        if not is_proof_of(challenge, request.code_verifier):
+        verifier = request.code_verifier
+        proof = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
+        if not _VERIFIER.match(verifier) or not hmac.compare_digest(proof, challenge.encode()):
             return invalid_grant("code_verifier: does not match the code_challenge")
         if problem := _target_problem(grant, request):
             return problem
@@ -256,7 +234,7 @@ class OAuthTokens:
             query = "SELECT count(*) FROM oauth_tokens WHERE parent = ? AND kind = 'refresh' AND used_at > ?"
             (used,) = db.execute(query, (digest, _NEVER)).fetchone()
             if used or now - used_at > self._retry_s:
-                revoke_grant(db, grant.id, now)
+                grants.revoke_grant(db, grant.id, now)
                 return CredentialReused("refresh_token", grant)
             db.execute("DELETE FROM oauth_tokens WHERE parent = ? AND kind = 'access'", (digest,))
             db.execute("UPDATE oauth_tokens SET used_at = ? WHERE parent = ? AND kind = 'refresh'", (_NEVER, digest))
@@ -265,7 +243,7 @@ class OAuthTokens:
 
 def client_problem(grant: GrantRecord, *, is_verified: bool) -> OAuthError | None:
     """Returns an error if the client of a grant has a key and did not use it."""
-    if is_verified or grant.auth_method != PRIVATE_KEY:
+    if is_verified or grant.auth_method != grants.PRIVATE_KEY:
         return None
     return InvalidClient("client_assertion: expected, because the client's metadata document names private_key_jwt")
 
@@ -306,7 +284,7 @@ class DeviceCodes:
         self,
         database: ControlDatabase,
         settings: Settings,
-        resources: Resources,
+        resources: grants.Resources,
         tokens: OAuthTokens,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -318,7 +296,7 @@ class DeviceCodes:
 
     async def create(self, client_id: str, scopes: frozenset[str], resource: TokenResource) -> tuple[str, str]:
         """Returns a new device code, for the program, and the user code, for the person."""
-        device_code, now = generate_credential(DEVICE_CODE), self._clock()
+        device_code, now = generate_credential(grants.DEVICE_CODE), self._clock()
         user_code = "".join(secrets.choice(_LETTERS) for _ in range(_USER_CODE_LETTERS))
 
         def operation(db: ControlConnection) -> None:
@@ -349,11 +327,11 @@ class DeviceCodes:
         return await self._database.read(lambda db: self._find(db, user_code))
 
     @control_operation("write")
-    def approve(self, db: ControlConnection, user_code: str, request: GrantRequest) -> None:
+    def approve(self, db: ControlConnection, user_code: str, request: grants.GrantRequest) -> None:
         """Lets the program fetch tokens for what was granted. Raises if its code expired or was answered meanwhile."""
         now = self._clock()
         self._require_pending(db, user_code)
-        grant_id = insert_grant(db, request, now, self._settings.fixed.oauth_connections_max_per_user)
+        grant_id = grants.insert_grant(db, request, now, self._settings.fixed.oauth_connections_max_per_user)
         db.execute(
             "UPDATE oauth_device_codes SET state = 'approved', grant_id = ? WHERE user_code = ?",
             (grant_id, user_code),
@@ -366,13 +344,9 @@ class DeviceCodes:
 
     async def poll(self, device_code: str, request: TokenRequest) -> IssuedTokens:
         """Returns tokens once the code was entered. Until then raises `authorization_pending` or `slow_down`."""
-        if not is_credential(device_code, DEVICE_CODE):
+        if not is_credential(device_code, grants.DEVICE_CODE):
             raise invalid_grant("device_code: not accepted")
-        digest = hash_credential(device_code)
-        outcome = await self._database.write(lambda db: self._poll(db, digest, request))
-        if isinstance(outcome, OAuthError):
-            raise outcome
-        return outcome
+        return await self._tokens.exchange(lambda db: self._poll(db, hash_credential(device_code), request))
 
     def _find(self, db: ControlConnection, user_code: str) -> DeviceRequest | None:
         row = db.execute(
@@ -388,8 +362,7 @@ class DeviceCodes:
         if self._find(db, user_code) is None:
             raise OAuthError("expired_token", "the code has expired or was used; start again on the device")
 
-    # Errors are returned and not raised: the time of the poll, and a code that was used up, must be committed.
-    def _poll(self, db: ControlConnection, digest: bytes, request: TokenRequest) -> IssuedTokens | OAuthError:
+    def _poll(self, db: ControlConnection, digest: bytes, request: TokenRequest) -> _Outcome:
         row = db.execute(
             "SELECT client_id, expires_at, polled_at, interval_s, state, grant_id FROM oauth_device_codes "
             "WHERE hash = ?",
@@ -398,13 +371,14 @@ class DeviceCodes:
         if row is None or row[0] != request.client_id:
             return invalid_grant("device_code: not accepted")
         _, expires_at, polled_at, interval_s, state, grant_id = row
-        now = self._clock()
+        now, polled = self._clock(), "UPDATE oauth_device_codes SET polled_at = ?, interval_s = ? WHERE hash = ?"
         if now >= expires_at:
             return OAuthError("expired_token", "device_code: expired; start again")
         if polled_at is not None and now - polled_at < interval_s:
-            self._update(db, digest, polled_at=now, interval_s=interval_s + _SLOW_DOWN_S)
-            return OAuthError("slow_down", f"poll at most every {interval_s + _SLOW_DOWN_S:g} s")
-        self._update(db, digest, polled_at=now)
+            interval_s += _SLOW_DOWN_S
+            db.execute(polled, (now, interval_s, digest))
+            return OAuthError("slow_down", f"poll at most every {interval_s:g} s")
+        db.execute(polled, (now, interval_s, digest))
         if state == "pending":
             return OAuthError("authorization_pending", "the code was not entered yet")
         db.execute("DELETE FROM oauth_device_codes WHERE hash = ?", (digest,))
@@ -416,10 +390,6 @@ class DeviceCodes:
         if problem := client_problem(grant, is_verified=request.is_client_verified):
             return problem
         return self._tokens.issue(db, grant, grant.scopes, has_refresh_token=request.has_refresh_token)
-
-    def _update(self, db: ControlConnection, digest: bytes, **values: Any) -> None:
-        assignments = ", ".join(f"{name} = ?" for name in values)
-        db.execute(f"UPDATE oauth_device_codes SET {assignments} WHERE hash = ?", (*values.values(), digest))  # noqa: S608 - names of our own
 
 
 def normalize_user_code(text: str) -> str:

@@ -1,17 +1,18 @@
-"""Reads the chats with an assistant from `assistant.toml` and completes their answers.
+"""Reads the chats with an assistant: those of `long_chats/`, written in full, and those of `assistant.toml`.
 
-The answer to a message is the part that was written for it, between general paragraphs of the same topic and passages
-from the articles of the collection. Further conversations consist of these alone, with notes of the collection as what
-the user wrote, so that what is asked for has to be found among much that is similar. Everything is chosen by a
-generator with a fixed seed, so the chats are the same in every run.
+In `assistant.toml`, the answer to a message is the part that was written for it, between general paragraphs of the same
+topic and passages from the articles of the collection. Further conversations consist of these alone, with notes of the
+collection as what the user wrote, so that what is asked for has to be found among much that is similar. Everything is
+chosen by a generator with a fixed seed, so the chats are the same in every run.
 """
 
 import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,7 @@ from msgspec import Struct
 from bench.quality.collection import read_collection
 
 FILE = Path(__file__).with_name("assistant.toml")
+FOLDER = Path(__file__).with_name("long_chats")
 # How many paragraphs and passages, of about 75 words each, are added to the part of an answer that was written for it.
 _PARAGRAPHS = (3, 4, 5)
 _PASSAGES = (1, 2, 3)
@@ -34,17 +36,22 @@ class InvalidChats(Exception):
     """The file is not a valid collection of chats."""
 
 
+# What a question is about: the user, the advice that was given, several messages, or a time. A paraphrase has few words
+# of its evidence. Questions of `assistant.toml` have no kind.
+QuestionKind = Literal["", "user", "advice", "several", "time", "paraphrase"]
+
+
 class AssistantMessage(Struct, frozen=True):
     """`key` is the id of its conversation and `u` or `a` with the number of the exchange."""
 
     key: str
     role: str
     text: str
+    said_at: datetime
 
 
 class AssistantChat(Struct, frozen=True):
     title: str
-    on: date
     messages: tuple[AssistantMessage, ...]
 
 
@@ -52,6 +59,7 @@ class AssistantQuestion(Struct, frozen=True):
     text: str
     evidence: tuple[str, ...]
     is_held_out: bool
+    kind: QuestionKind = ""
 
 
 class AssistantChats(Struct, frozen=True):
@@ -73,6 +81,26 @@ class _Conversation(Struct, frozen=True, forbid_unknown_fields=True):
             for text, evidence in pairs:
                 keys = tuple(f"{self.id}/{key}" for key in evidence.split())
                 yield AssistantQuestion(text, keys, is_held_out)
+
+
+class _Exchange(Struct, frozen=True, forbid_unknown_fields=True):
+    at: datetime
+    user: str
+    assistant: str
+
+
+class _LongChat(Struct, frozen=True, forbid_unknown_fields=True):
+    """A question is its text, its evidence and its kind."""
+
+    title: str
+    held_out: bool
+    questions: tuple[tuple[str, str, QuestionKind], ...]
+    exchange: tuple[_Exchange, ...]
+
+    def judged_questions(self, name: str) -> Iterator[AssistantQuestion]:
+        for text, evidence, kind in self.questions:
+            keys = tuple(f"{name}/{key}" for key in evidence.split())
+            yield AssistantQuestion(text, keys, self.held_out, kind)
 
 
 class _Texts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,8 +132,11 @@ def read_assistant_chats(path: Path = FILE) -> AssistantChats:
     file = msgspec.toml.decode(path.read_bytes(), type=_File)
     material = _read_material()
     paragraphs = {one.topic: one.texts for one in file.paragraph}
+    long_chats = read_long_chats()
     judged = [_judged_chat(one, paragraphs[one.topic], material) for one in file.conversation]
+    judged += long_chats.chats
     questions = [question for one in file.conversation for question in one.judged_questions()]
+    questions += long_chats.questions
     _check(judged, questions)
     openings = {one.topic: one.texts for one in file.opening}
     others = [
@@ -113,6 +144,22 @@ def read_assistant_chats(path: Path = FILE) -> AssistantChats:
         for number, topic in zip(range(_OTHER_CONVERSATIONS), itertools.cycle(openings))
     ]
     return AssistantChats((*judged, *others), tuple(questions))
+
+
+def read_long_chats(folder: Path = FOLDER) -> AssistantChats:
+    """Raises InvalidChats like `read_assistant_chats`. A conversation has the name of its file."""
+    chats: list[AssistantChat] = []
+    questions: list[AssistantQuestion] = []
+    for path in sorted(folder.glob("*.toml")):
+        file = msgspec.toml.decode(path.read_bytes(), type=_LongChat)
+        messages = []
+        for number, one in enumerate(file.exchange, start=1):
+            messages.append(AssistantMessage(f"{path.stem}/u{number}", "user", one.user.strip(), one.at))
+            messages.append(AssistantMessage(f"{path.stem}/a{number}", "assistant", one.assistant.strip(), one.at))
+        chats.append(AssistantChat(file.title, tuple(messages)))
+        questions.extend(file.judged_questions(path.stem))
+    _check(chats, questions)
+    return AssistantChats(tuple(chats), tuple(questions))
 
 
 def _read_material() -> _Material:
@@ -132,24 +179,28 @@ def _check(chats: Sequence[AssistantChat], questions: Sequence[AssistantQuestion
 
 
 def _judged_chat(conversation: _Conversation, paragraphs: Sequence[str], material: _Material) -> AssistantChat:
-    messages = []
+    messages, said_at = [], _said_at(conversation.date)
     for number, (said, answered) in enumerate(conversation.exchanges, start=1):
         key = f"{conversation.id}/{{}}{number}"
-        messages.append(AssistantMessage(key.format("u"), "user", said))
+        messages.append(AssistantMessage(key.format("u"), "user", said, said_at))
         text = _answer(key, paragraphs, material, answered)
-        messages.append(AssistantMessage(key.format("a"), "assistant", text))
-    return AssistantChat(conversation.title, conversation.date, tuple(messages))
+        messages.append(AssistantMessage(key.format("a"), "assistant", text, said_at))
+    return AssistantChat(conversation.title, tuple(messages))
 
 
 def _other_chat(number: int, openings: Sequence[str], paragraphs: Sequence[str], material: _Material) -> AssistantChat:
     generator = random.Random(f"other {number}")
     said = [generator.choice(openings), *generator.sample(material.notes, _OTHER_EXCHANGES - 1)]
-    messages = []
+    messages, said_at = [], _said_at(_FIRST_DAY + timedelta(days=number))
     for place, text in enumerate(said, start=1):
         key = f"other-{number}/{{}}{place}"
-        messages.append(AssistantMessage(key.format("u"), "user", text))
-        messages.append(AssistantMessage(key.format("a"), "assistant", _answer(key, paragraphs, material)))
-    return AssistantChat(said[0], _FIRST_DAY + timedelta(days=number), tuple(messages))
+        messages.append(AssistantMessage(key.format("u"), "user", text, said_at))
+        messages.append(AssistantMessage(key.format("a"), "assistant", _answer(key, paragraphs, material), said_at))
+    return AssistantChat(said[0], tuple(messages))
+
+
+def _said_at(day: date) -> datetime:
+    return datetime.combine(day, time(10), UTC)
 
 
 def _answer(key: str, paragraphs: Sequence[str], material: _Material, own: str = "") -> str:

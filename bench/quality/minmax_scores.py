@@ -14,8 +14,7 @@ from msgspec import Struct
 from config.paths import DatabasePaths
 from sources.query import Expression
 from sources.storage.search.engine import SearchTarget
-from sources.storage.sqlite.search import targets
-from sources.storage.sqlite.search.fts5_engine import match_text
+from sources.storage.sqlite.search.fts5_engine import TARGETS, match_text
 
 # From tldw; prevents a division by zero.
 _EPSILON = 1e-9
@@ -33,11 +32,11 @@ class _IdColumn(Struct, frozen=True):
 
 
 _COLUMNS: Mapping[str, _IdColumn] = {
-    "notes": _IdColumn("chacha", targets.NOTES_TARGET, "r.uuid"),
-    "media": _IdColumn("media", targets.MEDIA_TARGET, "r.id"),
-    "chats": _IdColumn("chacha", targets.CHATS_TARGET, "c.uuid"),
-    "characters": _IdColumn("chacha", targets.KIND_TARGETS["characters"], "r.id"),
-    "prompts": _IdColumn("prompts", targets.KIND_TARGETS["prompts"], "r.id"),
+    "notes": _IdColumn("chacha", TARGETS["notes"], "r.uuid"),
+    "media": _IdColumn("media", TARGETS["media"], "r.id"),
+    "chats": _IdColumn("chacha", TARGETS["chats"], "c.uuid"),
+    "characters": _IdColumn("chacha", TARGETS["characters"], "r.id"),
+    "prompts": _IdColumn("prompts", TARGETS["prompts"], "r.id"),
 }
 
 

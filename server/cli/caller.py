@@ -144,6 +144,36 @@ def call_server(
     return msgspec.json.decode(content, type=operation.response)
 
 
+async def run_long(
+    settings: "Settings",
+    user: str | None,
+    command: str,
+    request: Mapping[str, Any] = MappingProxyType({}),
+    show_progress: Callable[[Any], None] = lambda _: None,
+    *,
+    creates: bool = False,
+) -> Any:
+    """Runs one of `server.long_commands` on the library of a user: in the server that has the data directory, or on
+    the files. Cancelling it ends the work, also in a server."""
+    from server.cli.remote import LocalApi, library_server  # noqa: PLC0415 - not for `--help`
+
+    if isinstance(server := library_server(settings, user), LocalApi):
+        return await server.run(command, dict(request), show_progress)
+    from server.cli.local_library import open_local  # noqa: PLC0415 - not for `--help`
+    from server.long_commands import LONG_COMMANDS, run_work  # noqa: PLC0415 - not for `--help`
+
+    input_type, start = LONG_COMMANDS[command]
+    async with open_local(settings, user, creates=creates, writes=True) as local:
+        work = start(local.context, local.services, msgspec.convert(request, input_type, strict=False))
+        result = None
+        async for event, value in run_work(work):
+            if event == "progress":
+                show_progress(value)
+            else:
+                result = value
+    return result
+
+
 def require_own_account(server: "RemoteApi", user: str) -> None:
     """A server shows and creates only the keys of the user of the credential."""
     from server.operations.account import get_account  # noqa: PLC0415 - not for `--help`

@@ -13,13 +13,13 @@ from auth.accounts.service import NewLink
 from config.loading import LoadedConfig
 from config.settings import Settings
 from config.times import format_time_seconds
+from server.cli.caller import run_long
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
-from server.cli.local_library import run_with_library
 from server.cli.options import library_options
 from server.cli.output import pluralize, print_json
 from server.protocol.call import CAPABILITIES_KEY, VERSION_KEY
 from server.protocol.messages import MODERN_VERSIONS
-from sources.demo import demo_uuid, fill
+from sources.demo import demo_uuid
 
 # -- tour --------------------------------------------------------------------------------------------------------------
 # Commands to try on the demo library, each with what it shows. They work as printed.
@@ -63,15 +63,8 @@ def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
 
     It covers one year of a small observatory, in all five sources. Existing items are left alone.
     """
-    # `serve` imports this module, but not urllib and http.client.
-    from server.cli.remote import LocalApi, library_server  # noqa: PLC0415 - as above
-
     settings = overrides.load().settings
-    if isinstance(server := library_server(settings, user), LocalApi):
-        result = asyncio.run(server.run("demo", {}))
-    else:
-        filled = run_with_library(settings, user, lambda library, _local: fill(library), creates=True, writes=True)
-        result = {"items": filled.items, "new": filled.new}
+    result = asyncio.run(run_long(settings, user, "demo", creates=True))
     if as_json:
         print_json(result)
         return

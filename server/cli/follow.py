@@ -10,16 +10,16 @@ import click
 from msgspec import convert, to_builtins
 
 from auth.context import ADMIN
-from auth.follows import Deployments, FollowRecord, Follows, UserMapping, is_deployment_id
+from auth.follows import Deployments, UserMapping, is_deployment_id
 from auth.registry import Registry
-from config.errors import FlorilegiumError, InvalidParams, StorageError
+from config.errors import FlorilegiumError, StorageError
 from config.settings import Settings
-from server.cli.caller import admin_caller, library_caller
+from server.cli.caller import admin_caller, library_caller, run_long
 from server.cli.lazy_group import NamedValue, SettingsOverrides
-from server.cli.local_library import LocalLibrary, data_root, open_local, run_with_registry
+from server.cli.local_library import data_root, open_local, run_with_registry
 from server.cli.options import library_options, load_for_change
 from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
-from server.cli.remote import LocalApi, library_server, remote_server
+from server.cli.remote import remote_server
 from server.following.deployments import DeploymentFolders, DeploymentUser, FollowedDeployment
 from server.following.runs import REPORT_FIELDS, run_source
 from server.operations import follows
@@ -276,14 +276,17 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
     settings = overrides.load().settings
     is_deployment = follow_id is not None and is_deployment_id(follow_id)
     try:
-        # A deployment has many users; the server is asked to read them, one after the other.
-        if not is_deployment and isinstance(server := library_server(settings, user), LocalApi):
-            answer = asyncio.run(server.run("follow-run", {"id": follow_id, "accept": accept}))
-            reports = {name: _read_report(report) for name, report in answer.items()}
+        # A deployment has many users, whose libraries are opened one after the other.
+        if is_deployment:
+            reports = asyncio.run(run_deployment_here(settings, str(follow_id)))
         else:
-            reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
-    except _ServerIsRunning:
-        # The request in the control database has no place for the permission.
+            answer = asyncio.run(run_long(settings, user, "follow-run", {"id": follow_id, "accept": accept}))
+            reports = {name: _read_report(report) for name, report in answer.items()}
+    except StorageError as error:
+        if "is in use by" not in error.message:
+            raise
+        # The lock of the data directory is taken, by a server without a socket or by another command that writes. The
+        # request in the control database has no place for the permission.
         if accept:
             raise StorageError("--accept needs the data directory for itself; stop the server first") from None
         _request_runs(settings, user, follow_id)
@@ -332,10 +335,6 @@ def resolve(
     print_result({"id": follow_id, "file": file, "kept": keep}, f"Kept the version of the {keep}.", as_json=as_json)
 
 
-class _ServerIsRunning(Exception):
-    """Another process has the lock of the data directory."""
-
-
 # The server notices the request in the control database. A command cannot reach it otherwise.
 def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -> None:
     if follow_id is not None and is_deployment_id(follow_id):
@@ -345,10 +344,6 @@ def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -
         listed: Sequence[FollowedSource] = call(follows.list_follows, NoArguments()).follows
         for one in [follow_id] if follow_id else [source.id for source in listed if source.state != "paused"]:
             call(follows.run_follow, follows.FollowIdRequest(id=one))
-
-
-async def _records(local: LocalLibrary) -> Sequence[FollowRecord]:
-    return await Follows(local.services.registry.database).list(local.context.user_id)
 
 
 async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[str, SyncReport | FlorilegiumError]:
@@ -369,41 +364,6 @@ async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[st
                 reports[f"tldw user {folder.name}"] = await run_source(library, record, user, settings)
             except FlorilegiumError as error:
                 reports[f"tldw user {folder.name}"] = error
-    return reports
-
-
-async def _run_here(
-    settings: Settings, user: str | None, follow_id: str | None, *, accepts_replacement: bool
-) -> dict[str, SyncReport | FlorilegiumError]:
-    reports: dict[str, SyncReport | FlorilegiumError] = {}
-    try:
-        if follow_id is not None and is_deployment_id(follow_id):
-            return await run_deployment_here(settings, follow_id)
-        async with open_local(settings, user, writes=True) as local:
-            records = await _records(local)
-            chosen = [
-                record for record in records if record.id == follow_id or (not follow_id and not record.paused_at)
-            ]
-            if follow_id and not chosen:
-                raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
-            async with local.library() as library:
-                for record in chosen:
-                    try:
-                        reports[record.id] = await run_source(
-                            library,
-                            record,
-                            local.user,
-                            settings,
-                            follows=[record.id for record in records],
-                            accepts_replacement=accepts_replacement,
-                        )
-                    except FlorilegiumError as error:
-                        reports[record.id] = error
-    except StorageError as error:
-        # The lock of the data directory is taken, by a server or by another command that writes.
-        if "is in use by" in error.message:
-            raise _ServerIsRunning from error
-        raise
     return reports
 
 

@@ -15,12 +15,14 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from config.errors import FlorilegiumError
+from server.cli.caller import run_long
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
-from server.cli.local_library import open_local, settings_of_user
+from server.cli.local_library import data_root
 from server.cli.options import library_options
 from server.cli.output import dim, echo, pluralize, print_json, strip_control_characters
 from server.cli.progress import show_progress
-from server.cli.remote import LocalApi, RemoteApi, library_server
+from server.cli.remote import RemoteApi, remote_library_server
+from server.stores import has_control_data
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files
@@ -70,27 +72,19 @@ def import_(
 
     async def work() -> ImportSummary:
         settings = overrides.load().settings
-        server = library_server(settings, user)
-        if isinstance(server, LocalApi):
-            body = {"paths": [str(path.absolute()) for path in paths], "format": format_name}
-            async with show_progress(progress):
-                answer = await server.run("import", {**body, "dry_run": dry_run, "again": again}, update_progress)
-            return _with_given_paths(msgspec.convert(answer, ImportSummary), paths)
-        if server is not None:
-            async with show_progress(progress):
-                return await asyncio.to_thread(_upload, server, paths, format_name, dry_run, update_progress)
-        settings = await settings_of_user(settings, user)
-        # Before the library is opened: a path that does not exist creates nothing.
-        results = await find_files(paths, import_limits(settings), format_name)
-        if dry_run:
+        server = remote_library_server(user)
+        if server is None and dry_run and not has_control_data(settings, data_root(settings)):
+            # A trial before the first import must not create a data directory.
+            results = await find_files(paths, import_limits(settings), format_name)
             async with show_progress(progress):
                 return await run_import(None, results, settings, progress)
-        async with (
-            open_local(settings, user, creates=True, writes=True) as local,
-            local.library() as library,
-            show_progress(progress),
-        ):
-            return await run_import(library, results, settings, progress, rereads_unchanged=again)
+        async with show_progress(progress):
+            if server is not None:
+                return await asyncio.to_thread(_upload, server, paths, format_name, dry_run, update_progress)
+            files = [str(path.absolute()) for path in paths]
+            request = {"paths": files, "format": format_name, "dry_run": dry_run, "again": again}
+            result = await run_long(settings, user, "import", request, update_progress, creates=True)
+            return _with_given_paths(msgspec.convert(result, ImportSummary), paths)
 
     try:
         summary = asyncio.run(work())
@@ -138,7 +132,7 @@ def _upload(
 
 
 def _with_given_paths(summary: ImportSummary, paths: Sequence[Path]) -> ImportSummary:
-    """Names files as the caller did. The server got absolute paths, because it has another working directory."""
+    """Names files as the caller did. The paths were made absolute, because a server has another working directory."""
 
     def name(file: str) -> str:
         for path in paths:

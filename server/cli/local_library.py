@@ -27,7 +27,7 @@ from config.settings import Settings
 from server.directory_lock import locked_directory
 from server.protocol.catalog import ChangeFeed
 from server.services import Services, build_knowledge
-from server.stores import control_location, has_control_data, open_audit_log, open_libraries
+from server.stores import control_location, open_audit_log, open_libraries
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries, Library
 
@@ -187,16 +187,6 @@ def run_with_library(
             return await work(library, local)
 
     return asyncio.run(run())
-
-
-async def settings_of_user(settings: Settings, user_name: str | None) -> Settings:
-    """Returns the settings with the quota of the user for the size of an import. A user who does not exist has none."""
-    if not has_control_data(settings, data_root(settings)):
-        return settings
-    async with Registry.open(control_location(settings, data_root(settings))) as registry:
-        user = await registry.user_by_name(user_name or settings.single_user_name)
-        limits = await Quotas(registry.database, settings).limits(user.id) if user is not None else None
-    return settings if limits is None else replace(settings, import_max_bytes=limits.import_max_bytes)
 
 
 def command_name() -> str:

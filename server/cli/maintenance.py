@@ -1,15 +1,17 @@
 """Commands that check, repair and embed libraries."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from auth.registry import UserRecord
-from config.errors import ConfigurationError, StorageError, Unavailable
+from config.errors import ConfigurationError, StorageError
 from config.postgres.errors import error_code
 from config.settings import Settings
+from server.cli.caller import run_long
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root, find_user, open_local, run_with_registry
 from server.cli.options import admin_options, user_option
@@ -22,8 +24,6 @@ from server.stores import require_sqlite
 from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.maintenance.library_check import FileState, check_library
 
-_PROGRESS_INTERVAL_S = 0.5
-
 
 @click.command(cls=SettingsCommand)
 @user_option
@@ -35,43 +35,18 @@ def embed(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     A server does this in the background. Run it after a large import, or if you only use the command line. It can be
     interrupted at any time and continues where it stopped.
     """
-    settings = overrides.load().settings
-    if isinstance(server := library_server(settings, user), LocalApi):
-        with ProgressLine() as line:
-            result = asyncio.run(
-                server.run("embed", {}, lambda state: line.show(_embedding_line(state["coverage"], state["passages"])))
-            )
-        passages, stop = result["passages"], result["stopped"]
-    else:
-        passages, stop = asyncio.run(_embed(settings, user))
+    with ProgressLine() as line:
+
+        def show(state: Mapping[str, Any]) -> None:
+            line.show(f"{state['coverage']:4.0%} of the library, {pluralize(state['passages'], 'passages')} embedded")
+
+        result = asyncio.run(run_long(overrides.load().settings, user, "embed", show_progress=show))
+    passages, stop = result["passages"], result["stopped"]
     print_result(
         {"passages": passages, **({"stopped": stop} if stop else {})},
         f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.",
         as_json=as_json,
     )
-
-
-async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]:
-    """Returns how many passages were embedded, and which quota is reached, if any."""
-    async with open_local(settings, user, writes=True) as local:
-        if not local.libraries.state().embedding.is_enabled:
-            raise Unavailable("semantic search is off; set semantic_model, and see `florilegium model list`")
-        task = asyncio.create_task(local.libraries.embed(local.context.user_id))
-        try:
-            # Until the task is done. If the model cannot be used, the state says why, and the command ends.
-            with ProgressLine() as line:
-                while not (await asyncio.wait([task], timeout=_PROGRESS_INTERVAL_S))[0]:
-                    state = local.libraries.state().embedding
-                    if state.problem is not None:
-                        raise Unavailable(state.problem)
-                    line.show(_embedding_line(state.coverage, state.passages_total))
-        finally:
-            task.cancel()
-        return local.libraries.state().embedding.passages_total, task.result()
-
-
-def _embedding_line(coverage: float, passages: int) -> str:
-    return f"{coverage:4.0%} of the library, {pluralize(passages, 'passages')} embedded"
 
 
 # -- repair ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The account page: password, passkeys, browsers, usage, and the person's own data."""
 
-from typing import NamedTuple
+from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,32 +13,29 @@ from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
 from config.logging import current_request_id
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
 from server.console.page_handler import PersonalPage, Viewer
-from server.console.pages import form_error
 from server.http_services import HttpServices
 from server.operations import account, browser_sessions, own_data
-from server.operations.operation import NoArguments
+from server.operations.operation import NoArguments, is_recent
 from server.operations.users import UserRequest, adopt_local, find_adoptable
 from server.runtime import Runtime
 
-# The address after a form says what was done, so that reloading the page does not send the form again.
-_DONE = {
-    "password": "Your password is changed.",
-    "session": "That browser is signed out.",
-    "passkey": "The passkey is added. You can sign in with it now.",
-    "passkey-removed": "The passkey is removed.",
-    "deleted": "Your library is deleted.",
-}
-
 
 class AccountPages(PersonalPage):
+    done_sentences: ClassVar = {
+        "password": "Your password is changed.",
+        "session": "That browser is signed out.",
+        "passkey": "The passkey is added. You can sign in with it now.",
+        "passkey-removed": "The passkey is removed.",
+        "deleted": "Your library is deleted.",
+    }
+
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
         super().__init__(runtime, services.browser)
         self._accounts = services.accounts
         self._passkeys = services.passkeys
 
     async def show(self, request: Request) -> Response:
-        viewer = await self.admit(request, account.get_account)
-        return await self._page(request, viewer, done=_DONE.get(request.query_params.get("done", ""), ""))
+        return await self._page(request, await self.admit(request, account.get_account))
 
     async def change_password(self, request: Request) -> Response:
         session = await self._browser.require_session(request)
@@ -52,17 +49,15 @@ class AccountPages(PersonalPage):
             if isinstance(error, SignInFailed):
                 # Whoever stole a session may be guessing the password.
                 self._browser.record(request, "password.change_failed", session.user.id)
-            viewer = await self.admit(request, account.get_account)
-            problem = "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
-            return await self._page(request, viewer, error=problem, status=error.status)
+                error = SignInFailed("the current password is wrong")
+            return await self._page(request, await self.admit(request, account.get_account), error)
         self._browser.record(request, "password.change", session.user.id)
         # Changing the password ended all sessions, this one included.
         return await self._browser.sign_in(request, session.user, f"{ACCOUNT_PATH}?done=password", method="password")
 
     async def end_sessions(self, request: Request) -> Response:
         """Ends the session that the form names, or all if it names none."""
-        viewer = await self.admit(request, browser_sessions.end_browser_sessions)
-        values = await self._browser.check_form(request)
+        viewer, values = await self.admit_form(request, browser_sessions.end_browser_sessions)
         if "session" not in values:
             await self.run(viewer, browser_sessions.end_browser_sessions, NoArguments())
             return await self._browser.sign_out(request)
@@ -76,13 +71,11 @@ class AccountPages(PersonalPage):
         return see_other(f"{ACCOUNT_PATH}?done=session")
 
     async def show_deletion(self, request: Request) -> Response:
-        viewer = await self.admit(request, own_data.prepare_deletion)
-        return await self._deletion_page(request, viewer)
+        return await self._deletion_page(request, await self.admit(request, own_data.prepare_deletion))
 
     async def delete(self, request: Request) -> Response:
         """Deletes the library, or the account with it, if the person typed the name of the account."""
-        viewer = await self.admit(request, own_data.prepare_deletion)
-        values = await self._browser.check_form(request)
+        viewer, values = await self.admit_form(request, own_data.prepare_deletion)
         own = await self._account(viewer)
         is_account = values.get("what") == "account"
         operation = own_data.delete_account if is_account else own_data.delete_data
@@ -91,7 +84,7 @@ class AccountPages(PersonalPage):
                 raise InvalidParams(f"name: type {own.name} to confirm")
             await self.run(viewer, operation, own_data.DeletionRequest(token=values.get("token", "")))
         except (InvalidParams, Conflict) as error:
-            return await self._deletion_page(request, viewer, error=form_error(error), status=error.status)
+            return await self._deletion_page(request, viewer, error)
         if not is_account:
             return see_other(f"{ACCOUNT_PATH}?done=deleted")
         return await self._browser.sign_out(request, f"{SIGN_IN_PATH}?deleted=yes")
@@ -100,9 +93,7 @@ class AccountPages(PersonalPage):
         own: account.Account = await self.run(viewer, account.get_account, NoArguments())
         return own
 
-    async def _page(
-        self, request: Request, viewer: Viewer, *, done: str = "", error: str = "", status: int = 200
-    ) -> Response:
+    async def _page(self, request: Request, viewer: Viewer, error: FlorilegiumError | str = "") -> Response:
         settings, session = self._runtime.settings, await self._browser.session_of(request)
         sessions: browser_sessions.BrowserList = await self.run(
             viewer, browser_sessions.list_browser_sessions, NoArguments()
@@ -113,7 +104,7 @@ class AccountPages(PersonalPage):
             request,
             viewer,
             "account.html",
-            status=status,
+            error=error,
             account=await self._account(viewer),
             usage=usage,
             is_local=session is None,
@@ -124,24 +115,21 @@ class AccountPages(PersonalPage):
             has_passkeys=settings.passkey_sign_in and session is not None,
             passkeys=passkeys.passkeys,
             passkey_domain=self._passkeys.rp_id,
-            can_add_passkey=session is not None and self._browser.is_recent(session),
+            can_add_passkey=session is not None and is_recent(session.created_at),
             has_connections=settings.has_oauth_server and session is not None,
-            done=done,
-            error=error,
             section="account",
         )
 
-    async def _deletion_page(self, request: Request, viewer: Viewer, *, error: str = "", status: int = 200) -> Response:
+    async def _deletion_page(self, request: Request, viewer: Viewer, error: FlorilegiumError | str = "") -> Response:
         preview: own_data.DeletionPreview = await self.run(viewer, own_data.prepare_deletion, NoArguments())
         return await self.render(
             request,
             viewer,
             "delete-account.html",
-            status=status,
+            error=error,
             preview=preview,
             account=await self._account(viewer),
             is_local=await self._browser.session_of(request) is None,
-            error=error,
             section="account",
         )
 
@@ -150,20 +138,12 @@ class AccountPages(PersonalPage):
 # The page of a link that creates an account or sets a password.
 
 
-class _Texts(NamedTuple):
-    title: str
-    introduction: str
-    button: str
-
-
-_TEXTS: dict[LinkKind, _Texts] = {
-    "setup": _Texts("Set up this server", "Create the first account. It can manage this server.", "Create account"),
-    "invitation": _Texts("Create your account", "You are invited to use this server.", "Create account"),
-    "reset": _Texts("Set a new password", "Afterwards you are signed out in all other browsers.", "Set password"),
+# The title of each page, what it says, and its button.
+_TEXTS: dict[LinkKind, tuple[str, str, str]] = {
+    "setup": ("Set up this server", "Create the first account. It can manage this server.", "Create account"),
+    "invitation": ("Create your account", "You are invited to use this server.", "Create account"),
+    "reset": ("Set a new password", "Afterwards you are signed out in all other browsers.", "Set password"),
 }
-
-
-_ACTIONS: dict[LinkKind, str] = {"setup": "user.add", "invitation": "user.add", "reset": "password.change"}
 
 
 class LinkPage:
@@ -188,8 +168,9 @@ class LinkPage:
                 raise InvalidParams("password: the two passwords differ")
             user = await self._accounts.redeem_link(self._kind, secret, name, password)
         except (InvalidParams, Conflict) as error:
-            return await self._page(request, link, name=name, error=form_error(error), status=error.status)
-        self._browser.record(request, _ACTIONS[self._kind], user.id, target=user.id, detail=user.role)
+            return await self._page(request, link, name, error)
+        action = "password.change" if self._kind == "reset" else "user.add"
+        self._browser.record(request, action, user.id, target=user.id, detail=user.role)
         if values.get("adopt_local") and self._kind == "setup":
             context = build_context(local_principal(user), self._runtime.data_root, current_request_id())
             try:
@@ -201,19 +182,21 @@ class LinkPage:
         return await self._browser.sign_in(request, user, HOME_PATH, method=f"{self._kind} link", is_by_password=True)
 
     async def _page(
-        self, request: Request, link: AccountLink, *, name: str = "", error: str = "", status: int = 200
+        self, request: Request, link: AccountLink, name: str = "", error: FlorilegiumError | str = ""
     ) -> Response:
+        title, introduction, button = _TEXTS[self._kind]
         # The first account can take over what the server had before there were accounts.
         adoptable = await find_adoptable(self._runtime) if self._kind == "setup" else None
         return await self._browser.render(
             request,
             "new-password.html",
             adoptable=adoptable.name if adoptable is not None and not self._settings.storage_url else "",
-            status=status,
-            name=link.name or name[:128],
             error=error,
+            name=link.name or name[:128],
             is_name_fixed=bool(link.name),
             min_chars=self._settings.password_min_chars,
             max_chars=PASSWORD_MAX_CHARS,
-            **_TEXTS[self._kind]._asdict(),
+            title=title,
+            introduction=introduction,
+            button=button,
         )

@@ -12,40 +12,18 @@ from auth.quotas import QuotaOverrides
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
 from server.console.page_handler import PersonalPage, Viewer
-from server.console.pages import PageForm, form_error
+from server.console.pages import PageForm
 from server.http_services import HttpServices
 from server.operations import users
 from server.operations.audit import AuditPage, AuditRequest, list_audit_events
-from server.operations.operation import NoArguments, Operation
+from server.operations.operation import NoArguments
 from server.operations.status import ServerStatus, status_operation
-from server.operations.users import (
-    AccountLinkResponse,
-    AddUserRequest,
-    DeleteUserRequest,
-    InvitationList,
-    InvitationRequest,
-    InviteRequest,
-    QuotasRequest,
-    UpdateUserRequest,
-    User,
-    UserList,
-    UserQuotas,
-    UserRequest,
-)
 from server.runtime import Runtime
 
 USERS_PATH = "/admin/users"
 _AUDIT_LIMIT = 100
 # No event has a number with more digits.
 _NUMBER_MAX_DIGITS = 16
-_DONE = {
-    "role": "The role is changed.",
-    "disabled": "The user is disabled and signed out everywhere. All keys are revoked.",
-    "enabled": "The user is enabled. New keys and sign-ins work again.",
-    "quotas": "The quotas are changed.",
-    "deleted": "The user is deleted.",
-    "revoked": "The invitation is not valid any more.",
-}
 # What people can be given, with the words that the page has for it.
 _ROLES = {"reader": "can search and read", "writer": "can also write", "admin": "can also manage this server"}
 # A new role must get words here.
@@ -76,6 +54,15 @@ class AuditForm(PageForm, frozen=True, kw_only=True):
 
 
 class AdminPages(PersonalPage):
+    done_sentences: ClassVar = {
+        "role": "The role is changed.",
+        "disabled": "The user is disabled and signed out everywhere. All keys are revoked.",
+        "enabled": "The user is enabled. New keys and sign-ins work again.",
+        "quotas": "The quotas are changed.",
+        "deleted": "The user is deleted.",
+        "revoked": "The invitation is not valid any more.",
+    }
+
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
         super().__init__(runtime, services.browser)
         self._status = status_operation(services.metrics)
@@ -86,105 +73,103 @@ class AdminPages(PersonalPage):
         return await self.render(request, viewer, "admin.html", state=status, section="admin", tab="overview")
 
     async def users(self, request: Request) -> Response:
-        viewer = await self.admit(request, users.list_users)
-        return await self._users_page(request, viewer, done=_done(request))
+        return await self._users_page(request, await self.admit(request, users.list_users))
 
     async def invite(self, request: Request) -> Response:
         """Shows the link in the response to the form, and never again."""
-        viewer, values = await self._admit_form(request, users.invite_user)
+        viewer, values = await self.admit_form(request, users.invite_user)
         try:
-            invitation = InviteRequest(role=_role(values), name=values.get("name", "").strip())
-            link: AccountLinkResponse = await self.run(viewer, users.invite_user, invitation)
+            invitation = users.InviteRequest(role=_role(values), name=values.get("name", "").strip())
+            link: users.AccountLinkResponse = await self.run(viewer, users.invite_user, invitation)
         except FlorilegiumError as error:
-            return await self._users_page(request, viewer, error=form_error(error), status=error.status)
+            return await self._users_page(request, viewer, error=error)
         return await self._users_page(request, viewer, link=link)
 
     async def revoke_invitation(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, users.revoke_invitation)
-        await self.run(viewer, users.revoke_invitation, InvitationRequest(id=values.get("invitation", "")))
+        viewer, values = await self.admit_form(request, users.revoke_invitation)
+        await self.run(viewer, users.revoke_invitation, users.InvitationRequest(id=values.get("invitation", "")))
         return see_other(f"{USERS_PATH}?done=revoked")
 
     async def add_user(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, users.add_user)
+        viewer, values = await self.admit_form(request, users.add_user)
         try:
-            new = AddUserRequest(name=values.get("name", "").strip(), role=_role(values))
-            user: User = await self.run(viewer, users.add_user, new)
+            new = users.AddUserRequest(name=values.get("name", "").strip(), role=_role(values))
+            user: users.User = await self.run(viewer, users.add_user, new)
         except FlorilegiumError as error:
-            return await self._users_page(request, viewer, error=form_error(error), status=error.status)
+            return await self._users_page(request, viewer, error=error)
         return see_other(_user_path(user.name))
 
     async def user(self, request: Request) -> Response:
-        viewer = await self.admit(request, users.get_user)
-        return await self._user_page(request, viewer, done=_done(request))
+        return await self._user_page(request, await self.admit(request, users.get_user))
 
     async def change_user(self, request: Request) -> Response:
         """Runs the action that the button of the form names, which is also the word for what was done."""
-        viewer, values = await self._admit_form(request, users.update_user)
+        viewer, values = await self.admit_form(request, users.update_user)
         name, action = request.path_params["name"], values.get("action", "")
         run = self.run
         try:
             match action:
                 case "role":
-                    await run(viewer, users.update_user, UpdateUserRequest(name=name, role=_role(values)))
+                    await run(viewer, users.update_user, users.UpdateUserRequest(name=name, role=_role(values)))
                 case "disabled" | "enabled":
                     is_disabled = action == "disabled"
-                    await run(viewer, users.update_user, UpdateUserRequest(name=name, is_disabled=is_disabled))
+                    await run(viewer, users.update_user, users.UpdateUserRequest(name=name, is_disabled=is_disabled))
                 case "quotas":
                     # An empty field means the quota of the settings.
-                    quotas = {one: _quota(one, values.get(one, "")) for one in QuotaOverrides.__struct_fields__}
-                    await run(viewer, users.set_quotas, QuotasRequest(name=name, **quotas))
+                    quotas: dict[str, int | None] = {}
+                    for field in QuotaOverrides.__struct_fields__:
+                        text = values.get(field, "").strip().replace(",", "")
+                        if text and (not text.isdecimal() or len(text) >= _NUMBER_MAX_DIGITS):
+                            expected = "a whole number, or nothing for the setting"
+                            raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}")
+                        quotas[field] = int(text) if text else None
+                    await run(viewer, users.set_quotas, users.QuotasRequest(name=name, **quotas))
                 case "deleted":
                     if values.get("confirmation", "").strip() != name:
                         raise InvalidParams(f"name: type {name} to confirm")
                     purge = values.get("purge") == "yes"
-                    await run(viewer, users.delete_user, DeleteUserRequest(name=name, purge=purge))
+                    await run(viewer, users.delete_user, users.DeleteUserRequest(name=name, purge=purge))
                 case "reset":
                     # The link is shown in the response to the form, and never again.
-                    link: AccountLinkResponse = await run(viewer, users.reset_password, UserRequest(name=name))
+                    link: users.AccountLinkResponse = await run(
+                        viewer, users.reset_password, users.UserRequest(name=name)
+                    )
                     return await self._user_page(request, viewer, link=link)
                 case _:
                     raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
         except FlorilegiumError as error:
             if error.status == 404:  # there is no page to show the error on
                 raise
-            return await self._user_page(request, viewer, error=form_error(error), status=error.status)
+            return await self._user_page(request, viewer, error=error)
         return see_other(f"{USERS_PATH if action == 'deleted' else _user_path(name)}?done={action}")
 
     async def audit(self, request: Request) -> Response:
         form = AuditForm.of(request)
         viewer = await self.admit(request, self._status)
-        page, error, status = AuditPage((), None), "", 200
+        page, error = AuditPage((), None), None
         try:
             page = await self.run(viewer, list_audit_events, form.request())
         except FlorilegiumError as problem:
-            error, status = form_error(problem), problem.status
+            error = problem
         return await self.render(
             request,
             viewer,
             "admin-audit.html",
-            status=status,
+            error=error or "",
             form=form,
             events=page.events,
-            next_address=form.address(offset=str(page.next_before)) if page.next_before is not None else "",
-            first_address=form.address() if form.offset else "",
-            error=error,
+            **form.paging(page.next_before),
             section="admin",
             tab="audit",
         )
 
-    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
-        viewer = await self.admit(request, operation)
-        return viewer, await self._browser.check_form(request)
-
-    async def _users_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
-        listed: UserList = await self.run(viewer, users.list_users, NoArguments())
-        pending: InvitationList = await self.run(viewer, users.list_invitations, NoArguments())
-        shared = {"link": None, "error": "", "done": "", **values}
+    async def _users_page(self, request: Request, viewer: Viewer, **values: Any) -> Response:
+        listed: users.UserList = await self.run(viewer, users.list_users, NoArguments())
+        pending: users.InvitationList = await self.run(viewer, users.list_invitations, NoArguments())
         return await self.render(
             request,
             viewer,
             "admin-users.html",
-            status=status,
             users=listed.users,
             invitations=pending.invitations,
             has_invitations=self._runtime.settings.is_auth_configured and self._runtime.settings.password_sign_in,
@@ -192,19 +177,17 @@ class AdminPages(PersonalPage):
             user_path=_user_path,
             section="admin",
             tab="users",
-            **shared,
+            **{"link": None, **values},
         )
 
-    async def _user_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
-        named = UserRequest(name=request.path_params["name"])
-        user: User = await self.run(viewer, users.get_user, named)
-        quotas: UserQuotas = await self.run(viewer, users.get_quotas, named)
-        shared = {"link": None, "error": "", "done": "", **values}
+    async def _user_page(self, request: Request, viewer: Viewer, **values: Any) -> Response:
+        named = users.UserRequest(name=request.path_params["name"])
+        user: users.User = await self.run(viewer, users.get_user, named)
+        quotas: users.UserQuotas = await self.run(viewer, users.get_quotas, named)
         return await self.render(
             request,
             viewer,
             "admin-user.html",
-            status=status,
             user=user,
             quotas=quotas,
             is_own=user.id == viewer.context.user_id,
@@ -214,12 +197,8 @@ class AdminPages(PersonalPage):
             audit_address=AuditForm(user=user.name).address(),
             section="admin",
             tab="users",
-            **shared,
+            **{"link": None, **values},
         )
-
-
-def _done(request: Request) -> str:
-    return _DONE.get(request.query_params.get("done", ""), "")
 
 
 def _user_path(name: str) -> str:
@@ -231,12 +210,3 @@ def _role(values: Mapping[str, str]) -> Any:
     if role not in _ROLES:
         raise InvalidParams(f"role: expected one of {', '.join(_ROLES)}, got {role[:40]!r}")
     return role
-
-
-def _quota(field: str, text: str) -> int | None:
-    text = text.strip().replace(",", "")
-    if not text:
-        return None
-    if not text.isdecimal() or len(text) > _NUMBER_MAX_DIGITS - 1:
-        raise InvalidParams(f"{field}: expected a whole number, or nothing for the setting, got {text[:40]!r}")
-    return int(text)

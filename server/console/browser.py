@@ -29,9 +29,9 @@ from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
-from server.console.pages import render_page
+from server.console.pages import form_error, render_page
 from server.operations.browser_sessions import browser_name
-from server.operations.operation import is_recent, require_recent_sign_in
+from server.operations.operation import require_recent_sign_in
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
 from server.rest.requests import read_body
@@ -124,14 +124,8 @@ class BrowserGuard:
     async def require_recent_session(self, request: Request) -> BrowserSession:
         """Returns the session of someone who has just signed in. Raises SignInRequired or SignInNeeded."""
         session = await self.require_session(request)
-        self.require_recent(session)
-        return session
-
-    def require_recent(self, session: BrowserSession) -> None:
         require_recent_sign_in(browser_principal(session))
-
-    def is_recent(self, session: BrowserSession) -> bool:
-        return is_recent(session.created_at)
+        return session
 
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
@@ -177,16 +171,26 @@ class BrowserGuard:
         return response
 
     async def render(
-        self, request: Request, template: str, *, status: int = 200, form_action: str = "'self'", **values: Any
+        self,
+        request: Request,
+        template: str,
+        *,
+        error: FlorilegiumError | str = "",
+        status: int = 200,
+        form_action: str = "'self'",
+        **values: Any,
     ) -> Response:
-        """Returns a page whose forms can carry `csrf_token`. Before sign-in, it sets the cookie that forms need."""
+        """Returns a page whose forms can carry `csrf_token`. Before sign-in, it sets the cookie that forms need.
+        `error` is shown above the form; an exception also decides the status."""
+        if isinstance(error, FlorilegiumError):
+            status, error = error.status, form_error(error)
         session = await self.session_of(request)
         secret = "" if session else self.form_secret(request)
         token = session.csrf_token if session else csrf_token(secret)
         host = urlsplit(self.own_origin(request)).netloc
         notices = [_shown_notice(one) for one in await self._notices.list(session)] if session else []
         shared = {"csrf_token": token, "server_host": host, "notices": notices, "page_path": _page_path(request)}
-        response = render_page(template, status=status, form_action=form_action, **shared, **values)
+        response = render_page(template, status=status, form_action=form_action, error=error, **shared, **values)
         return self.with_form_secret(request, response, secret) if secret else response
 
     async def dismiss_notices(self, request: Request) -> Response:
@@ -223,17 +227,17 @@ class BrowserGuard:
         needs_passkey = is_by_password and self._settings.password_requires_passkey
         # A session that someone planted in this browser must not become that of the user (session fixation).
         await self._end_session(request)
-        browser = await self._accounts.remember_browser(user, self.known_secret(request))
+        known_secret, is_new = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
         secret = await self._sessions.create(
-            user, client_address(request), agent, is_new_browser=browser.is_new, needs_passkey=needs_passkey
+            user, client_address(request), agent, is_new_browser=is_new, needs_passkey=needs_passkey
         )
-        detail = f"{method}, new browser" if browser.is_new else method
+        detail = f"{method}, new browser" if is_new else method
         self.record(request, "sign_in.password" if needs_passkey else "sign_in", user.id, detail=detail)
         response = see_other(second_factor_path(location) if needs_passkey else location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
-        self._set_cookie(response, self._known_cookie, browser.secret, int(KNOWN_BROWSER_LIFETIME_S))
+        self._set_cookie(response, self._known_cookie, known_secret, int(KNOWN_BROWSER_LIFETIME_S))
         return response
 
     async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:

@@ -1,12 +1,10 @@
 """The connect page: how to set up each client, API keys, connected applications, a test, and what clients did."""
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,17 +12,16 @@ from auth.context import ADMIN, READ, SCOPES, WRITE
 from config.errors import FlorilegiumError, StorageError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
-from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
-from server.console.browser import BrowserGuard, see_other
+from server.client_guides import CLIENTS, ConnectionTarget
+from server.console.browser import see_other
 from server.console.page_handler import PersonalPage, Viewer
-from server.console.pages import PageForm, form_error
+from server.console.pages import PageForm
 from server.doctor.replay import FLOWS
 from server.operations import account, keys
 from server.operations.audit import CallList, CallsRequest, ReadPage, ReadsRequest, list_calls, list_reads
 from server.operations.connection_test import ConnectionReport, ConnectionTestRequest, test_connection
-from server.operations.operation import NoArguments, Operation, SignInNeeded
+from server.operations.operation import NoArguments, SignInNeeded
 from server.profiles import PROFILE_NAMES
-from server.runtime import Runtime
 
 CONNECT_PATH = "/connect"
 _DAY_S = 86_400
@@ -36,10 +33,6 @@ _RIGHTS = {
     "read": ("Search and read", (READ,)),
     "admin": ("Manage this server too", SCOPES),
 }
-_DONE = {
-    "key-revoked": "The key is revoked. It is refused from its next call on.",
-    "disconnected": "The application is disconnected. It is refused from its next call on.",
-}
 
 
 class ConnectForm(PageForm, frozen=True, kw_only=True):
@@ -48,35 +41,23 @@ class ConnectForm(PageForm, frozen=True, kw_only=True):
 
     client: str = ""  # the one that was chosen
     auth: str = ""  # `sign-in` or `key`
-    done: str = ""
-
-
-class ClientSetup(Struct, frozen=True, kw_only=True):
-    """The instructions for the chosen client."""
-
-    client: str
-    guide: ClientGuide
-    auth: str  # `sign-in` or `key`; empty if the server needs no credential
-    can_sign_in: bool
-    accepts_keys: bool
-    is_unreachable: bool  # it runs on its provider's servers, which need an https address
 
 
 class ConnectPages(PersonalPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
+    done_sentences: ClassVar = {
+        "key-revoked": "The key is revoked. It is refused from its next call on.",
+        "disconnected": "The application is disconnected. It is refused from its next call on.",
+    }
 
     async def show(self, request: Request) -> Response:
         viewer = await self.admit(request, keys.list_keys)
-        form = ConnectForm.of(request)
-        return await self._page(request, viewer, form, done=_DONE.get(form.done, ""))
+        return await self._page(request, viewer, ConnectForm.of(request))
 
     async def create_key(self, request: Request) -> Response:
         """Shows the key in the response to the form, and never again."""
-        viewer, values = await self._admit_form(request, keys.create_key)
+        viewer, values = await self.admit_form(request, keys.create_key)
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
-        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
+        chosen = tuple(name for name in self._sources if values.get(f"source_{name}") == "on")
         days = values.get("expires", "")
         expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
         new = keys.CreateKeyRequest(
@@ -92,11 +73,11 @@ class ConnectPages(PersonalPage):
         except SignInNeeded:  # it has a page of its own, with a link to sign in
             raise
         except FlorilegiumError as error:
-            return await self._page(request, viewer, form, error=form_error(error), status=error.status, values=values)
+            return await self._page(request, viewer, form, error=error, values=values)
         return await self._page(request, viewer, form, new_key=key, status=201)
 
     async def revoke_key(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, keys.revoke_key)
+        viewer, values = await self.admit_form(request, keys.revoke_key)
         request_of_form = keys.RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
         revoked: keys.RevokedKey = await self.run(viewer, keys.revoke_key, request_of_form)
         if revoked.created and not request_of_form.created:
@@ -105,13 +86,13 @@ class ConnectPages(PersonalPage):
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, account.revoke_connection)
+        viewer, values = await self.admit_form(request, account.revoke_connection)
         connection = account.ConnectionRequest(id=values.get("connection", ""))
         await self.run(viewer, account.revoke_connection, connection)
         return see_other(f"{CONNECT_PATH}?done=disconnected#applications")
 
     async def test(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, test_connection)
+        viewer, values = await self.admit_form(request, test_connection)
         client = values.get("client", "any")
         form = ConnectForm(client=client[:40], auth=values.get("auth", "")[:40])
         try:
@@ -119,27 +100,13 @@ class ConnectPages(PersonalPage):
                 viewer, test_connection, ConnectionTestRequest(client=client or "any")
             )
         except FlorilegiumError as error:
-            return await self._page(request, viewer, form, error=form_error(error), status=error.status)
+            return await self._page(request, viewer, form, error=error)
         return await self._page(request, viewer, form, report=report)
 
-    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
-        values = await self._browser.check_form(request)
-        return await self.admit(request, operation), values
-
     async def _page(
-        self,
-        request: Request,
-        viewer: Viewer,
-        form: ConnectForm,
-        *,
-        new_key: keys.NewKey | None = None,
-        revoked: keys.RevokedKey | None = None,
-        report: ConnectionReport | None = None,
-        values: Mapping[str, str] | None = None,
-        done: str = "",
-        error: str = "",
-        status: int = 200,
+        self, request: Request, viewer: Viewer, form: ConnectForm, new_key: keys.NewKey | None = None, **shown: Any
     ) -> Response:
+        """`shown` is what the form has done, or the values to enter again after an error."""
         with suppress(StorageError):  # so that the last use of each key is that of this moment
             await self._runtime.authenticator.flush()
         listed: keys.KeyList = await self.run(viewer, keys.list_keys, NoArguments())
@@ -151,7 +118,6 @@ class ConnectPages(PersonalPage):
             request,
             viewer,
             "connect.html",
-            status=status,
             section="connect",
             url=self._runtime.settings.resource_url,
             is_local=not self._runtime.settings.is_auth_configured,
@@ -159,24 +125,21 @@ class ConnectPages(PersonalPage):
             clients={name: guide(ConnectionTarget("")).title for name, guide in CLIENTS.items()},
             setup=self._setup(form, new_key),
             new_key=new_key,
-            revoked=revoked,
             keys=[key for key in listed.keys if key.state == "active"],
             old_keys=[key for key in listed.keys if key.state != "active"],
             rights={name: words for name, (words, scopes) in _RIGHTS.items() if own_scopes.issuperset(scopes)},
             rights_of=rights_text,
             profiles=PROFILE_NAMES,
-            sources=self._sources,
+            sources=self._sources.items(),
             expiries=_EXPIRIES,
-            values=values or {},
-            report=report,
-            done=done,
-            error=error,
             connections=connections.connections,
             calls=calls.calls,
             reads=reads.reads,
+            **{"values": {}, "revoked": None, "report": None, **shown},
         )
 
-    def _setup(self, form: ConnectForm, new_key: keys.NewKey | None) -> ClientSetup:
+    def _setup(self, form: ConnectForm, new_key: keys.NewKey | None) -> dict[str, Any]:
+        """Returns the instructions for the chosen client."""
         settings = self._runtime.settings
         client = form.client if form.client in CLIENTS else next(iter(CLIENTS))
         flow, is_open = FLOWS[client], not settings.is_auth_configured
@@ -188,14 +151,16 @@ class ConnectPages(PersonalPage):
             token_env=CLIENT_TOKEN_VARIABLE if uses_key and new_key is None else "",
             key=new_key.secret if uses_key and new_key is not None else "",
         )
-        return ClientSetup(
-            client=client,
-            guide=CLIENTS[client](target),
-            auth="" if is_open else "key" if uses_key else "sign-in",
-            can_sign_in=can_sign_in,
-            accepts_keys=flow.accepts_keys,
-            is_unreachable=flow.is_hosted and urlsplit(settings.resource_url).scheme != "https",
-        )
+        return {
+            "client": client,
+            "guide": CLIENTS[client](target),
+            # Empty if the server needs no credential.
+            "auth": "" if is_open else "key" if uses_key else "sign-in",
+            "can_sign_in": can_sign_in,
+            "accepts_keys": flow.accepts_keys,
+            # It runs on its provider's servers, which need an https address.
+            "is_unreachable": flow.is_hosted and urlsplit(settings.resource_url).scheme != "https",
+        }
 
 
 def rights_text(scopes: "tuple[str, ...] | list[str]") -> str:

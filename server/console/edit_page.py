@@ -12,20 +12,8 @@ from starlette.responses import Response
 from config.errors import Conflict, InvalidParams
 from server.console.browser import see_other
 from server.console.page_handler import LibraryPage, Viewer
-from server.console.pages import form_error
 from server.operations import items
-from server.operations.items import (
-    SOURCE_NAMES,
-    EditableItem,
-    EditableItemRequest,
-    ItemsCreate,
-    ItemsDelete,
-    ItemsRestore,
-    ItemsTag,
-    ItemsUpdate,
-    WriteResult,
-    parse_item_uri,
-)
+from server.operations.items import EditableItem
 from server.operations.operation import Operation
 from server.tools.research import Permalinks
 from sources.installed import ITEM_KINDS
@@ -47,19 +35,19 @@ class EditPages(LibraryPage):
     async def show_new(self, request: Request) -> Response:
         viewer = await self.admit(request, items.create_item)
         source = request.query_params.get("source", "notes")
-        item = _empty_item(source if source in SOURCE_NAMES else "notes")
-        return await self._form(request, viewer, item, section="new")
+        item = _empty_item(source if source in items.SOURCE_NAMES else "notes")
+        return await self._form(request, viewer, item, is_new=True)
 
     async def create(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, items.create_item)
+        viewer, values = await self.admit_form(request, items.create_item)
         source = values.get("source", "notes")
-        item = _entered_item(values, _empty_item(source if source in SOURCE_NAMES else "notes"))
+        item = _entered_item(values, _empty_item(source if source in items.SOURCE_NAMES else "notes"))
         names = {field.name for field in ITEM_KINDS[item.source].editable}
         try:
-            created: WriteResult = await self.run(
+            created: items.WriteResult = await self.run(
                 viewer,
                 items.create_item,
-                ItemsCreate(
+                items.ItemsCreate(
                     source=item.source,
                     title=item.title,
                     content=item.content,
@@ -68,20 +56,22 @@ class EditPages(LibraryPage):
                 ),
             )
         except (InvalidParams, Conflict) as error:
-            return await self._form(request, viewer, item, section="new", error=form_error(error), status=error.status)
+            return await self._form(request, viewer, item, is_new=True, error=error)
         return see_other(_done(created.uri, "created"))
 
     async def show_edit(self, request: Request) -> Response:
         viewer = await self.admit(request, items.read_editable_item)
-        item: EditableItem = await self.run(viewer, items.read_editable_item, EditableItemRequest(uri=_uri(request)))
+        item: EditableItem = await self.run(
+            viewer, items.read_editable_item, items.EditableItemRequest(uri=_uri(request))
+        )
         return await self._form(request, viewer, item)
 
     async def edit(self, request: Request) -> Response:
         """Saves the form. If the item was changed since it was opened, the form shows what was entered next to what is
         stored now, and saving it again replaces that."""
-        viewer, values = await self._admit_form(request, items.update_item_by_uri)
+        viewer, values = await self.admit_form(request, items.update_item_by_uri)
         uri = _uri(request)
-        stored: EditableItem = await self.run(viewer, items.read_editable_item, EditableItemRequest(uri=uri))
+        stored: EditableItem = await self.run(viewer, items.read_editable_item, items.EditableItemRequest(uri=uri))
         entered = _entered_item(values, stored)
         version = values.get("version", "")
         try:
@@ -89,35 +79,35 @@ class EditPages(LibraryPage):
             if changes:
                 expected = int(version) if version.isdecimal() else None
                 await self.run(
-                    viewer, items.update_item_by_uri, ItemsUpdate(uri=uri, expected_version=expected, **changes)
+                    viewer, items.update_item_by_uri, items.ItemsUpdate(uri=uri, expected_version=expected, **changes)
                 )
         except Conflict as error:
             return await self._form(request, viewer, entered, conflict=stored, status=error.status)
         except InvalidParams as error:
-            return await self._form(request, viewer, entered, error=form_error(error), status=error.status)
+            return await self._form(request, viewer, entered, error=error)
         return see_other(_done(uri, "saved"))
 
     async def tag(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, items.tag_item_by_uri)
+        viewer, values = await self.admit_form(request, items.tag_item_by_uri)
         uri = _uri(request)
         add, remove = _tags(values.get("add", "")), _tags(values.get("remove", ""))
         if add or remove:
-            await self.run(viewer, items.tag_item_by_uri, ItemsTag(uri=uri, add=add, remove=remove))
+            await self.run(viewer, items.tag_item_by_uri, items.ItemsTag(uri=uri, add=add, remove=remove))
         return see_other(_done(uri, "tagged"))
 
     async def delete(self, request: Request) -> Response:
-        viewer, _ = await self._admit_form(request, items.delete_item_by_uri)
+        viewer, _ = await self.admit_form(request, items.delete_item_by_uri)
         uri = _uri(request)
-        await self.run(viewer, items.delete_item_by_uri, ItemsDelete(uri=uri))
-        if parse_item_uri(uri).message_id is not None:
+        await self.run(viewer, items.delete_item_by_uri, items.ItemsDelete(uri=uri))
+        if items.parse_item_uri(uri).message_id is not None:
             return see_other(_done(uri.rpartition("/")[0], "deleted"))
         return see_other(f"/library?{urlencode({'deleted': uri})}")
 
     async def restore(self, request: Request) -> Response:
-        viewer, values = await self._admit_form(request, items.restore_item)
+        viewer, values = await self.admit_form(request, items.restore_item)
         uris = [uri for uri in values.get("uris", "").split() if uri]
         for uri in uris:
-            await self.run(viewer, items.restore_item, ItemsRestore(uri=uri))
+            await self.run(viewer, items.restore_item, items.ItemsRestore(uri=uri))
         return see_other(_done(uris[0], "restored") if len(uris) == 1 else "/library?done=restored")
 
     async def bulk(self, request: Request) -> Response:
@@ -131,14 +121,14 @@ class EditPages(LibraryPage):
             return see_other("/library")
         for uri in uris:
             if is_deletion:
-                await self.run(viewer, items.delete_item_by_uri, ItemsDelete(uri=uri))
+                await self.run(viewer, items.delete_item_by_uri, items.ItemsDelete(uri=uri))
             else:
                 removes = values.get("action") == "untag"
-                change = ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
+                change = items.ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
                 await self.run(viewer, items.tag_item_by_uri, change)
         return see_other(f"/library?{urlencode({'deleted': ' '.join(uris)} if is_deletion else {'done': 'tagged'})}")
 
-    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+    async def admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
         """Admits a form. Browsers send line breaks as CRLF, which texts do not have."""
         viewer = await self.admit(request, operation)
         values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
@@ -150,30 +140,33 @@ class EditPages(LibraryPage):
         viewer: Viewer,
         item: EditableItem,
         *,
-        section: str = "",
-        error: str = "",
+        is_new: bool = False,
         conflict: EditableItem | None = None,
-        status: int = 200,
+        **shown: Any,
     ) -> Response:
         kind = _kind(item)
+        labels = {field.name: field.declared.label for field in kind.fields}
+        # The label of the text; empty if the form has none. A conversation has one only when it begins.
+        content_label = labels.get(kind.content or "", "Text")
+        if kind.content_label:
+            content_label = kind.content_label if is_new else ""
         return await self.render(
             request,
             viewer,
             "edit.html",
-            status=status,
             item=item,
             noun=kind.noun,
-            title_label=kind.field(kind.title).declared.label if kind.title else "",
-            content_label=_content_label(kind, is_new=section == "new"),
+            title_label=labels[kind.title] if kind.title else "",
+            content_label=content_label,
             fields=sorted(kind.editable, key=lambda field: _SHAPES.index(field.shape)),
             kinds=ITEM_KINDS,
-            is_new=section == "new",
-            error=error,
+            is_new=is_new,
             conflict=conflict,
             version=(conflict or item).version,
-            back=_LINKS.of(item.uri).partition("#")[0] if section != "new" else "/library",
+            back=_LINKS.of(item.uri).partition("#")[0] if not is_new else "/library",
             action=request.url.path,
-            section=section,
+            section="new" if is_new else "",
+            **shown,
         )
 
 
@@ -186,14 +179,6 @@ def _kind(item: EditableItem) -> Kind:
     return MESSAGE if "/" in item.uri.partition("://")[2] else ITEM_KINDS[item.source]
 
 
-def _content_label(kind: Kind, *, is_new: bool) -> str:
-    """The label of the text; empty if the form has none. A conversation has one only when it begins."""
-    if kind.content_label:
-        return kind.content_label if is_new else ""
-    names = {field.name: field.declared.label for field in kind.fields}
-    return names.get(kind.content or "", "Text")
-
-
 def _empty_item(source: str) -> EditableItem:
     fields: dict[str, Any] = {
         field.name: [] if field.shape in ("list", "objects") else "" for field in ITEM_KINDS[source].editable
@@ -204,26 +189,27 @@ def _empty_item(source: str) -> EditableItem:
 def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableItem:
     """Returns the item as it was entered. Fields that the form does not have keep their values."""
     shapes: dict[str, FieldShape] = {field.name: field.shape for field in _kind(stored).editable}
+    fields: dict[str, Any] = {}
+    for name, value in stored.fields.items():
+        if parts := _parts(values, name):
+            is_list = shapes[name] == "list"
+            fields[name] = [text for text in parts.values() if text.strip()] if is_list else _arguments(parts)
+        elif shapes[name] == "flag" and values:
+            fields[name] = name in values
+        elif shapes[name] == "number" and name in values:
+            text = values[name].strip()
+            fields[name] = int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else text or None
+        else:
+            fields[name] = values.get(name, value)
     return EditableItem(
         uri=stored.uri,
         source=stored.source,
         title=values.get("title", stored.title),
         content=values.get("content", stored.content),
         tags=_tags(values["tags"]) if "tags" in values else stored.tags,
-        fields={name: _entered_field(shapes[name], values, name, value) for name, value in stored.fields.items()},
+        fields=fields,
         version=stored.version,
     )
-
-
-def _entered_field(shape: FieldShape, values: Mapping[str, str], name: str, stored: Any) -> Any:
-    if parts := _parts(values, name):
-        return [text for text in parts.values() if text.strip()] if shape == "list" else _arguments(parts)
-    if shape == "flag" and values:
-        return name in values
-    if shape == "number" and name in values:
-        text = values[name].strip()
-        return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else text or None
-    return values.get(name, stored)
 
 
 def _parts(values: Mapping[str, str], name: str) -> dict[tuple[int, str], str]:

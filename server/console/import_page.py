@@ -7,14 +7,13 @@ import asyncio
 import io
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
-from server.console.browser import CSRF_FIELD, BrowserGuard, see_other
+from server.console.browser import CSRF_FIELD, see_other
 from server.console.page_handler import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
 from server.following.status import FollowedSource
@@ -23,9 +22,8 @@ from server.operations import follows, imports
 from server.operations.operation import NoArguments, UploadRequest
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
 from server.rest.requests import receive_upload
-from server.runtime import Runtime
 from server.transports.headers import Headers
-from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
+from sources.importers.engine.summary import OUTCOMES, count_reason
 
 # -- upload form -------------------------------------------------------------------------------------------------------
 # Forms with one file, as browsers send them without JavaScript. The file may be large, so the body stays on disk.
@@ -54,15 +52,9 @@ class FileRange(io.RawIOBase):
         return len(content)
 
 
-class UploadForm(Struct, frozen=True):
-    values: Mapping[str, str]
-    # Both are empty if no file was chosen.
-    filename: str
-    file: IO[bytes]
-
-
-def read_upload_form(content_type: str, body: IO[bytes]) -> UploadForm:
-    """Reads a body of `multipart/form-data`. Searches all of it, so it must not run on the event loop."""
+def read_upload_form(content_type: str, body: IO[bytes]) -> tuple[Mapping[str, str], str, IO[bytes]]:
+    """Reads a body of `multipart/form-data`. Searches all of it, so it must not run on the event loop. Returns the
+    fields, and the name and content of the file, both empty if none was chosen."""
     values: dict[str, str] = {}
     filename, file = "", (0, 0)
     delimiter = part_delimiter(content_type)
@@ -82,7 +74,7 @@ def read_upload_form(content_type: str, body: IO[bytes]) -> UploadForm:
                 values[head.name] = text
             elif head.filename:
                 filename, file = head.filename, (start, end)
-    return UploadForm(values, filename, io.BufferedReader(FileRange(body, *file)))
+    return values, filename, io.BufferedReader(FileRange(body, *file))
 
 
 def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int, int]]:
@@ -103,63 +95,12 @@ def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int
     raise InvalidParams(f"form data: expected at most {_PARTS_MAX} parts")
 
 
-# -- follow forms ------------------------------------------------------------------------------------------------------
-# Followed sources on the import page: what is followed, and the forms that add, pause, read and remove a source.
+# -- page --------------------------------------------------------------------------------------------------------------
 
 FOLLOWS_PATH = "/import/follows"
-_SECTION = "/import#follows"
+_FOLLOWS_SECTION = "/import#follows"
 # Each source with problems is read once more for the names of its files.
 _DETAILS_MAX = 10
-
-
-class FollowForms(LibraryPage):
-    async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
-        """Returns the followed sources, with the files that have problems."""
-        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, NoArguments())
-        troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
-        details: dict[str, FollowedSource] = {
-            id_: await self.run(viewer, follows.get_follow, follows.FollowIdRequest(id=id_)) for id_ in troubled
-        }
-        return [details.get(source.id, source) for source in listed.follows]
-
-    async def deployments(self, viewer: Viewer) -> Sequence[FollowedDeployment]:
-        """Returns the followed deployments, which administrators see."""
-        if not viewer.is_admin:
-            return ()
-        operation = follows.list_follow_deployments
-        listed: follows.FollowedDeployments = await self.run(viewer, operation, NoArguments())
-        return listed.deployments
-
-    async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
-        request = follows.FollowRequest(
-            location=values.get("location", "").strip(), format=values.get("format") or None
-        )
-        await self.run(viewer, follows.add_follow, request)
-
-    async def change(self, request: Request) -> Response:
-        """Does what the button says that was pressed."""
-        values = await self._browser.check_form(request)
-        follow, action = values.get("follow", ""), values.get("action", "")
-        operation, args = follows.run_follow, follows.FollowIdRequest(id=follow)
-        match action:
-            case "pause" | "resume":
-                operation, args = (
-                    follows.update_follow,
-                    follows.UpdateFollowRequest(id=follow, paused=action == "pause"),
-                )
-            case "library" | "file":
-                operation = follows.resolve_follow_conflict
-                args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
-            case "remove":
-                operation = follows.remove_follow
-        await self.run(await self.admit(request, operation), operation, args)
-        return see_other(_SECTION)
-
-    async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
-        values = await self._browser.check_form(request)
-        return await self.admit(request, follows.add_follow), values
-
-
 IMPORT_PATH = "/import"
 # The fields of the form and the delimiters around the file.
 _FORM_OVERHEAD_BYTES = 64 * 1024
@@ -175,23 +116,7 @@ _OUTCOME_WORDS = {
 _MAIN_OUTCOMES = OUTCOMES[:3]
 
 
-class ImportRow(Struct, frozen=True):
-    """An import as the page shows it."""
-
-    job: ImportJob
-    result: str  # in one line
-    # A table of counts by kind of item.
-    columns: Sequence[str] = ()
-    kinds: Sequence[tuple[str, Sequence[int]]] = ()
-    skipped: Sequence[str] = ()
-    problems_left_out: int = 0  # the summary has only the first ones
-
-
 class ImportPage(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        self.follows = FollowForms(runtime, browser)
-
     async def show(self, request: Request) -> Response:
         return await self._page(request, await self.admit(request, imports.list_imports))
 
@@ -203,37 +128,56 @@ class ImportPage(LibraryPage):
         headers = Headers(request.scope["headers"])
         with self._runtime.open_streams.enter(viewer.context.principal):
             async with receive_upload(MULTIPART, max_bytes, request, headers) as body:
-                form = await asyncio.to_thread(read_upload_form, request.headers["content-type"], body)
+                content_type = request.headers["content-type"]
+                values, filename, file = await asyncio.to_thread(read_upload_form, content_type, body)
                 # The token is in the body, so that it can be checked only now. The sender was checked before.
-                await self._browser.check_form_token(request, form.values.get(CSRF_FIELD, ""))
+                await self._browser.check_form_token(request, values.get(CSRF_FIELD, ""))
                 try:
-                    if not form.filename:
+                    if not filename:
                         raise InvalidParams("file: expected a file, got none")
                     args = imports.StartImportRequest(
-                        name=form.filename,
-                        format=form.values.get("format") or None,
-                        dry_run=form.values.get("dry_run") == "true",
+                        name=filename,
+                        format=values.get("format") or None,
+                        dry_run=values.get("dry_run") == "true",
                     )
-                    job: ImportJob = await self.run(viewer, imports.import_file, UploadRequest(args, form.file))
+                    job: ImportJob = await self.run(viewer, imports.import_file, UploadRequest(args, file))
                 except FlorilegiumError as error:
                     return await self._page(request, viewer, error=error)
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def cancel(self, request: Request) -> Response:
-        viewer = await self.admit(request, imports.cancel_import)
-        values = await self._browser.check_form(request)
+        viewer, values = await self.admit_form(request, imports.cancel_import)
         job: ImportJob = await self.run(
             viewer, imports.cancel_import, imports.ImportJobRequest(id=values.get("job", ""))
         )
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
     async def follow(self, request: Request) -> Response:
-        viewer, values = await self.follows.admit_addition(request)
+        viewer, values = await self.admit_form(request, follows.add_follow)
+        location = values.get("location", "")
+        new = follows.FollowRequest(location=location.strip(), format=values.get("format") or None)
         try:
-            await self.follows.add(viewer, values)
+            await self.run(viewer, follows.add_follow, new)
         except FlorilegiumError as error:
-            return await self._page(request, viewer, error=error, location=values.get("location", ""))
-        return see_other(f"{IMPORT_PATH}#follows")
+            return await self._page(request, viewer, error=error, location=location)
+        return see_other(_FOLLOWS_SECTION)
+
+    async def change_follow(self, request: Request) -> Response:
+        """Does what the button says that was pressed."""
+        values = await self._browser.check_form(request)
+        follow, action = values.get("follow", ""), values.get("action", "")
+        operation, args = follows.run_follow, follows.FollowIdRequest(id=follow)
+        match action:
+            case "pause" | "resume":
+                operation = follows.update_follow
+                args = follows.UpdateFollowRequest(id=follow, paused=action == "pause")
+            case "library" | "file":
+                operation = follows.resolve_follow_conflict
+                args = follows.ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
+            case "remove":
+                operation = follows.remove_follow
+        await self.run(await self.admit(request, operation), operation, args)
+        return see_other(_FOLLOWS_SECTION)
 
     async def _page(
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
@@ -241,6 +185,15 @@ class ImportPage(LibraryPage):
         # Not charged to the caller's limit: it is the same for everyone.
         formats = await imports.list_import_formats.handler(viewer.context, self._runtime, NoArguments())
         jobs = (await self.run(viewer, imports.list_imports, NoArguments())).imports
+        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, NoArguments())
+        # With the files that have problems, which only the operation for one source names.
+        troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
+        details: dict[str, FollowedSource] = {
+            id_: await self.run(viewer, follows.get_follow, follows.FollowIdRequest(id=id_)) for id_ in troubled
+        }
+        deployments: Sequence[FollowedDeployment] = ()
+        if viewer.is_admin:
+            deployments = (await self.run(viewer, follows.list_follow_deployments, NoArguments())).deployments
         return await self.render(
             request,
             viewer,
@@ -255,42 +208,38 @@ class ImportPage(LibraryPage):
             max_bytes=self._runtime.settings.import_max_bytes,
             error=error.message if error else "",
             location=location,
-            follows=await self.follows.list(viewer),
-            deployments=await self.follows.deployments(viewer),
+            follows=[details.get(source.id, source) for source in listed.follows],
+            deployments=deployments,
         )
 
 
-def import_row(job: ImportJob) -> ImportRow:
+def import_row(job: ImportJob) -> Mapping[str, Any]:
+    """Returns an import as the page shows it: a result such as `12 new, 3 updated, 2 problems`, a table of counts
+    by kind of item, and how many problems the summary leaves out."""
     summary = job.summary
+    row: dict[str, Any] = {"job": job, "columns": (), "kinds": (), "skipped": (), "problems_left_out": 0}
     if summary is None:
         progress = {
             "waiting": "waiting for other imports",
             "running": f"{job.items:,} items so far",
             "cancelled": f"stopped after {job.items:,} items",
         }
-        return ImportRow(job, progress.get(job.state, job.problem))
+        return row | {"result": progress.get(job.state, job.problem)}
     names = ["total"]
     if not job.dry_run:  # which compares nothing with the library
         counted = summary.kinds.values()
         names = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(one, name) for one in counted)]
-    return ImportRow(
-        job,
-        _result_text(job, summary),
-        [_OUTCOME_WORDS[name] for name in names],
-        [(kind, [getattr(counts, name) for name in names]) for kind, counts in sorted(summary.kinds.items())],
-        [count_reason(count, reason) for reason, count in sorted(summary.skipped.items())],
-        max(0, summary.failures - len(summary.problems)),
-    )
-
-
-def _result_text(job: ImportJob, summary: ImportSummary) -> str:
-    """Returns `12 new, 3 updated, 2 problems`, or in short why nothing was imported: details and advice are listed
-    below it."""
-    if job.state == "failed":
-        return job.problem.partition(";")[0]
-    names = ("total",) if job.dry_run else OUTCOMES
     totals = {name: sum(getattr(counts, name) for counts in summary.kinds.values()) for name in names}
     parts = [f"{count:,} {_OUTCOME_WORDS[name]}" for name, count in totals.items() if count]
     if summary.failures:
         parts.append("1 problem" if summary.failures == 1 else f"{summary.failures:,} problems")
-    return ", ".join(parts) or "nothing to import"
+    result = ", ".join(parts) or "nothing to import"
+    if job.state == "failed":  # in short why nothing was imported: details and advice are listed below it
+        result = job.problem.partition(";")[0]
+    return row | {
+        "result": result,
+        "columns": [_OUTCOME_WORDS[name] for name in names],
+        "kinds": [(kind, [getattr(counts, name) for name in names]) for kind, counts in sorted(summary.kinds.items())],
+        "skipped": [count_reason(count, reason) for reason, count in sorted(summary.skipped.items())],
+        "problems_left_out": max(0, summary.failures - len(summary.problems)),
+    }

@@ -4,7 +4,7 @@ It shows only the caller's own items. Another user's item and a missing one get 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta, Struct
@@ -100,7 +100,12 @@ def _span_section(content: str, span: Attachment, passage: TextRange | None, mar
         label = speaker + (ALTERNATE_BRANCH_LABEL if is_alternate else "")
         text = text.removeprefix(f"{label}: ")
     is_marked = passage is not None and passage.start == span["start"]
-    own_passage = _sentences_at(text, marks.offset) if is_marked else None
+    own_passage = TextRange(0, len(text)) if is_marked else None
+    if is_marked and marks.offset is not None:
+        # The sentences around the offset.
+        for chunk in split_into_chunks(text, _PASSAGE_CHARS, 0):
+            if chunk.start <= marks.offset < chunk.end:
+                own_passage = TextRange(chunk.start, chunk.end)
     render = render_markdown if is_message else render_plain
     start_ms = span.get("start_ms")
     return ItemSection(
@@ -132,15 +137,6 @@ def _marks(text: str, passage: TextRange | None, marks: PassageMarks) -> list[Te
     return sorted([*outside, TextRange(passage.start, passage.end, is_passage=True)], key=lambda one: one.start)
 
 
-def _sentences_at(text: str, offset: int | None) -> TextRange:
-    """Returns the sentences around the offset, or all of the text if there is none."""
-    if offset is not None:
-        for chunk in split_into_chunks(text, _PASSAGE_CHARS, 0):
-            if chunk.start <= offset < chunk.end:
-                return TextRange(chunk.start, chunk.end)
-    return TextRange(0, len(text))
-
-
 def _find_passage(item: GetResponse, passage: str) -> TextRange | None:
     """Returns the range of the passage in the content, or None if the page was not opened for a passage."""
     if item.anchor not in ("loc", "query"):
@@ -169,13 +165,6 @@ _PASSAGE_TOKENS = 40
 _FIND_MAX_CHARS = 1000
 _LINKS = Permalinks("")
 _MODES: tuple[Mode, ...] = ("snippet", "chunk", "chunk_with_siblings", "full")
-_DONE = {
-    "created": "The item is created.",
-    "saved": "Your changes are saved.",
-    "tagged": "The tags are changed.",
-    "deleted": "The message is deleted.",
-    "restored": "The item is restored.",
-}
 
 
 class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
@@ -222,6 +211,14 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
 
 class ItemPage(LibraryPage):
     """The ASGI application of permalinks."""
+
+    done_sentences: ClassVar = {
+        "created": "The item is created.",
+        "saved": "Your changes are saved.",
+        "tagged": "The tags are changed.",
+        "deleted": "The message is deleted.",
+        "restored": "The item is restored.",
+    }
 
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
@@ -287,7 +284,6 @@ class ItemPage(LibraryPage):
             **values,
             readings=readings,
             backlinks=links.backlinks if links is not None else (),
-            done=_DONE.get(args.done, ""),
             section="item",
         )
 

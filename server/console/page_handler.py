@@ -1,9 +1,9 @@
 """Serves one web page: its handlers by method, and errors as pages."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from auth.authenticator import basic_to_bearer
 from auth.browser_sessions import browser_principal
 from auth.context import ADMIN, WRITE, RequestContext, SessionId
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
 from server.admission import IncomingRequest
 from server.console.browser import (
@@ -25,7 +25,9 @@ from server.console.browser import (
 )
 from server.console.pages import render_page
 from server.middleware import error_headers
-from server.operations.operation import Operation, SignInNeeded
+from server.operations import operations_of
+from server.operations.operation import FormBinding, Operation, SignInNeeded
+from server.protocol.schema import read_arguments
 from server.rest.handler import check_method, rest_context, run_operation
 from server.runtime import Runtime
 
@@ -110,10 +112,15 @@ class Viewer(Struct, frozen=True, kw_only=True):
 class LibraryPage:
     """The base class of pages that show a person's library."""
 
-    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Iterable[Operation] = ()) -> None:
+    # What was done just now, by the word for it in the address. A form leads to a page with such an address, so that
+    # reloading the page does not send the form again.
+    done_sentences: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         self._runtime = runtime
         self._browser = browser
-        self._operations = {operation.id: operation for operation in operations}
+        self.settings = runtime.settings
+        self._sources = {source.name: source.title for source in runtime.knowledge.sources}
 
     async def admit(self, request: Request, operation: Operation) -> Viewer:
         """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no
@@ -134,6 +141,11 @@ class LibraryPage:
         name = session.user.name if session is not None else ""
         return Viewer(context=replace(context, session=session_id), name=name)
 
+    async def admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        """Admits a form that runs `operation`, and returns its fields."""
+        values = await self._browser.check_form(request)
+        return await self.admit(request, operation), values
+
     async def find_viewer(self, request: Request, operation: Operation) -> Viewer | None:
         """Returns the person who is signed in, or None. For pages that everyone may see."""
         if self._runtime.settings.is_auth_configured and await self._browser.session_of(request) is None:
@@ -144,10 +156,9 @@ class LibraryPage:
         """Runs an operation as a REST request of the viewer would."""
         return await run_operation(self._runtime, operation, viewer.context, args)
 
-    async def render(
-        self, request: Request, viewer: Viewer, template: str, *, status: int = 200, **values: Any
-    ) -> Response:
-        return await self._browser.render(request, template, status=status, viewer=viewer, **values)
+    async def render(self, request: Request, viewer: Viewer, template: str, **values: Any) -> Response:
+        done = self.done_sentences.get(request.query_params.get("done", ""), "")
+        return await self._browser.render(request, template, **{"viewer": viewer, "done": done, **values})
 
 
 class PersonalPage(LibraryPage):
@@ -161,3 +172,63 @@ class PersonalPage(LibraryPage):
         if not viewer.is_person:
             raise sign_in_required(request)
         return viewer
+
+
+# -- forms of operations -----------------------------------------------------------------------------------------------
+# Forms of operations that declare one: a field for each value of the input, and what the operation returns.
+
+FORMS_PATH = "/forms/"
+
+
+class FormPages(LibraryPage):
+    def pages(self) -> dict[str, tuple[PageFunction, PageFunction]]:
+        """Returns the functions that show and run the form of each path."""
+        return {
+            FORMS_PATH + operation.console.path: self._functions(operation, operation.console)
+            for operation in operations_of()
+            if operation.console is not None
+        }
+
+    def _functions(self, operation: Operation, binding: FormBinding) -> tuple[PageFunction, PageFunction]:
+        schema = operation.input_schema()
+        fields = [
+            {"name": name, "type": "text", **declared, "is_required": name in schema.get("required", ())}
+            for name, declared in schema.get("properties", {}).items()
+        ]
+
+        async def page(request: Request, viewer: Viewer, values: Mapping[str, str], **shown: Any) -> Response:
+            return await self.render(
+                request,
+                viewer,
+                "form.html",
+                **{"output": None, **shown},
+                title=operation.summary,
+                description=operation.description,
+                button=binding.button,
+                fields=fields,
+                values=values,
+                section="",
+            )
+
+        async def show(request: Request) -> Response:
+            return await page(request, await self.admit(request, operation), {})
+
+        async def run(request: Request) -> Response:
+            viewer, values = await self.admit_form(request, operation)
+            given: dict[str, Any] = {}
+            for field in fields:
+                text = values.get(field["name"], "").strip()
+                match field["type"]:
+                    case "boolean":
+                        given[field["name"]] = text == "on"
+                    case "array":
+                        given[field["name"]] = [part.strip() for part in text.split(",") if part.strip()]
+                    case _ if text:
+                        given[field["name"]] = text
+            try:
+                output = await self.run(viewer, operation, read_arguments(given, operation.input))
+            except InvalidParams as error:
+                return await page(request, viewer, values, error=error)
+            return await page(request, viewer, values, output=to_builtins(output))
+
+        return show, run

@@ -185,6 +185,13 @@ class PageForm(Struct, frozen=True, kw_only=True):
         query = urlencode({name: value for name, value in values.items() if value})
         return f"{self.path}?{query}" if query else self.path
 
+    def paging(self, next_offset: int | None) -> dict[str, str]:
+        """Returns the addresses of the next page and the first one for the template; empty if there is none."""
+        return {
+            "next_address": self.address(offset=str(next_offset)) if next_offset is not None else "",
+            "first_address": self.address() if self.offset else "",
+        }
+
 
 # -- forms -------------------------------------------------------------------------------------------------------------
 # Texts of forms: what went wrong.

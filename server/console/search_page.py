@@ -1,6 +1,6 @@
 """The search page: one box over all sources. Its address is its whole state, and every search is one of REST."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -15,7 +15,6 @@ from aggregator.search import KnowledgeSearch
 from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError
 from config.times import format_clock
-from server.console.browser import BrowserGuard
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
@@ -23,7 +22,6 @@ from server.operations import library
 from server.operations.items import SOURCE_NAMES
 from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
 from server.operations.operation import NoArguments
-from server.runtime import Runtime
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
@@ -97,12 +95,8 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
 
 
 class SearchPage(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
-
     async def show(self, request: Request) -> Response:
-        form, status = SearchForm.of(request), 200
+        form = SearchForm.of(request)
         viewer = await self.admit(request, find_similar_items if form.similar else search_knowledge)
         try:
             if form.similar:
@@ -120,36 +114,49 @@ class SearchPage(LibraryPage):
                     counted = await self.run(
                         viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, explain=True)
                     )
+                totals = {name: one.total for name, one in counted.sources.items() if one.total is not UNSET}
+                # A source that failed has no total, and then there is none of all.
+                total = sum(totals.values()) if len(totals) == len(counted.sources) else None
                 problems = [
                     f"{name}: {report.error or report.status}"
                     for name, report in response.sources.items()
                     if report.status != "ok"
                 ]
+                hits = []
+                for item in response.results:
+                    # The words to mark are those that the search says it found, not always those of the query.
+                    words = item.explain.terms if item.explain is not UNSET else ()
+                    terms = read_query(" ".join(words), self.settings).terms
+                    hits.append(hit_view(item, form, Highlighter(terms) if terms else None))
                 values = {
                     "response": response,
-                    "hits": [self._hit(item, form) for item in response.results],
-                    "tabs": self._tabs(form, counted),
+                    "hits": hits,
+                    "tabs": [
+                        {
+                            "title": title,
+                            "address": form.address(source=name),
+                            "count": totals.get(name) if name else total,
+                            "is_current": name == form.source,
+                        }
+                        for name, title in {"": "All", **self._sources}.items()
+                    ],
                     "problems": problems,
-                    "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
-                    "first_address": form.address() if form.position else "",
+                    **form.paging(response.next_offset if response.has_more else None),
                 }
         except FlorilegiumError as error:
-            values = {"error": error.message}
-            status = error.status
-        shared = {"form": form, "sources": self._sources, "periods": PERIOD_LABELS, "section": "search"}
+            values = {"error": error.message, "status": error.status}
+        shared = {"form": form, "sources": self._sources.items(), "periods": PERIOD_LABELS, "section": "search"}
         defaults: dict[str, Any] = {
             "hits": [],
             "tabs": [],
-            "error": "",
             "recent": None,
             "response": None,
             "problems": [],
             "item": "",
             "item_title": "",
-            "next_address": "",
-            "first_address": "",
+            **form.paging(None),
         }
-        return await self.render(request, viewer, "search.html", status=status, **shared, **{**defaults, **values})
+        return await self.render(request, viewer, "search.html", **shared, **{**defaults, **values})
 
     async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
@@ -160,25 +167,8 @@ class SearchPage(LibraryPage):
             "item": _LINKS.of(form.similar),
             "item_title": title_of(item.meta, item.content),
             "hits": [hit_view(hit, form) for hit in response.results],
-            "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
-            "first_address": form.address() if form.position else "",
+            **form.paging(response.next_offset if response.has_more else None),
         }
-
-    def _hit(self, item: KnowledgeItem, form: SearchForm) -> Mapping[str, Any]:
-        """The words to mark are those that the search says it found, which are not always those of the query."""
-        words = item.explain.terms if item.explain is not UNSET else ()
-        terms = read_query(" ".join(words), self._runtime.settings).terms
-        return hit_view(item, form, Highlighter(terms) if terms else None)
-
-    def _tabs(self, form: SearchForm, response: KnowledgeResponse) -> list[Mapping[str, Any]]:
-        totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
-        # A source that failed has no total, and then there is none of all.
-        total = sum(totals.values()) if len(totals) == len(response.sources) else None
-        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self._sources)]
-        return [
-            {"title": title, "address": form.address(source=name), "count": count, "is_current": name == form.source}
-            for name, title, count in tabs
-        ]
 
 
 def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None = None) -> Mapping[str, Any]:
@@ -187,13 +177,23 @@ def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None
     passages = (item.passages if isinstance(item, KnowledgeItem) else UNSET) or ()
 
     def marked(text: str) -> list[tuple[str, bool]]:
+        """Splits a text into parts, and says of each whether it is to be marked. The template escapes them."""
         text = without_markup(text)
-        return marked_parts(text, highlighter.ranges(text) if highlighter is not None else ())
+        parts, position = [], 0
+        for start, end in highlighter.ranges(text) if highlighter is not None else ():
+            parts += [(text[position:start], False), (text[start:end], True)]
+            position = end
+        return [part for part in (*parts, (text[position:], False)) if part[0]]
+
+    # With the words to mark on the page of the item.
+    path, mark, fragment = _LINKS.of(item.uri, item.loc).partition("#")
+    if form.q:
+        path += f"{'&' if '?' in path else '?'}{urlencode({'find': form.q})}"
 
     return {
         "source": item.source,
         "title": title_of(item, item.snippet or ""),
-        "address": with_find(_LINKS.of(item.uri, item.loc), form.q),
+        "address": path + mark + fragment,
         "snippet": marked(item.snippet or ""),
         "passages": [(passage.sender or "", marked(passage.snippet)) for passage in passages],
         "time": item.created_at or item.last_modified or "",
@@ -208,24 +208,6 @@ def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None
         "more": item.more_in_item or 0,
         "tokens": item.cost_tokens or 0,
     }
-
-
-def with_find(address: str, query: str) -> str:
-    """Adds the words to mark to the address of an item."""
-    if not query:
-        return address
-    path, _, fragment = address.partition("#")
-    parameter = urlencode({"find": query})
-    return f"{path}{'&' if '?' in path else '?'}{parameter}{'#' if fragment else ''}{fragment}"
-
-
-def marked_parts(text: str, matches: Sequence[tuple[int, int]]) -> list[tuple[str, bool]]:
-    """Splits a text into parts, and says of each whether it is to be marked. The template escapes them."""
-    parts, position = [], 0
-    for start, end in matches:
-        parts += [(text[position:start], False), (text[start:end], True)]
-        position = end
-    return [part for part in (*parts, (text[position:], False)) if part[0]]
 
 
 def _reasons(explanation: HitExplanation) -> Iterator[str]:
@@ -250,7 +232,6 @@ def _date(text: str) -> date | None:
 # The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once.
 
 _LIBRARY_LIMIT = 50
-_DONE = {"restored": "The items are restored.", "tagged": "The tags are changed."}
 
 
 class LibraryForm(PageForm, frozen=True, kw_only=True):
@@ -284,24 +265,24 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 
 
 class LibraryBrowser(LibraryPage):
-    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
-        super().__init__(runtime, browser)
-        self._titles = {source.name: source.title for source in runtime.knowledge.sources}
+    done_sentences: ClassVar = {"restored": "The items are restored.", "tagged": "The tags are changed."}
 
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
         viewer = await self.admit(request, library.list_items)
         overview: library.LibraryOverview = await self.run(viewer, library.get_library, NoArguments())
-        values: dict[str, Any] = {"items": [], "total": 0, "next_address": "", "error": ""}
-        status = 200
+        values: dict[str, Any] = {"items": [], "total": 0, **form.paging(None)}
         try:
             page = await self.run(viewer, library.list_items, form.request())
-            values["items"] = [(item, size_text(item)) for item in page.items]
+            for item in page.items:
+                size = f"{item.chars:,} characters" if item.chars is not None else ""
+                if item.messages is not None:
+                    size = "1 message" if item.messages == 1 else f"{item.messages:,} messages"
+                values["items"].append((item, size))
             values["total"] = page.total
-            if page.next_offset is not None:
-                values["next_address"] = form.address(offset=str(page.next_offset))
+            values |= form.paging(page.next_offset)
         except FlorilegiumError as error:
-            values["error"], status = error.message, error.status
+            values |= {"error": error.message, "status": error.status}
         semantic: SemanticStatus | None = None
         if overview.recent:
             # How much of the library has embeddings. A search says so, and nothing else does.
@@ -311,20 +292,11 @@ class LibraryBrowser(LibraryPage):
             request,
             viewer,
             "library.html",
-            status=status,
             form=form,
             overview=overview,
-            titles=self._titles,
-            first_address=form.address() if form.position else "",
+            titles=self._sources,
             semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
-            done=_DONE.get(request.query_params.get("done", ""), ""),
             section="library",
             **values,
         )
-
-
-def size_text(item: library.LibraryItem) -> str:
-    if item.messages is not None:
-        return "1 message" if item.messages == 1 else f"{item.messages:,} messages"
-    return f"{item.chars:,} characters" if item.chars is not None else ""

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from auth.oauth.grants import ACCESS_TOKEN, REFRESH_TOKEN, hash_credential
+from auth.oauth.grants import ACCESS_TOKEN, REFRESH_TOKEN
 from auth.oauth.tokens import OAuthTokens
-from auth.registry import Registry, has_key_prefix, hash_key
+from auth.registry import Registry, has_key_prefix, hash_credential
 from auth.signing_keys import load_signing_keys
 from auth.tokens import JwtVerifier
 from config.errors import Unauthenticated
@@ -239,7 +239,7 @@ async def explain_credential(settings: Settings, data_root: DataRoot, credential
         if not has_control_data(settings, data_root):
             return Check(_NAME, "fail", "this data directory has no API keys yet")
         async with Registry.open(control_location(settings, data_root)) as registry:
-            key = await registry.key_by_hash(hash_key(credential))
+            key = await registry.key_by_hash(hash_credential(credential))
         if key is None:
             advice = "check data_dir and that the key is complete"
             return Check(_NAME, "fail", f"no API key of this data directory; {advice}")

@@ -77,15 +77,15 @@ class DeploymentFolders:
                     user = await self._registry.add_user(deployment.name_of(folder.name), subject=folder.name)
                 if user is None:
                     continue
-                await self._follows.add(
-                    user.id,
-                    str(Path(deployment.location) / folder.name),
-                    format_name=FORMAT,
+                record = FollowRecord(
+                    user_id=user.id,
+                    location=str(Path(deployment.location) / folder.name),
+                    format=FORMAT,
                     interval_s=deployment.interval_s,
                     keeps_deleted=deployment.keeps_deleted,
                     deployment=deployment.id,
-                    per_user_max=None,  # the limit is for what users follow themselves
                 )
+                await self._follows.add(record, per_user_max=None)  # the limit is for what users follow themselves
                 count += 1
             except (Conflict, InvalidParams) as error:
                 logger.warning("tldw user {} is not followed: {}", folder.name, error.message)
@@ -124,19 +124,18 @@ class _ControlState:
     def folder(self, name: str) -> UserFolder:
         record = self._records.get(name)
         location = str(Path(self._deployment.location) / name)
-        user = self._user(name) if record is None else self._users.get(record.user_id)
         if record is not None:
+            user = self._users.get(record.user_id)
             is_disabled = user is not None and user.is_disabled
             return UserFolder(name, record, user, "its user is disabled here" if is_disabled else "")
+        by_name = self._deployment.mapping == "id"
+        user = self._by_name.get(self._deployment.name_of(name)) if by_name else self._by_claim.get(name)
         if location in self._excluded:
             return UserFolder(name, None, user, _NO_LONGER_FOLLOWED)
         if user is None:
-            if self._deployment.mapping == "id":
-                unknown_user = f"no user is named {self._deployment.name_of(name)!r}"
-            else:
-                unknown_user = f"no user has the user claim {name!r}"
-            return UserFolder(name, problem=unknown_user, is_unknown_user=True)
-        if self._deployment.mapping == "id" and user.named_by != "operator":
+            known_by = f"is named {self._deployment.name_of(name)!r}" if by_name else f"has the user claim {name!r}"
+            return UserFolder(name, problem=f"no user {known_by}", is_unknown_user=True)
+        if by_name and user.named_by != "operator":
             # Anyone who may choose a name could choose that of a folder.
             unconfirmed_name = (
                 f"{user.name} was not named by the operator; if the folder belongs to that person, run "
@@ -145,11 +144,6 @@ class _ControlState:
             return UserFolder(name, None, user, unconfirmed_name)
         is_followed = (user.id, location) in self._followed
         return UserFolder(name, None, user, f"{user.name} already follows this folder" if is_followed else "")
-
-    def _user(self, name: str) -> UserRecord | None:
-        if self._deployment.mapping == "id":
-            return self._by_name.get(self._deployment.name_of(name))
-        return self._by_claim.get(name)
 
 
 def list_user_folders(root: Path) -> list[str]:

@@ -194,15 +194,11 @@ def changed_names(paths: Collection[str], folders: Sequence[str]) -> dict[str, l
     changes: dict[str, list[bytes]] = {}
     for folder in folders:
         root = os.fsencode(folder).rstrip(b"/") + b"/"
-        names = {_without_companion(path[len(root) :]) for path in map(os.fsencode, paths) if path.startswith(root)}
+        names = {path.removeprefix(root) for path in map(os.fsencode, paths) if path.startswith(root)}
+        for end in DATABASE_COMPANIONS:
+            # A change of a write-ahead log is one of its database.
+            names = {name.removesuffix(end) for name in names}
         visible = [name for name in names if not is_hidden(name)]
         if visible:
             changes[folder] = visible
     return changes
-
-
-def _without_companion(name: bytes) -> bytes:
-    """A change of a write-ahead log is one of its database."""
-    for end in DATABASE_COMPANIONS:
-        name = name.removesuffix(end)
-    return name

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from auth.follows import FollowRecord
 from config.times import format_time_seconds
-from sources.following.state import SourceState, load_state
+from sources.following.state import load_state
 from sources.importers.engine.files import printable_name
 from sources.storage.contract import Library
 
@@ -52,6 +52,12 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
     state = await load_state(library, record.id)
     counts = await library.followed_files.counts(record.id)
     problems = await library.followed_files.problems(record.id, problems_max) if problems_max else ()
+    if record.paused_at is not None:
+        shown: FollowState = "paused"
+    elif state.problem:
+        shown = "failed"
+    else:
+        shown = "new" if state.synced_at is None else "current"
     # Where a deployment is stored is nothing that its users need to know.
     if record.deployment is not None:
         location = f"tldw user {Path(record.location).name}"
@@ -65,7 +71,7 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
         interval_s=record.interval_s,
         keep_deleted=record.keeps_deleted,
         write_back=record.writes_back,
-        state=_state(record, state),
+        state=shown,
         problem=state.problem,
         created_at=format_time_seconds(record.created_at),
         synced_at=_time(state.synced_at),
@@ -79,14 +85,6 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
             for file in problems
         ],
     )
-
-
-def _state(record: FollowRecord, state: SourceState) -> FollowState:
-    if record.paused_at is not None:
-        return "paused"
-    if state.problem:
-        return "failed"
-    return "new" if state.synced_at is None else "current"
 
 
 def _time(seconds: float | None) -> str | None:

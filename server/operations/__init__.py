@@ -3,7 +3,7 @@
 # Read first: `operation.py` (what an operation declares). Every other module declares the operations of one subject,
 # next to the functions that carry them out. `server/rest/routes.py` serves those with a path, `server/tools/catalog.py`
 # lists those with a tool, `server/cli/operations.py` makes commands of those with a command, and
-# `server/console/form_page.py` shows those with a form. CONTRIBUTING.md has an example.
+# `server/console/page_handler.py` shows those with a form. CONTRIBUTING.md has an example.
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -31,10 +31,12 @@ SUBJECTS = [
 
 
 def operations_of(*subjects: str) -> "list[Operation]":
-    """Returns the operations of these subjects, or of all, in the order in which they are declared."""
+    """Returns the operations of these subjects, or of all, in the order in which they are declared. A name with dots is
+    that of a module elsewhere, such as one of the APIs in `server.compat`."""
     from server.operations.operation import Operation  # noqa: PLC0415 - as above
 
-    modules = (import_module(f"server.operations.{subject}") for subject in subjects or SUBJECTS)
+    names = (name if "." in name else f"server.operations.{name}" for name in subjects or SUBJECTS)
+    modules = map(import_module, names)
     return [
         value
         for module in modules

@@ -82,10 +82,10 @@ async def add_follow(context: RequestContext, services: Services, request: Follo
         writes_back=request.write_back,
         others=await follows.list(context.user_id),
     )
-    record = await follows.add(
-        context.user_id,
-        allowed,
-        format_name=request.format,
+    new = FollowRecord(
+        user_id=context.user_id,
+        location=allowed,
+        format=request.format,
         interval_s=request.interval_s,
         keeps_deleted=request.keep_deleted,
         writes_back=request.write_back,
@@ -94,8 +94,8 @@ async def add_follow(context: RequestContext, services: Services, request: Follo
         # What the operator adds for a user does not depend on the role of that user.
         needs_admin=is_administrator and context.principal.kind != "operator",
         created_with=context.principal.key_id,
-        per_user_max=services.settings.follow_max_per_user,
     )
+    record = await follows.add(new, services.settings.follow_max_per_user)
     _record(context, services, "follow.add", record.id, record.location)
     return await _describe(context, services, record)
 
@@ -240,8 +240,8 @@ async def add_follow_deployment(
     Keeps the libraries of users current with the databases of a tldw server's users. New users of tldw are noticed
     while the server runs.
     """
-    deployment = await Deployments(services.registry.database).add(
-        allowed_deployment(services.settings, request.location),
+    new = Deployment(
+        location=allowed_deployment(services.settings, request.location),
         mapping=request.map,
         user_name=request.user_name,
         creates_users=request.create_users,
@@ -249,6 +249,7 @@ async def add_follow_deployment(
         interval_s=request.interval_s,
         created_with=context.principal.key_id,
     )
+    deployment = await Deployments(services.registry.database).add(new)
     _record(context, services, "follow.add", deployment.id, deployment.location)
     if context.principal.kind == "operator":
         # Now instead of at the next scan, so that the answer says how many users were found.

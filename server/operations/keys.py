@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from auth.authenticator import NOBODY
+from auth.authenticator import OPERATOR_ID
 from auth.browser_sessions import KeyCreations
 from auth.context import ADMIN, Principal, RequestContext
 from auth.registry import KeyRecord
@@ -83,9 +83,10 @@ async def list_keys(context: RequestContext, services: Services, _request: NoArg
 
     Your API keys without their secrets, with their restrictions and their last use.
     """
-    now, is_nobody = time.time(), context.user_id == NOBODY  # the operator sees the keys of all users
-    records = await services.registry.list_keys(None if is_nobody else context.user_id)
-    return KeyList([_key(record, now) for record in records])
+    now = time.time()
+    # The operator sees the keys of all users.
+    owner = None if context.user_id == OPERATOR_ID else context.user_id
+    return KeyList([_key(record, now) for record in await services.registry.list_keys(owner)])
 
 
 @account_operation("POST /api/v1/keys", caller="recent_browser", status=201)

@@ -95,16 +95,16 @@ def _search_schema(services: Services) -> Mapping[str, Any]:
                 "additionalProperties": False,
             }
     properties["filters"] |= {"properties": by_source, "additionalProperties": False}
-    return schema
+    return {"schema": schema}
 
 
 def _item_schema(services: Services) -> Mapping[str, Any]:
     schema = input_schema(ItemRequest)
     schema["properties"]["source"]["enum"] = [source.name for source in services.knowledge.sources]
-    return schema
+    return {"schema": schema}
 
 
-@operation("POST /api/v1/search", tools=("knowledge_search",), error_statuses=NOT_FOUND, make_schema=_search_schema)
+@operation("POST /api/v1/search", tools=("knowledge_search",), error_statuses=NOT_FOUND, make_fields=_search_schema)
 async def search_knowledge(context: RequestContext, services: Services, request: KnowledgeSearch) -> KnowledgeResponse:
     """Search all sources
 
@@ -118,7 +118,7 @@ async def search_knowledge(context: RequestContext, services: Services, request:
 
 
 @operation(
-    "GET /api/v1/items/{source}/{id:path}", tools=_READ_TOOLS, error_statuses=NOT_FOUND, make_schema=_item_schema
+    "GET /api/v1/items/{source}/{id:path}", tools=_READ_TOOLS, error_statuses=NOT_FOUND, make_fields=_item_schema
 )
 async def read_item(context: RequestContext, services: Services, request: ItemRequest) -> GetResponse:
     """Read an item

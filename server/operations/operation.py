@@ -36,6 +36,7 @@ Handler = Callable[[RequestContext, Any, Any], Awaitable[Any]]
 
 EVENT_STREAM = "text/event-stream"
 NOT_FOUND = frozenset((404,))
+CONFLICT = frozenset((409,))
 _VARIABLE = re.compile(r"\{(\w+)(?::\w+)?\}")
 _METHODS_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 
@@ -201,9 +202,10 @@ class Operation(Struct, frozen=True, kw_only=True):
     # Error statuses in addition to those that every operation may return.
     error_statuses: frozenset[int] = frozenset()
     error_format: "ErrorFormat | None" = None
-    # Replaces the derived schema of the input where a Struct cannot express it, because it depends on the services.
-    make_schema: Callable[[Any], Mapping[str, Any]] | None = None
+    # Replaces the derived schema of the input where a Struct cannot express it.
     schema: Mapping[str, Any] | None = None
+    # Returns those of these fields that depend on the services or their settings.
+    make_fields: Callable[[Any], Mapping[str, Any]] | None = None
     tool: ToolBinding | None = None
     commands: tuple[CommandBinding, ...] = ()
     console: FormBinding | None = None
@@ -271,8 +273,8 @@ class Operation(Struct, frozen=True, kw_only=True):
         return self.schema if self.schema is not None else input_schema(self.input)
 
     def at(self, services: Any) -> "Operation":
-        """Returns the operation with the schema that depends on the services."""
-        return self if self.make_schema is None else replace(self, schema=self.make_schema(services))
+        """Returns the operation with the fields that depend on the services."""
+        return self if self.make_fields is None else replace(self, **self.make_fields(services))
 
 
 @cache
@@ -281,19 +283,20 @@ def _field_names(struct: type[Struct]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in fields(struct))
 
 
-def operation(route: str = "", **declared: Any) -> Callable[[Handler], Operation]:
+def operation(route: str = "", summary: str = "", **declared: Any) -> Callable[[Handler], Operation]:
     """Declares the function below it as an operation, with the fields of `Operation`. `route` is method and path.
 
-    The name of the function is the id. Its docstring has the summary, and after an empty line the description; both are
-    shown to users.
+    The name of the function is the id. Its docstring has the summary, unless that is given, and after an empty line the
+    description; both are shown to users.
     """
     method, _, path = route.partition(" ")
 
     def declare(handler: Handler) -> Operation:
-        summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
+        text = inspect.cleandoc(handler.__doc__ or "")
+        first, _, description = (summary, "", text) if summary else text.partition("\n\n")
         return Operation(
             id=handler.__name__,
-            summary=summary,
+            summary=first,
             description=" ".join(description.split()),
             handler=handler,
             method=cast("Method", method or "POST"),
@@ -316,12 +319,3 @@ def admin_operation(route: str, **declared: Any) -> Callable[[Handler], Operatio
     return account_operation(
         route, **{"caller": caller, "scope": ADMIN, "error_statuses": frozenset((404, 409)), **declared}
     )
-
-
-def service_operation(*, handler: Callable[[RequestContext, Any], Awaitable[Any]], **declared: Any) -> Operation:
-    """Declares a method of a service, which has what it needs, as an operation."""
-
-    async def run(context: RequestContext, _services: Any, request: Any) -> Any:
-        return await handler(context, request)
-
-    return Operation(handler=run, **declared)

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from config.errors import NotFound
-from server.compat.agentchatbus.routes import bus_operations, health
+from server.compat.agentchatbus.routes import health
 from server.compat.agentkit.schemas import AGENTKIT_ERROR_FORMAT
 from server.console.page_handler import PageHandler
 from server.http_services import HttpServices
@@ -26,6 +26,12 @@ from server.transports.headers import Headers
 
 # These responses depend only on the server's version, so clients revalidate them by ETag.
 _REVALIDATE = {"Cache-Control": "no-cache"}
+# The modules with the operations of other systems' APIs.
+_COMPATIBLE_APIS = (
+    "server.compat.agentkit.conversations",
+    "server.compat.agentkit.chat.service",
+    "server.compat.agentchatbus.routes",
+)
 
 
 def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
@@ -67,15 +73,10 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
 
 def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]:
     """Returns all REST operations in the order of the documentation, without those of sources that are switched off."""
-    declared = [operation.at(runtime) for operation in operations_of() if operation.path]
-    operations = [
-        *declared,
-        status_operation(services.metrics),
-        *services.agentkit.operations,
-        *bus_operations(runtime.bus, runtime.libraries, runtime.open_streams, runtime.settings),
-    ]
+    operations = [*operations_of(), status_operation(services.metrics), *operations_of(*_COMPATIBLE_APIS)]
     # As the tools of such a source, its operations do not exist.
-    return [operation for operation in operations if operation.source not in runtime.settings.sources_off]
+    sources_off = runtime.settings.sources_off
+    return [one.at(runtime) for one in operations if one.path and one.source not in sources_off]
 
 
 class NotFoundHandler:

@@ -38,19 +38,19 @@ from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.maintenance.backups import open_snapshots
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
 from sources.storage.sqlite.schema.kinds import create_kinds, migrate_to
+from sources.storage.tables.sql import SAVE_STATE, Delete, Insert, Update
 from sources.text.segmentation import SEGMENT_VERSION
 
 _KEY_COLUMNS = "key, digest, made, made_at"
 _MADE, _MADE_AT = 2, 3
 _SELECT_KEYS = f"SELECT {_KEY_COLUMNS} FROM idempotency"  # noqa: S608 - constants only
-_INSERT_KEY = f"INSERT INTO idempotency ({_KEY_COLUMNS}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
+_INSERT_KEY = Insert("idempotency", _KEY_COLUMNS, key="*")
 # What is stored under these names describes the content; all others describe the indexes of an engine.
 _CONTENT_STATE = "name LIKE 'bookmark:%' OR name = 'last_message_number'"
 _SELECT_STATE = f"SELECT name, value FROM state WHERE {_CONTENT_STATE}"  # noqa: S608 - as above
-_DELETE_STATE = f"DELETE FROM state WHERE {_CONTENT_STATE} OR name = 'trigrams' OR name LIKE 'last!_id:%' ESCAPE '!'"  # noqa: S608 - as above
-_SAVE_STATE = "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+_DELETE_STATE = Delete("state", f"{_CONTENT_STATE} OR name = 'trigrams' OR name LIKE 'last!_id:%' ESCAPE '!'")
 _SELECT_WRITES = "SELECT value FROM state WHERE name = ?"
-_COUNT_WRITE = "UPDATE state SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name = ?"
+_COUNT_WRITE = Update("state", "value = CAST(CAST(value AS BIGINT) + 1 AS TEXT)", "name = ?")
 _SAVE_COPY = """INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES (?, ?, ?, ?)
     ON CONFLICT (user_id) DO UPDATE SET mark = excluded.mark, rows = excluded.rows, copied_at = excluded.copied_at"""
 _LAST_ID = "last_id:"
@@ -131,7 +131,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         tenant = schemas.open(user_id, target)
         target.enter_library(tenant, has_role=schemas.has_role)
         digests = copy_tables(LibraryFiles(files), PostgresTables(target, LIBRARY_SCHEMA), LIBRARY_TABLES)
-        target.execute("DELETE FROM idempotency")
+        target.execute(Delete("idempotency"))
         target.execute(_DELETE_STATE)
         keys = [row for connection in files.values() for row in connection.execute(_SELECT_KEYS)]
         # A key that was used in several files keeps its last use: the first row is inserted, and the others conflict.
@@ -142,11 +142,11 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
             if kind in files:
                 row = files[kind].execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
                 state += [(f"{_LAST_ID}{table}", str(row[0]))] if row else []
-        target.executemany(_SAVE_STATE, state)
+        target.executemany(SAVE_STATE, state)
         # Vectors and the full-text index are not copied: the target computes them again.
         clear_vectors(target)
         for index_table in ("index_entries", "index_words", "message_trigrams"):
-            target.execute(f"DELETE FROM {index_table}")  # noqa: S608 - constants only
+            target.execute(Delete(index_table))
         rowids = {
             index_table: [rowid for (rowid,) in target.execute(f"SELECT id FROM {index_table}")]  # noqa: S608 - constants only
             for index_table in (*TABLE_ENTRIES, "conversations", "messages", "media")
@@ -227,7 +227,7 @@ def copy_to_sqlite(
         for row in source.execute(_SELECT_KEYS):
             for kind in _kinds_of_key(files, msgspec.json.decode(row[_MADE], type=list[str])):
                 files[kind].execute(_INSERT_KEY, row)
-        files["chacha"].executemany(_SAVE_STATE, source.execute(_SELECT_STATE).fetchall())
+        files["chacha"].executemany(SAVE_STATE, source.execute(_SELECT_STATE).fetchall())
         # SQLite must not use the id of a deleted row again, also not one that was the last in PostgreSQL.
         for table, kind in TABLES_WITH_LAST_ID.items():
             last_ids = source.execute("SELECT value FROM state WHERE name = ?", (f"{_LAST_ID}{table}",)).fetchall()

@@ -15,6 +15,7 @@ from config.errors import StorageError
 from config.paths import DatabaseKind
 from config.postgres.connection import PostgresConnection
 from sources.installed import ADDED_KINDS, ITEM_KINDS
+from sources.storage.tables.sql import Delete, Insert
 
 Row = Sequence[Any]
 
@@ -71,13 +72,12 @@ class PostgresTables:
         return self._connection.iterate(f"SELECT {_list(columns)} FROM {table}", _BATCH_ROWS)
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        remaining, values = iter(rows), ", ".join("?" * len(columns))
-        sql = f"INSERT INTO {table} ({_list(columns)}) VALUES ({values})"
+        remaining, sql = iter(rows), Insert(table, _list(columns))
         while batch := list(islice(remaining, _BATCH_ROWS)):
             self._connection.executemany(sql, batch)
 
     def clear(self, table: str) -> None:
-        self._connection.execute(f"DELETE FROM {table}")
+        self._connection.execute(Delete(table))
 
 
 class TableDigest(Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 Messages of both eras are passed on unchanged. If the connection is lost, the bridge answers pending requests with an
 error, reconnects and repeats the legacy handshake, so that the client's session continues. The token is sent to the
-server only. The server that runs on the data directory is reached through its local socket instead, without a token,
-and the bridge ends with it.
+server only. The server that runs on the data directory is reached through its local socket instead, without a token;
+when that server stops, so does the bridge.
 """
 
 import asyncio

@@ -8,17 +8,16 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 from msgspec import UNSET, Struct
-from msgspec.structs import asdict
 
 from config.errors import Conflict
 from config.times import format_time
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
-from sources.records import MediaChunk, SavedPromptArgument, Segment
+from sources.records import MediaChunk, Segment
 from sources.storage.contract import Library
 
 # -- collection --------------------------------------------------------------------------------------------------------
@@ -95,38 +94,20 @@ class DemoConversation(_DemoItem, frozen=True, kw_only=True):
             yield sender, words
 
 
-class DemoCharacter(_DemoItem, frozen=True, kw_only=True):
-    name: str
-    description: str
-    personality: str
-    scenario: str
-    first_message: str
-    message_example: str = ""
-    system_prompt: str = ""
-    post_history_instructions: str = ""
-    creator_notes: str = ""
-    creator: str
-    character_version: str
-    nickname: str = ""
-    alternate_greetings: tuple[str, ...] = ()
-    group_only_greetings: tuple[str, ...] = ()
+class DemoFields(Struct, frozen=True):
+    """A character or prompt: `fields` are those of its draft."""
 
-
-class DemoPrompt(_DemoItem, frozen=True, kw_only=True):
-    name: str
-    author: str
-    details: str
-    system: str
-    user: str
-    arguments: tuple[SavedPromptArgument, ...]
+    key: str
+    on: datetime
+    fields: Mapping[str, Any]
 
 
 class DemoCollection(Struct, frozen=True, kw_only=True):
     notes: tuple[DemoNote, ...]
     media: tuple[DemoMedia, ...]
     chats: tuple[DemoConversation, ...]
-    characters: tuple[DemoCharacter, ...]
-    prompts: tuple[DemoPrompt, ...]
+    characters: tuple[DemoFields, ...]
+    prompts: tuple[DemoFields, ...]
 
 
 def read_demo() -> DemoCollection:
@@ -134,8 +115,8 @@ def read_demo() -> DemoCollection:
         notes=_read("notes", "note", DemoNote),
         media=_read("media", "media", DemoMedia),
         chats=_read("chats", "chat", DemoConversation),
-        characters=_read("characters", "character", DemoCharacter),
-        prompts=_read("prompts", "prompt", DemoPrompt),
+        characters=_read_fields("characters", "character"),
+        prompts=_read_fields("prompts", "prompt"),
     )
 
 
@@ -143,6 +124,10 @@ def _read(name: str, table: str, kind: type[T]) -> tuple[T, ...]:
     content = (_FOLDER / f"{name}.toml").read_bytes()
     items: tuple[T, ...] = msgspec.toml.decode(content, type=dict[str, tuple[kind, ...]])[table]  # type: ignore[valid-type]  # the type is only known at run time
     return items
+
+
+def _read_fields(name: str, table: str) -> tuple[DemoFields, ...]:
+    return tuple(DemoFields(item.pop("key"), item.pop("on"), item) for item in _read(name, table, dict[str, Any]))
 
 
 _ASSISTANT = "Assistant"
@@ -165,11 +150,25 @@ async def fill(library: Library) -> FillResult:
     demo, new = read_demo(), 0
     # The method that adds each item, and the drafts it takes. Prompts come last, as `fill_once` expects.
     calls: dict[str, list[tuple[Callable[..., Awaitable[object]], Sequence[object]]]] = {
-        "notes": [(library.notes.create, [_note(item)]) for item in demo.notes],
+        "notes": [
+            (library.notes.create, [_draft(NoteDraft, "notes", one, title=one.title, content=one.text, tags=one.tags)])
+            for one in demo.notes
+        ],
         "media": [(library.media.create, [_media(item)]) for item in demo.media],
-        "chats": [(library.chats.create, [_conversation(item), _messages(item)]) for item in demo.chats],
-        "characters": [(library.characters.create, [_character(item)]) for item in demo.characters],
-        "prompts": [(library.prompts.create, [_prompt(item)]) for item in demo.prompts],
+        "chats": [
+            (
+                library.chats.create,
+                [_draft(ConversationDraft, "chats", one, title=one.title, tags=one.tags), _messages(one)],
+            )
+            for one in demo.chats
+        ],
+        "characters": [
+            (library.characters.create, [_draft(CharacterDraft, "characters", item, **item.fields)])
+            for item in demo.characters
+        ],
+        "prompts": [
+            (library.prompts.create, [_draft(PromptDraft, "prompts", item, **item.fields)]) for item in demo.prompts
+        ],
     }
     for create, drafts in chain.from_iterable(calls.values()):
         with suppress(Conflict):
@@ -184,38 +183,20 @@ async def fill_once(library: Library) -> None:
         await fill(library)
 
 
-def _note(item: DemoNote) -> NoteDraft:
-    return NoteDraft(
-        title=item.title,
-        content=item.text.strip(),
-        tags=item.tags,
-        uuid=demo_uuid("notes", item.key),
-        created_at=format_time(item.on),
-    )
+def _draft(draft: type[T], source: str, item: _DemoItem | DemoFields, **fields: Any) -> T:
+    texts = {name: value.strip() for name, value in fields.items() if isinstance(value, str)}
+    common = {"uuid": demo_uuid(source, item.key), "created_at": format_time(item.on)}
+    return msgspec.convert({**fields, **texts, **common}, draft)
 
 
 def _media(item: DemoMedia) -> MediaDraft:
-    return MediaDraft(
-        title=item.title,
-        media_type=item.type,
-        author=item.author,
-        url=item.url,
-        content=item.text.strip() if item.text else UNSET,
-        segments=item.segments if item.transcript else UNSET,
-        chunks=list(_chunks(item)) if item.transcript else UNSET,
-        tags=item.tags,
-        uuid=demo_uuid("media", item.key),
-        created_at=format_time(item.on),
-    )
-
-
-def _chunks(item: DemoMedia) -> Iterator[MediaChunk]:
-    """The chunks of a transcript, whose text is its lines joined by line breaks."""
+    # The chunks of a transcript, whose text is its lines joined by line breaks.
+    chunks: list[MediaChunk] = []
     start = 0
-    for index, lines in enumerate(item.passages):
+    for index, lines in enumerate(item.passages if item.transcript else ()):
         text = "\n".join(line.text for line in lines)
         speakers = {line.speaker for line in lines}
-        yield MediaChunk(
+        chunk = MediaChunk(
             index=index,
             uuid=demo_uuid("media", f"{item.key}/{index}"),
             text=text,
@@ -225,12 +206,19 @@ def _chunks(item: DemoMedia) -> Iterator[MediaChunk]:
             end_ms=lines[-1].end_ms,
             speaker=speakers.pop() if len(speakers) == 1 else None,
         )
+        chunks.append(chunk)
         start += len(text) + 1
-
-
-def _conversation(item: DemoConversation) -> ConversationDraft:
-    return ConversationDraft(
-        title=item.title, tags=item.tags, uuid=demo_uuid("chats", item.key), created_at=format_time(item.on)
+    return MediaDraft(
+        title=item.title,
+        media_type=item.type,
+        author=item.author,
+        url=item.url,
+        content=item.text.strip() if item.text else UNSET,
+        segments=item.segments if item.transcript else UNSET,
+        chunks=chunks or UNSET,
+        tags=item.tags,
+        uuid=demo_uuid("media", item.key),
+        created_at=format_time(item.on),
     )
 
 
@@ -245,25 +233,6 @@ def _messages(item: DemoConversation) -> list[MessageDraft]:
         )
         for index, (sender, words) in enumerate(item.messages)
     ]
-
-
-def _character(item: DemoCharacter) -> CharacterDraft:
-    fields = {name: value for name, value in asdict(item).items() if name not in ("key", "on")}
-    return CharacterDraft(**fields, uuid=demo_uuid("characters", item.key), created_at=format_time(item.on))
-
-
-def _prompt(item: DemoPrompt) -> PromptDraft:
-    return PromptDraft(
-        name=item.name,
-        author=item.author,
-        details=item.details,
-        system_prompt=item.system,
-        user_prompt=item.user.strip(),
-        arguments=item.arguments,
-        tags=item.tags,
-        uuid=demo_uuid("prompts", item.key),
-        created_at=format_time(item.on),
-    )
 
 
 def demo_uuid(source: str, key: str) -> str:

@@ -39,7 +39,11 @@ def write_cursor(uri: str, version: int, position: Position) -> str:
 
 
 def read_cursor(text: str, uri: str, version: int) -> Position:
-    cursor = _decode(text)
+    try:
+        raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        cursor = msgspec.msgpack.decode(raw, type=_Cursor)
+    except (binascii.Error, UnicodeEncodeError, msgspec.DecodeError):
+        cursor = None
     if cursor is None or cursor.format != _FORMAT or cursor.position.index < 0 or cursor.position.offset < 0:
         raise InvalidParams("cursor: expected the next_cursor of an earlier response, got an invalid cursor")
     if cursor.item != _uri_digest(uri):
@@ -50,14 +54,6 @@ def read_cursor(text: str, uri: str, version: int) -> Position:
             "changed, read it again without cursor"
         )
     return cursor.position
-
-
-def _decode(text: str) -> _Cursor | None:
-    try:
-        raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return msgspec.msgpack.decode(raw, type=_Cursor)
-    except (binascii.Error, UnicodeEncodeError, msgspec.DecodeError):
-        return None
 
 
 def _uri_digest(uri: str) -> bytes:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.items import TAGS_MAX, Anchor, GetResponse, Loc, PageInfo, ResultItem, short_time, short_title, uri_of
+from sources.items import TAGS_MAX, Anchor, GetResponse, PageInfo, ResultItem, short_time, short_title, uri_of
 from sources.kinds import Record
 from sources.reading.cursors import Position, read_cursor, write_cursor
 from sources.reading.retrieval import ContentBudget, Excerpt, ItemPassage, RetrievalPlan, take_around, take_forward
@@ -152,20 +152,20 @@ def read_document(
     if plan.mode == "full":
         return _read_text_from(document.text, meta, plan, 0, "beginning")
     highlighter = Highlighter(read_query(args.query or "", settings).terms)
-    anchor = _anchor(document, loc, highlighter)
-    if plan.mode == "snippet":
-        return read_snippet(document.text, meta, plan, anchor, highlighter)
-    passages = chunk_passages(document.text, plan)
-    return read_passages(passages, _chunk_index(passages, anchor), len(document.text), meta, plan, anchor)
-
-
-def _anchor(document: Document, loc: Loc | None, highlighter: Highlighter) -> AnchorPosition:
     if loc is not None and (loc.chunk_index, loc.approx_offset, loc.field) != (None, None, None):
         start = document.start_of(loc.field) if loc.field is not None else 0
         offset = start + max(0, loc.approx_offset or 0)
-        return AnchorPosition(min(offset, len(document.text)), "loc", loc.chunk_index)
-    match = locate_match(highlighter, document.text)
-    return AnchorPosition(0, "beginning") if match is None else AnchorPosition(match, "query")
+        anchor = AnchorPosition(min(offset, len(document.text)), "loc", loc.chunk_index)
+    else:
+        match = locate_match(highlighter, document.text)
+        anchor = AnchorPosition(0, "beginning") if match is None else AnchorPosition(match, "query")
+    if plan.mode == "snippet":
+        return read_snippet(document.text, meta, plan, anchor, highlighter)
+    passages = chunk_passages(document.text, plan)
+    index = passage_index_at(passages, anchor.offset) if anchor.chunk_index is None else anchor.chunk_index
+    if not 0 <= index < len(passages):
+        raise InvalidParams(f"loc.chunk_index: expected 0 to {len(passages) - 1}, got {index}")
+    return read_passages(passages, index, len(document.text), meta, plan, anchor)
 
 
 def _read_text_from(text: str, meta: ResultItem, plan: RetrievalPlan, offset: int, by: Anchor) -> GetResponse:
@@ -222,11 +222,3 @@ def chunk_passages(text: str, plan: RetrievalPlan, base: int = 0) -> list[ItemPa
 def passage_index_at(passages: Sequence[ItemPassage], offset: int) -> int:
     """The index of the last passage that starts at or before an offset."""
     return max(0, bisect_right([passage.offset or 0 for passage in passages], offset) - 1)
-
-
-def _chunk_index(passages: Sequence[ItemPassage], anchor: AnchorPosition) -> int:
-    if anchor.chunk_index is None:
-        return passage_index_at(passages, anchor.offset)
-    if not 0 <= anchor.chunk_index < len(passages):
-        raise InvalidParams(f"loc.chunk_index: expected 0 to {len(passages) - 1}, got {anchor.chunk_index}")
-    return anchor.chunk_index

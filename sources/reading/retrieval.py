@@ -68,7 +68,9 @@ def plan_retrieval(
         options = replace(options or RetrievalOptions(), mode=default_mode)
     max_tokens = _first_set(options.max_tokens, defaults.max_tokens)
     has_budget = max_tokens is not None
-    mode = _resolve_mode(options.mode or "snippet", has_budget=has_budget)
+    mode = options.mode or "snippet"
+    if mode == "auto":
+        mode = "chunk_with_siblings" if has_budget else "snippet"
     if max_tokens is None:
         max_tokens = settings.retrieval_max_tokens if mode == "full" else settings.retrieval_default_tokens
     scale = TokenScale(chars_per_token(options.chars_per_token, defaults))
@@ -100,12 +102,6 @@ def applied_defaults(defaults: Mapping[str, Any], settings: Settings) -> dict[st
         "seen_max": (1, settings.session_seen_max),
     }
     return {name: clamp(value, *ranges[name]) if name in ranges else value for name, value in defaults.items()}
-
-
-def _resolve_mode(mode: Mode, *, has_budget: bool) -> ResolvedMode:
-    if mode == "auto":
-        return "chunk_with_siblings" if has_budget else "snippet"
-    return mode
 
 
 def _first_set(*values: int | None) -> int | None:
@@ -221,29 +217,27 @@ def take_forward(passages: Sequence[ItemPassage], budget: ContentBudget, skip: i
     for passage in passages[1:]:
         cost = budget.cost(passage) + budget.join_cost(run[-1], passage)
         if cost > left:
-            return _fill_up(run, passage, budget, left) if text_weight < budget.text_target else join(run)
+            if text_weight >= budget.text_target:
+                return join(run)
+            # The run and the beginning of the passage after it.
+            separator, overlap = _separator_and_overlap(run[-1], passage)
+            joined = join(run)
+            part = take_part(passage, replace(budget, weight=left - budget.scale.weigh(separator)))
+            text = part.text[overlap:]
+            if not text:
+                return joined
+            start = len(joined.text) + len(separator)
+            attachments = [{**one, "start": start, "end": start + len(text)} for one in part.attachments or ()]
+            return Excerpt(
+                text=joined.text + separator + text,
+                end=part.end,
+                attachments=(*(joined.attachments or ()), *attachments) or None,
+                truncated=True,
+            )
         run.append(passage)
         left -= cost
         text_weight += budget.scale.weigh(passage.text)
     return join(run)
-
-
-def _fill_up(run: Sequence[ItemPassage], passage: ItemPassage, budget: ContentBudget, left: int) -> Excerpt:
-    """Joins the run and the beginning of the passage after it."""
-    separator, overlap = _separator_and_overlap(run[-1], passage)
-    joined = join(run)
-    part = take_part(passage, replace(budget, weight=left - budget.scale.weigh(separator)))
-    text = part.text[overlap:]
-    if not text:
-        return joined
-    start = len(joined.text) + len(separator)
-    attachments = [{**one, "start": start, "end": start + len(text)} for one in part.attachments or ()]
-    return Excerpt(
-        text=joined.text + separator + text,
-        end=part.end,
-        attachments=(*(joined.attachments or ()), *attachments) or None,
-        truncated=True,
-    )
 
 
 def take_part(passage: ItemPassage, budget: ContentBudget, focus: int = 0) -> Excerpt:

@@ -15,7 +15,7 @@ from sources.storage.contract import Library
 from tests.aggregator.aggregator_fixture import FakeSearch, FakeSource, build_aggregator, result_item
 from tests.build_settings import build_settings
 
-WAIT_S = 5
+WAIT_S = 60
 ADA = UserId("ada")
 
 

@@ -38,7 +38,7 @@ from tests.aggregator.aggregator_fixture import (
 from tests.cases import each_case
 
 NAMES = ("notes", "media", "chats", "characters", "prompts")
-WAIT_S = 5
+WAIT_S = 60
 
 
 def working(*names: str) -> list[FakeSource]:

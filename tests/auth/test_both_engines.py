@@ -8,12 +8,12 @@ import pytest
 from auth.accounts.passwords import SignInFailed
 from auth.accounts.service import Accounts
 from auth.context import READ
-from auth.follows import Deployments, Follows
+from auth.follows import Deployment, Deployments, FollowRecord, Follows
 from auth.oauth.clients import OAuthClients
-from auth.oauth.grants import GrantRequest, OAuthError, OAuthGrants, Resources, TokenResource, hash_credential
+from auth.oauth.grants import GrantRequest, OAuthError, OAuthGrants, Resources, TokenResource
 from auth.oauth.tokens import DeviceCodes, OAuthTokens, TokenRequest
 from auth.quotas import QuotaOverrides, Quotas
-from auth.registry import Registry, UserRecord
+from auth.registry import Registry, UserRecord, hash_credential
 from config.errors import Conflict, NotFound
 from config.paths import new_user_id
 from config.settings import Settings
@@ -140,11 +140,11 @@ async def test_quotas_replace_those_of_the_settings(registry: Registry, settings
 async def test_each_source_is_followed_once(registry: Registry, clock: FakeClock) -> None:
     ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
     follows = Follows(registry.database, clock)
-    first = await follows.add(ada.id, "/srv/notes", writes_back=True, per_user_max=2)
-    await follows.add(ben.id, "/srv/notes", per_user_max=2)
+    first = await follows.add(FollowRecord(user_id=ada.id, location="/srv/notes", writes_back=True), per_user_max=2)
+    await follows.add(FollowRecord(user_id=ben.id, location="/srv/notes"), per_user_max=2)
 
     with pytest.raises(Conflict, match="already followed"):
-        await follows.add(ada.id, "/srv/notes", per_user_max=2)
+        await follows.add(FollowRecord(user_id=ada.id, location="/srv/notes"), per_user_max=2)
     assert await follows.list(ada.id) == [first]
     assert (await follows.pause(ada.id, first.id)).paused_at == clock()
     assert (await follows.resume(ada.id, first.id)).paused_at is None
@@ -157,13 +157,17 @@ async def test_each_source_is_followed_once(registry: Registry, clock: FakeClock
 async def test_deployment_ends_with_the_sources_of_its_users(registry: Registry, clock: FakeClock) -> None:
     ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
     deployments, follows = Deployments(registry.database, clock), Follows(registry.database, clock)
-    tldw = await deployments.add("/srv/tldw", creates_users=True)
-    own = await follows.add(ada.id, "/srv/notes", per_user_max=1)
-    first = await follows.add(ada.id, "/srv/tldw/1", deployment=tldw.id, per_user_max=None)
-    second = await follows.add(ben.id, "/srv/tldw/2", deployment=tldw.id, per_user_max=None)
+    tldw = await deployments.add(Deployment(location="/srv/tldw", creates_users=True))
+    own = await follows.add(FollowRecord(user_id=ada.id, location="/srv/notes"), per_user_max=1)
+    first = await follows.add(
+        FollowRecord(user_id=ada.id, location="/srv/tldw/1", deployment=tldw.id), per_user_max=None
+    )
+    second = await follows.add(
+        FollowRecord(user_id=ben.id, location="/srv/tldw/2", deployment=tldw.id), per_user_max=None
+    )
 
     with pytest.raises(Conflict, match="already followed"):
-        await deployments.add("/srv/tldw")
+        await deployments.add(Deployment(location="/srv/tldw"))
     assert await deployments.list() == [tldw]
     await deployments.pause(tldw.id)
     assert {one.id: one.paused_at for one in await follows.list(ada.id)} == {own.id: None, first.id: clock()}
@@ -184,7 +188,7 @@ async def test_deleting_a_user_removes_all_that_belongs_to_it(
     grants, follows = OAuthGrants(registry.database, settings, clock), Follows(registry.database, clock)
     for user in (ada, ben):
         await grants.approve(request_of(user, settings), CHALLENGE)
-        await follows.add(user.id, "/srv/notes", per_user_max=2)
+        await follows.add(FollowRecord(user_id=user.id, location="/srv/notes"), per_user_max=2)
 
     await registry.delete_user(ada.id)
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auth.context import ADMIN, READ, WRITE
-from auth.registry import ControlLocation, Registry, hash_key
+from auth.registry import ControlLocation, Registry, hash_credential
 from config.errors import Conflict, InvalidParams, NotFound, StorageError
 from config.paths import UserId, new_user_id
 from tests.auth.auth_fixture import NOW, FakeClock
@@ -145,8 +145,8 @@ async def test_deleting_a_user_removes_its_keys(registry: Registry, clock: FakeC
 
     assert await registry.list_users() == [bob]
     assert [key.user for key in await registry.list_keys()] == [bob]
-    assert await registry.key_by_hash(hash_key(secret)) is None
-    assert hash_key(secret) not in {row[0] for row in await stored(registry, "SELECT hash FROM keys")}
+    assert await registry.key_by_hash(hash_credential(secret)) is None
+    assert hash_credential(secret) not in {row[0] for row in await stored(registry, "SELECT hash FROM keys")}
     assert await registry.user_deleted_at("", "alice") == clock()
     assert await registry.user_deleted_at("", "bob") == 0
 
@@ -230,7 +230,7 @@ async def test_key_is_found_by_its_hash_and_returns_its_user(registry: Registry)
     _, other_secret = await registry.create_key(bob.id, "laptop", [READ])
 
     by_hash = await registry.key_by_hash(hashlib.sha256(secret.encode()).digest())
-    other = await registry.key_by_hash(hash_key(other_secret))
+    other = await registry.key_by_hash(hash_credential(other_secret))
 
     assert by_hash == record == await registry.key_by_id(record.id)
     assert (record.user, record.name, record.expires_at) == (alice, "laptop", NOW + 60)
@@ -247,7 +247,7 @@ async def test_secret_is_not_stored(control_path: Path) -> None:
     content = control_path.read_bytes()
     assert secret.encode() not in content
     assert secret.removeprefix("flo_").encode() not in content
-    assert hash_key(secret) in content
+    assert hash_credential(secret) in content
 
 
 @pytest.mark.parametrize("scopes", [[], ["knowledge:delete"], [READ, "*"]])

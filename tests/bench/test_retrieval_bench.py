@@ -18,7 +18,8 @@ from bench.datasets import MissingDataset, read_datasets
 from bench.metrics import ndcg, recall
 from bench.plain_bm25 import PlainBm25
 from bench.quality.assistant import FILE as ASSISTANT_FILE
-from bench.quality.assistant import InvalidChats, read_assistant_chats
+from bench.quality.assistant import FOLDER as LONG_CHATS
+from bench.quality.assistant import InvalidChats, read_assistant_chats, read_long_chats
 from bench.retrieval import Outcome, QuestionResult, result_line
 from bench.vector_cache import CachedVectors
 from config.settings import Settings
@@ -135,6 +136,36 @@ def test_chats_with_an_assistant_are_complete_and_always_the_same() -> None:
     assert 0.45 < fmean(question.is_held_out for question in chats.questions) < 0.55
     lengths = [len(message.text.split()) for message in messages.values() if message.role == "assistant"]
     assert 300 < fmean(lengths) < 700
+
+
+def test_conversations_written_in_full_have_long_answers_and_two_halves() -> None:
+    long_chats = read_long_chats()
+    halves: dict[bool, set[str]] = {False: set(), True: set()}
+    for judged in long_chats.questions:
+        halves[judged.is_held_out] |= {key.partition("/")[0] for key in judged.evidence}
+
+    assert len(long_chats.chats) >= 12
+    assert len(long_chats.questions) >= 150
+    assert {judged.kind for judged in long_chats.questions} == {"user", "advice", "several", "time", "paraphrase"}
+    assert all(len(judged.evidence) > 1 for judged in long_chats.questions if judged.kind == "several")
+    assert halves[False].isdisjoint(halves[True])
+    assert len(halves[False]) == len(halves[True]) == len(long_chats.chats) / 2
+    for chat in long_chats.chats:
+        assert 12 <= len(chat.messages) <= 24
+        assert [message.role for message in chat.messages[:2]] == ["user", "assistant"]
+        times = [message.said_at for message in chat.messages]
+        assert times == sorted(times)
+        for message in chat.messages:
+            least, most = (10, 80) if message.role == "user" else (150, 500)
+            assert least <= len(message.text.split()) <= most, message.key
+
+
+def test_question_about_a_missing_message_of_a_conversation_is_rejected(tmp_path: Path) -> None:
+    text = (LONG_CHATS / "rescue-dog.toml").read_text().replace('"u1", "user"', '"u9", "user"', 1)
+    (tmp_path / "rescue-dog.toml").write_text(text)
+
+    with pytest.raises(InvalidChats, match="rescue-dog/u9"):
+        read_long_chats(tmp_path)
 
 
 def test_question_about_a_missing_message_is_rejected(tmp_path: Path) -> None:

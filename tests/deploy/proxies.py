@@ -34,7 +34,7 @@ from tests.test_architecture import ROOT
 PROXY = ROOT / "deploy" / "proxy"
 HOST = "kb.example.com"
 CLIENT = "127.0.0.2"
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def write_nginx(folder: Path, port: int, upstream: int) -> Sequence[str]:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from tests.servers.shared import SharedServer, shared_server
 
 _NAME = "valkey"
-_STARTS_WITHIN_S = 10.0
+_STARTS_WITHIN_S = 60.0
 
 
 def valkey_server() -> SharedServer:

@@ -35,7 +35,7 @@ def test_every_source_has_enough_items() -> None:
     assert sum(bool(media.transcript) for media in demo.media) >= 2
     assert all(6 <= len(list(chat.messages)) <= 20 for chat in demo.chats)
     assert len(demo.characters) >= 4
-    assert all(prompt.arguments for prompt in demo.prompts)
+    assert all(prompt.fields["arguments"] for prompt in demo.prompts)
     assert any(not title.isascii() for title in (note.title for note in demo.notes))
 
 

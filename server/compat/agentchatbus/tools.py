@@ -150,7 +150,13 @@ class AgentChatBusTools:
 
     @_with_bus_errors
     async def msg_post(self, call: Call, arguments: schemas.MsgPost) -> schemas.PostedMessage:
-        message, sync_context = await self._bus.post_in_sync(call.context, schemas.PostRequest(**asdict(arguments)))
+        request = schemas.PostRequest(**asdict(arguments))
+        message, agent = await self._bus.post(call.context, request, needs_agent_token=False)
+        sync_context = None
+        if agent is not None:
+            sync_context = await self._bus.reply_tokens.sync_context(
+                call.context.user_id, arguments.thread_id, message.seq, agent.id
+            )
         return schemas.PostedMessage(
             msg_id=message.id,
             seq=message.seq,

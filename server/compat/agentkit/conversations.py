@@ -9,34 +9,31 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 from starlette.responses import Response
 
-from aggregator.retrieval import Retriever
-from aggregator.search import Aggregator
 from auth.context import WRITE, RequestContext
 from config.errors import Conflict, InvalidParams, NotFound, Unavailable
 from config.numbers import clamp
 from config.paths import UserId
 from config.settings import Settings
 from server.compat.agentkit import schemas
-from server.compat.agentkit.chat.service import ChatService
 from server.compat.agentkit.schemas import LISTING_TOOLS, READING_TOOLS, SEARCHING_TOOLS, WRITING_TOOLS
-from server.compat.operations import operation, operations_of
 from server.import_jobs import IMPORT_DEADLINE_S
-from server.operations.operation import EVENT_STREAM, NoArguments, Operation, Upload, UploadRequest
-from server.rest.errors import rename_fields
+from server.operations.operation import CONFLICT, EVENT_STREAM, NOT_FOUND, NoArguments, Upload, UploadRequest, operation
+from server.rest.errors import Unprocessable, rename_fields
 from server.rest.forms import FormSpec
 from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream
-from server.transports.client_connections import OpenStreams
+from server.runtime import Runtime
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.limits import UNPACKED_TIMES
 from sources.importers.formats import conversation_archive
 from sources.importers.formats.archive_import import ArchiveImportResult, ArchiveWriter, import_archive
+from sources.importers.formats.conversation_archive import ConversationSummary, conversation_summary
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
@@ -69,12 +66,7 @@ class ConversationExporter(Struct, frozen=True):
 
     libraries: Libraries
     context: RequestContext
-    page_messages: int
-    line_max_bytes: int
-
-    @classmethod
-    def from_settings(cls, libraries: Libraries, context: RequestContext, settings: Settings) -> Self:
-        return cls(libraries, context, settings.message_page_max, line_max_bytes(settings))
+    settings: Settings
 
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
         """Yields the documented object, with each message on its own line. It is the same as in an archive, so that a
@@ -93,28 +85,22 @@ class ConversationExporter(Struct, frozen=True):
     ) -> AsyncIterator[bytes]:
         """Yields an object with the text as its `content`."""
         yield b'{"content":"'
-        async for text in self._transcript(conversation, transcript_format):
+        async for text in self.as_text(conversation, transcript_format):
             # The text as JSON without the quotation marks.
             yield msgspec.json.encode(text)[1:-1]
         yield b'","format":' + msgspec.json.encode(transcript_format) + b"}"
 
     async def as_text(
         self, conversation: Conversation, transcript_format: schemas.TranscriptFormat
-    ) -> AsyncIterator[bytes]:
-        """Yields the text itself."""
-        async for text in self._transcript(conversation, transcript_format):
-            yield text.encode()
-
-    async def _transcript(
-        self, conversation: Conversation, transcript_format: schemas.TranscriptFormat
     ) -> AsyncIterator[str]:
+        """Yields the text itself."""
         yield schemas.transcript_heading(conversation, transcript_format)
         async for page in self._pages(conversation):
             yield "".join(schemas.transcript_message(message, transcript_format) for message in page)
 
     async def as_archive(self) -> AsyncIterator[bytes]:
         """Yields a zip of all conversations, ordered by id. Compression runs in a thread, one page at a time."""
-        writer, after = ArchiveWriter(self.line_max_bytes), ""
+        writer, after = ArchiveWriter(line_max_bytes(self.settings)), ""
         while True:
             async with self.libraries.library(self.context) as library:
                 ids = await library.chats.ids(after, _IDS_PER_PAGE)
@@ -143,7 +129,7 @@ class ConversationExporter(Struct, frozen=True):
         while remaining > 0:
             async with self.libraries.library(self.context) as library:
                 # One message less is returned if the one at this position was deleted.
-                after = max(1, self.page_messages - 1)
+                after = max(1, self.settings.message_page_max - 1)
                 page = (await library.chats.messages_around(conversation.id, position, 0, after))[:remaining]
             if not page:
                 raise Conflict(
@@ -164,331 +150,400 @@ _IMPORT_RETRY_AFTER_S = 5.0
 _FIELD_NAMES = {"created_at": "timestamp", "tool": "tool_used", "uuid": "id"}
 # How many are looked at to see whether a conversation without a title can have got one.
 _FIRST_MESSAGES = 20
-_IDEMPOTENCY = {"idempotency_key": "Idempotency-Key"}
 # AgentKit's clients send namespaces as a form; the rest of the API takes JSON.
 _NAMESPACE_FORM = FormSpec(files=frozenset(), parts_max=10, accepts_json=True)
 _NAMESPACE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 # A conversation can be as large as an import allows.
 _IMPORT_DEADLINE_MS = round(IMPORT_DEADLINE_S * 1000)
 
-_write_operation = partial(operation, tools=WRITING_TOOLS, scope=WRITE)
+# Users who import an archive in this process: each can run one import at a time.
+_importing: set[UserId] = set()
+
+_operation = partial(operation, source="chats", error_format=schemas.AGENTKIT_ERROR_FORMAT, input_error=Unprocessable)
+_read_operation = partial(_operation, tools=READING_TOOLS, error_statuses=NOT_FOUND)
+_write_operation = partial(_operation, tools=WRITING_TOOLS, scope=WRITE)
+# A write with this header is executed once, however often it is sent.
+_record_operation = partial(_write_operation, status=201, headers={"idempotency_key": "Idempotency-Key"})
 
 
-class ConversationService:
-    def __init__(self, libraries: Libraries, open_streams: OpenStreams, settings: Settings) -> None:
-        self._libraries = libraries
-        self._open_streams = open_streams
-        self._settings = settings
-        self._watch = ChangeWatch(libraries, open_streams, settings)
-        self._importing: set[UserId] = set()
-
-    @operation("GET /conversations", "List conversations", LISTING_TOOLS)
-    async def list_conversations(
-        self, context: RequestContext, request: schemas.ListConversationsRequest
-    ) -> schemas.ConversationList:
-        """The user's conversations without their messages, most recently changed first."""
-        limit = clamp(request.limit, 1, self._settings.message_page_max)
-        offset = clamp(request.offset, 0, _COUNT_MAX)
-        async with self._libraries.library(context) as library:
-            page = await library.chats.list(
-                limit,
-                offset,
-                namespace=request.namespace or None,
-                search=request.search,
-                is_pinned=request.pinned,
-                is_archived=request.archived,
-            )
-        conversations = tuple(map(schemas.summary_response, page.rows))
-        return schemas.ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
-
-    @operation("GET /conversations/search/messages", "Search messages", SEARCHING_TOOLS)
-    async def search_messages(
-        self, context: RequestContext, request: schemas.SearchMessagesRequest
-    ) -> schemas.MessageSearchResults:
-        """Messages that contain a text, ignoring case, newest first. To rank messages by relevance, use
-        search_knowledge."""
-        limit = clamp(request.limit, 1, self._settings.message_page_max)
-        search = MessageSearch(
-            text=request.query or None,
-            in_titles=False,
-            conversation_id=request.conversation_id or None,
-            limit=limit + 1,  # one more tells whether there are more
-            deadline_ms=self._settings.search_deadline_ms,
+@_operation("GET /conversations", "List conversations", tools=LISTING_TOOLS)
+async def list_conversations(
+    context: RequestContext, services: Runtime, request: schemas.ListConversationsRequest
+) -> schemas.ConversationList:
+    """The user's conversations without their messages, most recently changed first."""
+    limit = clamp(request.limit, 1, services.settings.message_page_max)
+    offset = clamp(request.offset, 0, _COUNT_MAX)
+    async with services.libraries.library(context) as library:
+        page = await library.chats.list(
+            limit,
+            offset,
+            namespace=request.namespace or None,
+            search=request.search,
+            is_pinned=request.pinned,
+            is_archived=request.archived,
         )
-        async with self._libraries.library(context) as library:
-            results = await library.chats.find_messages(search)
-        messages = tuple(schemas.message_response(hit.message) for hit in results.hits[:limit])
-        for message in messages:  # whole messages are delivered
-            context.record_read(uri_of("chats", message.conversation_id, message.id))
-        return schemas.MessageSearchResults(
-            messages=messages, total=len(messages), has_more=len(results.hits) > limit, is_complete=results.is_complete
-        )
+    conversations = tuple(map(conversation_summary, page.rows))
+    return schemas.ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
-    @operation("GET /conversations/{conversation_id}", "Read a conversation", READING_TOOLS, errors=(404,))
-    async def read_conversation(
-        self, context: RequestContext, request: schemas.ReadConversationRequest
-    ) -> schemas.ConversationDetail:
-        """A conversation with all of its messages in order, including alternate branches. For a very long conversation,
-        the first messages and next_messages_offset, which requests the next part."""
-        settings = self._settings
-        max_messages = settings.fixed.conversation_messages_max
-        limit = max_messages if request.messages_limit is None else clamp(request.messages_limit, 1, max_messages)
-        offset = clamp(request.messages_offset, 0, _COUNT_MAX)
-        async with self._libraries.library(context) as library:
-            conversation = await library.chats.get(request.conversation_id)
-            if request.message_id is not None:
-                # The offset of a part with a message in its middle.
-                message = await library.chats.get_message(request.message_id)
-                if message.conversation_id != conversation.id:
-                    raise NotFound("message", request.message_id)
-                offset = max(0, await library.chats.count_before(request.message_id) - limit // 2)
-            messages = await _read_messages(library.chats, conversation.id, offset, limit, settings)
-        context.record_read(uri_of("chats", conversation.id))
-        end = offset + len(messages)
-        return schemas.ConversationDetail(
-            **asdict(schemas.summary_response(conversation)),
-            messages=tuple(map(schemas.message_response, messages)),
-            messages_offset=offset or UNSET,
-            next_messages_offset=end if end < conversation.message_count else UNSET,
-        )
 
-    @operation(
-        "POST /conversations/{conversation_id}/export",
-        "Export a conversation",
-        READING_TOOLS,
-        response=schemas.ConversationExport,
-        query=frozenset(("format",)),
-        errors=(404,),
+@_operation("GET /conversations/search/messages", "Search messages", tools=SEARCHING_TOOLS)
+async def search_messages(
+    context: RequestContext, services: Runtime, request: schemas.SearchMessagesRequest
+) -> schemas.MessageSearchResults:
+    """Messages that contain a text, ignoring case, newest first. To rank messages by relevance, use
+    search_knowledge."""
+    limit = clamp(request.limit, 1, services.settings.message_page_max)
+    search = MessageSearch(
+        text=request.query or None,
+        in_titles=False,
+        conversation_id=request.conversation_id or None,
+        limit=limit + 1,  # one more tells whether there are more
+        deadline_ms=services.settings.search_deadline_ms,
     )
-    async def export_conversation(
-        self, context: RequestContext, request: schemas.ExportConversationRequest
-    ) -> Response:
-        """Streams a whole conversation: as JSON, or as text or Markdown in the field content."""
-        exporter, conversation = await self._exporter(context, request.conversation_id)
-        match request.format:
-            case "json":
-                chunks = exporter.as_json(conversation)
-            case "txt" | "md":
-                chunks = exporter.as_transcript(conversation, request.format)
-            case _:
-                raise InvalidParams("Invalid format. Supported: json, txt, md")
-        context.record_read(uri_of("chats", conversation.id))
-        return await stream(self._open_streams, context, chunks, "application/json")
-
-    @operation(
-        "GET /conversations/{conversation_id}/download",
-        "Download a conversation",
-        READING_TOOLS,
-        response=tuple(DOWNLOAD_TYPES.values()),
-        errors=(404,),
+    async with services.libraries.library(context) as library:
+        results = await library.chats.find_messages(search)
+    messages = tuple(schemas.message_response(hit.message) for hit in results.hits[:limit])
+    for message in messages:  # whole messages are delivered
+        context.record_read(uri_of("chats", message.conversation_id, message.id))
+    return schemas.MessageSearchResults(
+        messages=messages, total=len(messages), has_more=len(results.hits) > limit, is_complete=results.is_complete
     )
-    async def download_conversation(
-        self, context: RequestContext, request: schemas.DownloadConversationRequest
-    ) -> Response:
-        """A whole conversation as a file, which browsers save as conversation-{id}.json, .txt or .md."""
-        exporter, conversation = await self._exporter(context, request.conversation_id)
-        if request.format == "json":
+
+
+@_read_operation("GET /conversations/{conversation_id}", "Read a conversation")
+async def read_conversation(
+    context: RequestContext, services: Runtime, request: schemas.ReadConversationRequest
+) -> schemas.ConversationDetail:
+    """A conversation with all of its messages in order, including alternate branches. For a very long conversation,
+    the first messages and next_messages_offset, which requests the next part."""
+    settings = services.settings
+    max_messages = settings.fixed.conversation_messages_max
+    limit = max_messages if request.messages_limit is None else clamp(request.messages_limit, 1, max_messages)
+    offset = clamp(request.messages_offset, 0, _COUNT_MAX)
+    async with services.libraries.library(context) as library:
+        conversation = await library.chats.get(request.conversation_id)
+        if request.message_id is not None:
+            # The offset of a part with a message in its middle.
+            message = await library.chats.get_message(request.message_id)
+            if message.conversation_id != conversation.id:
+                raise NotFound("message", request.message_id)
+            offset = max(0, await library.chats.count_before(request.message_id) - limit // 2)
+        messages = await _read_messages(library.chats, conversation.id, offset, limit, settings)
+    context.record_read(uri_of("chats", conversation.id))
+    end = offset + len(messages)
+    return schemas.ConversationDetail(
+        **asdict(conversation_summary(conversation)),
+        messages=tuple(map(schemas.message_response, messages)),
+        messages_offset=offset or UNSET,
+        next_messages_offset=end if end < conversation.message_count else UNSET,
+    )
+
+
+@_read_operation(
+    "POST /conversations/{conversation_id}/export",
+    "Export a conversation",
+    response=schemas.ConversationExport,
+    query=frozenset(("format",)),
+)
+async def export_conversation(
+    context: RequestContext, services: Runtime, request: schemas.ExportConversationRequest
+) -> Response:
+    """Streams a whole conversation: as JSON, or as text or Markdown in the field content."""
+    exporter, conversation = await _exporter(context, services, request.conversation_id)
+    match request.format:
+        case "json":
             chunks = exporter.as_json(conversation)
-        else:
-            chunks = exporter.as_text(conversation, request.format)
-        context.record_read(uri_of("chats", conversation.id))
-        # An id needs no escaping, see `validation.uuid`.
-        disposition = f'attachment; filename="conversation-{conversation.id}.{request.format}"'
-        headers = {"Content-Disposition": disposition}
-        return await stream(self._open_streams, context, chunks, DOWNLOAD_TYPES[request.format], headers)
+        case "txt" | "md":
+            chunks = exporter.as_transcript(conversation, request.format)
+        case _:
+            raise InvalidParams("Invalid format. Supported: json, txt, md")
+    context.record_read(uri_of("chats", conversation.id))
+    return await stream(services.open_streams, context, chunks, "application/json")
 
-    @operation(
-        "GET /api/v1/conversations/events",
-        "Follow the conversations",
-        LISTING_TOOLS,
-        response=EVENT_STREAM,
-        headers={"last_event_id": "Last-Event-ID"},
+
+@_read_operation(
+    "GET /conversations/{conversation_id}/download",
+    "Download a conversation",
+    response=tuple(DOWNLOAD_TYPES.values()),
+)
+async def download_conversation(
+    context: RequestContext, services: Runtime, request: schemas.DownloadConversationRequest
+) -> Response:
+    """A whole conversation as a file, which browsers save as conversation-{id}.json, .txt or .md."""
+    exporter, conversation = await _exporter(context, services, request.conversation_id)
+    if request.format == "json":
+        chunks = exporter.as_json(conversation)
+    else:
+        chunks = (text.encode() async for text in exporter.as_text(conversation, request.format))
+    context.record_read(uri_of("chats", conversation.id))
+    # An id needs no escaping, see `validation.uuid`.
+    disposition = f'attachment; filename="conversation-{conversation.id}.{request.format}"'
+    headers = {"Content-Disposition": disposition}
+    return await stream(services.open_streams, context, chunks, DOWNLOAD_TYPES[request.format], headers)
+
+
+@_operation(
+    "GET /api/v1/conversations/events",
+    "Follow the conversations",
+    tools=LISTING_TOOLS,
+    response=EVENT_STREAM,
+    headers={"last_event_id": "Last-Event-ID"},
+)
+async def follow_conversations(
+    context: RequestContext, services: Runtime, request: schemas.FollowConversationsRequest
+) -> Response:
+    """Server-sent events: `open` at once, and `changed` whenever a conversation or message may have changed. The
+    events say no more: request again what you show. The stream ends after conversation_events_max_s; browsers
+    reconnect."""
+
+    async def events() -> AsyncIterator[bytes]:
+        is_open = False
+        watch = ChangeWatch(services.libraries, services.open_streams, services.settings)
+        async for token in watch.tokens(context):
+            if token is None:
+                # Proxies close a connection on which nothing is sent.
+                yield KEEP_ALIVE
+                continue
+            # A browser that reconnects says what it has seen. If that is no longer current, it missed a change.
+            is_new = not is_open and request.last_event_id in (None, token)
+            event = f"event: {'open' if is_new else 'changed'}\nid: {token}\ndata: {{}}\n\n".encode()
+            yield event if is_open else RETRY + event
+            is_open = True
+
+    return await stream(services.open_streams, context, events(), EVENT_STREAM)
+
+
+@_write_operation("PATCH /conversations/{conversation_id}", "Update a conversation", error_statuses=NOT_FOUND)
+async def update_conversation(
+    context: RequestContext, services: Runtime, request: schemas.UpdateConversationRequest
+) -> ConversationSummary:
+    """Renames a conversation, moves it to a namespace, pins or archives it. Pinning and archiving do not change its
+    modification time. Searches find archived conversations too."""
+    changes: dict[str, Any] = {
+        "title": request.title,
+        "namespace": request.namespace,
+        "is_pinned": request.pinned,
+        "is_archived": request.archived,
+    }
+    if all(value is None for value in changes.values()):
+        raise InvalidParams("title, namespace, pinned, archived: expected at least one of them")
+    draft = ConversationDraft(**{name: UNSET if value is None else value for name, value in changes.items()})
+    async with services.libraries.library(context) as library:
+        return conversation_summary(await library.chats.update(request.conversation_id, draft))
+
+
+@_write_operation(
+    "PUT /conversations/{conversation_id}",
+    "Rename a conversation",
+    query=frozenset(("title",)),
+    error_statuses=NOT_FOUND,
+)
+async def rename_conversation(
+    context: RequestContext, services: Runtime, request: schemas.RenameConversationRequest
+) -> schemas.ConversationChanged:
+    """Sets a conversation's title. Without a title, only its modification time changes."""
+    draft = ConversationDraft(title=UNSET if request.title is None else request.title)
+    async with services.libraries.library(context) as library:
+        await library.chats.update(request.conversation_id, draft)
+    return schemas.ConversationChanged(conversation_id=request.conversation_id)
+
+
+@_write_operation(
+    "DELETE /conversations/{conversation_id}",
+    "Delete a conversation",
+    deadline_ms=_IMPORT_DEADLINE_MS,
+    error_statuses=NOT_FOUND,
+)
+async def delete_conversation(
+    context: RequestContext, services: Runtime, request: schemas.DeleteConversationRequest
+) -> schemas.ConversationChanged:
+    """Deletes a conversation and its messages: they no longer appear in any list, search or tool."""
+    async with services.libraries.library(context) as library:
+        await (library.chats.purge if request.purge else library.chats.delete)(request.conversation_id)
+    return schemas.ConversationChanged(conversation_id=request.conversation_id)
+
+
+@_record_operation("POST /conversations", "Create a conversation", error_statuses=CONFLICT)
+async def create_conversation(
+    context: RequestContext, services: Runtime, request: schemas.CreateConversationRequest
+) -> ConversationSummary:
+    """Stores a new conversation with the messages it has so far. More can be added later."""
+    if request.id is not None:
+        conversation_archive.require_allowed_id(request.id)
+    messages = [_message_draft(message) for message in request.messages]
+    draft = ConversationDraft(
+        title=title_from_messages(messages) if request.title is None else request.title,
+        namespace=request.namespace or UNSET,
+        session_id=request.session_id or UNSET,
+        metadata=request.metadata,
+        uuid=request.id or UNSET,
     )
-    async def follow_conversations(
-        self, context: RequestContext, request: schemas.FollowConversationsRequest
-    ) -> Response:
-        """Server-sent events: `open` at once, and `changed` whenever a conversation or message may have changed. The
-        events say no more: request again what you show. The stream ends after conversation_events_max_s; browsers
-        reconnect."""
+    with rename_fields(_FIELD_NAMES):
+        async with services.libraries.library(context) as library:
+            conversation = await library.chats.create(draft, messages, idempotency_key=request.idempotency_key)
+    return conversation_summary(conversation)
 
-        async def events() -> AsyncIterator[bytes]:
-            is_open = False
-            async for token in self._watch.tokens(context):
-                if token is None:
-                    # Proxies close a connection on which nothing is sent.
-                    yield KEEP_ALIVE
-                    continue
-                # A browser that reconnects says what it has seen. If that is no longer current, it missed a change.
-                is_new = not is_open and request.last_event_id in (None, token)
-                event = f"event: {'open' if is_new else 'changed'}\nid: {token}\ndata: {{}}\n\n".encode()
-                yield event if is_open else RETRY + event
-                is_open = True
 
-        return await stream(self._open_streams, context, events(), EVENT_STREAM)
+@_record_operation(
+    "POST /conversations/{conversation_id}/messages", "Add a message", error_statuses=NOT_FOUND | CONFLICT
+)
+async def add_message(
+    context: RequestContext, services: Runtime, request: schemas.AddMessageRequest
+) -> schemas.ConversationMessage:
+    """Appends a message to a conversation. If it has no title, the first message that is not human-only becomes its
+    title."""
+    [message] = await _append(context, services, request.conversation_id, [request], request.idempotency_key)
+    return message
 
-    @_write_operation("PATCH /conversations/{conversation_id}", "Update a conversation", errors=(404,))
-    async def update_conversation(
-        self, context: RequestContext, request: schemas.UpdateConversationRequest
-    ) -> schemas.ConversationSummary:
-        """Renames a conversation, moves it to a namespace, pins or archives it. Pinning and archiving do not change its
-        modification time. Searches find archived conversations too."""
-        changes: dict[str, Any] = {
-            "title": request.title,
-            "namespace": request.namespace,
-            "is_pinned": request.pinned,
-            "is_archived": request.archived,
-        }
-        if all(value is None for value in changes.values()):
-            raise InvalidParams("title, namespace, pinned, archived: expected at least one of them")
-        draft = ConversationDraft(**{name: UNSET if value is None else value for name, value in changes.items()})
-        async with self._libraries.library(context) as library:
-            return schemas.summary_response(await library.chats.update(request.conversation_id, draft))
 
-    @_write_operation(
-        "PUT /conversations/{conversation_id}", "Rename a conversation", query=frozenset(("title",)), errors=(404,)
-    )
-    async def rename_conversation(
-        self, context: RequestContext, request: schemas.RenameConversationRequest
-    ) -> schemas.ConversationChanged:
-        """Sets a conversation's title. Without a title, only its modification time changes."""
-        draft = ConversationDraft(title=UNSET if request.title is None else request.title)
-        async with self._libraries.library(context) as library:
-            await library.chats.update(request.conversation_id, draft)
-        return schemas.ConversationChanged(conversation_id=request.conversation_id)
+@_record_operation(
+    "POST /conversations/{conversation_id}/messages/bulk", "Add many messages", error_statuses=NOT_FOUND | CONFLICT
+)
+async def add_messages(
+    context: RequestContext, services: Runtime, request: schemas.AddMessagesRequest
+) -> schemas.AddedMessages:
+    """Appends messages to a conversation: all of them or none."""
+    key = request.idempotency_key
+    messages = await _append(context, services, request.conversation_id, request.messages, key)
+    return schemas.AddedMessages(messages=messages, total=len(messages))
 
-    @_write_operation(
-        "DELETE /conversations/{conversation_id}",
-        "Delete a conversation",
-        deadline_ms=_IMPORT_DEADLINE_MS,
-        errors=(404,),
-    )
-    async def delete_conversation(
-        self, context: RequestContext, request: schemas.DeleteConversationRequest
-    ) -> schemas.ConversationChanged:
-        """Deletes a conversation and its messages: they no longer appear in any list, search or tool."""
-        async with self._libraries.library(context) as library:
-            await (library.chats.purge if request.purge else library.chats.delete)(request.conversation_id)
-        return schemas.ConversationChanged(conversation_id=request.conversation_id)
 
-    # -- recording: a write with an `Idempotency-Key` is executed once, however often it is sent --
+@_operation("GET /conversations/export", "Export all conversations", tools=LISTING_TOOLS, response=ZIP)
+async def export_conversations(
+    context: RequestContext, services: Runtime, request: schemas.ExportArchiveRequest
+) -> Response:
+    """Streams all of the user's conversations as a zip: one JSON file each, and a manifest. Unchanged conversations
+    produce the same bytes."""
+    if request.format != "json":
+        raise InvalidParams("Invalid format. Supported: json")
+    context.record_read("chats://")  # all conversations
+    headers = {"Content-Disposition": 'attachment; filename="conversations.zip"'}
+    exporter = ConversationExporter(services.libraries, context, services.settings)
+    return await stream(services.open_streams, context, exporter.as_archive(), ZIP, headers)
 
-    @_write_operation("POST /conversations", "Create a conversation", status=201, headers=_IDEMPOTENCY, errors=(409,))
-    async def create_conversation(
-        self, context: RequestContext, request: schemas.CreateConversationRequest
-    ) -> schemas.ConversationSummary:
-        """Stores a new conversation with the messages it has so far. More can be added later."""
-        if request.id is not None:
-            conversation_archive.require_allowed_id(request.id)
-        messages = [_message_draft(message) for message in request.messages]
-        draft = ConversationDraft(
-            title=title_from_messages(messages) if request.title is None else request.title,
-            namespace=request.namespace or UNSET,
-            session_id=request.session_id or UNSET,
-            metadata=request.metadata,
-            uuid=request.id or UNSET,
+
+@_write_operation(
+    "POST /conversations/import",
+    "Import conversations",
+    input=NoArguments,
+    deadline_ms=_IMPORT_DEADLINE_MS,
+    make_fields=lambda services: {"upload": Upload(ZIP, services.settings.import_max_bytes)},
+)
+async def import_conversations(
+    context: RequestContext, services: Runtime, uploaded: UploadRequest
+) -> ArchiveImportResult:
+    """Imports an archive from export_conversations, of this or another server. Existing conversations are not
+    changed; repeating an interrupted import completes it."""
+    if context.user_id in _importing:
+        raise Unavailable("another import of this user is running", _IMPORT_RETRY_AFTER_S)
+    _importing.add(context.user_id)
+    try:
+        settings = services.settings
+        limits = conversation_archive.ArchiveLimits(
+            max_files=settings.import_max_conversations + 1,  # the manifest is a file too
+            unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
+            line_max_bytes=line_max_bytes(settings),
+            whole_file_max_bytes=settings.fixed.import_file_max_bytes,
         )
+        page_messages = min(settings.message_page_max, settings.batch_max_items)
+        archive = conversation_archive.ArchiveReader(uploaded.file, limits, page_messages)
+        async with services.libraries.library(context) as library:
+            return await import_archive(library.chats, archive, settings.fixed.import_problems_max)
+    finally:
+        _importing.discard(context.user_id)
+
+
+async def _exporter(
+    context: RequestContext, services: Runtime, conversation_id: str
+) -> tuple[ConversationExporter, Conversation]:
+    async with services.libraries.library(context) as library:
+        conversation = await library.chats.get(conversation_id)
+    return ConversationExporter(services.libraries, context, services.settings), conversation
+
+
+async def _append(
+    context: RequestContext,
+    services: Runtime,
+    conversation_id: str,
+    messages: Sequence[schemas.RecordedMessage],
+    idempotency_key: str | None,
+) -> tuple[schemas.ConversationMessage, ...]:
+    async with services.libraries.library(context) as library:
+        chats = library.chats
+        conversation = await chats.get(conversation_id)
+        drafts = [_message_draft(message) for message in messages]
+        needs_title = not conversation.title
+        if needs_title:
+            # Only if no message has been written yet from which a title can be made. Looks at the first ones only.
+            first_messages = (await chats.messages(conversation_id, _FIRST_MESSAGES, 0)).rows
+            needs_title = all(message.is_human_only for message in first_messages)
         with rename_fields(_FIELD_NAMES):
-            async with self._libraries.library(context) as library:
-                conversation = await library.chats.create(draft, messages, idempotency_key=request.idempotency_key)
-        return schemas.summary_response(conversation)
+            stored = await chats.append(conversation_id, drafts, idempotency_key=idempotency_key)
+        if needs_title and (title := title_from_messages(drafts)):
+            with suppress(Conflict):  # another request has set a title meanwhile
+                await chats.update(conversation_id, ConversationDraft(title=title), conversation.version)
+    return tuple(map(schemas.message_response, stored))
 
-    @_write_operation(
-        "POST /conversations/{conversation_id}/messages",
-        "Add a message",
-        status=201,
-        headers=_IDEMPOTENCY,
-        errors=(404, 409),
+
+# -- namespaces: they group conversations, and the default one cannot be deleted --
+
+
+@_operation("GET /namespaces", "List namespaces", tools=LISTING_TOOLS)
+async def list_namespaces(context: RequestContext, services: Runtime, _request: NoArguments) -> schemas.NamespaceList:
+    """All namespaces by name, each with the number of its conversations."""
+    async with services.libraries.library(context) as library:
+        namespaces = await library.chats.namespaces()
+    summaries = tuple(
+        schemas.NamespaceSummary(
+            name=namespace.name,
+            conversation_count=namespace.conversations,
+            is_default=namespace.name == DEFAULT_NAMESPACE,
+        )
+        for namespace in namespaces
     )
-    async def add_message(
-        self, context: RequestContext, request: schemas.AddMessageRequest
-    ) -> schemas.ConversationMessage:
-        """Appends a message to a conversation. If it has no title, the first message that is not human-only becomes its
-        title."""
-        [message] = await self._append(context, request.conversation_id, [request], request.idempotency_key)
-        return message
+    return schemas.NamespaceList(namespaces=summaries, total=len(summaries))
 
-    @_write_operation(
-        "POST /conversations/{conversation_id}/messages/bulk",
-        "Add many messages",
-        status=201,
-        headers=_IDEMPOTENCY,
-        errors=(404, 409),
-    )
-    async def add_messages(self, context: RequestContext, request: schemas.AddMessagesRequest) -> schemas.AddedMessages:
-        """Appends messages to a conversation: all of them or none."""
-        messages = await self._append(context, request.conversation_id, request.messages, request.idempotency_key)
-        return schemas.AddedMessages(messages=messages, total=len(messages))
 
-    # -- archives: each user can run one import at a time --
+@_write_operation("POST /namespaces", "Create a namespace", form=_NAMESPACE_FORM, error_statuses=CONFLICT)
+async def create_namespace(
+    context: RequestContext, services: Runtime, request: schemas.CreateNamespaceRequest
+) -> schemas.NamespaceChanged:
+    """Creates an empty namespace. A conversation in a new namespace creates it as well."""
+    name = _valid_name("name", request.name)
+    with _agentkit_wording(name):
+        async with services.libraries.library(context) as library:
+            await library.chats.create_namespace(name)
+    return schemas.NamespaceChanged(message=f"Namespace '{name}' created successfully", namespace=name)
 
-    @operation("GET /conversations/export", "Export all conversations", LISTING_TOOLS, response=ZIP)
-    async def export_conversations(self, context: RequestContext, request: schemas.ExportArchiveRequest) -> Response:
-        """Streams all of the user's conversations as a zip: one JSON file each, and a manifest. Unchanged conversations
-        produce the same bytes."""
-        if request.format != "json":
-            raise InvalidParams("Invalid format. Supported: json")
-        context.record_read("chats://")  # all conversations
-        headers = {"Content-Disposition": 'attachment; filename="conversations.zip"'}
-        exporter = ConversationExporter.from_settings(self._libraries, context, self._settings)
-        return await stream(self._open_streams, context, exporter.as_archive(), ZIP, headers)
 
-    @_write_operation(
-        "POST /conversations/import",
-        "Import conversations",
-        input=NoArguments,
-        deadline_ms=_IMPORT_DEADLINE_MS,
-        from_settings=lambda settings: {"upload": Upload(ZIP, settings.import_max_bytes)},
-    )
-    async def import_conversations(self, context: RequestContext, uploaded: UploadRequest) -> ArchiveImportResult:
-        """Imports an archive from export_conversations, of this or another server. Existing conversations are not
-        changed; repeating an interrupted import completes it."""
-        if context.user_id in self._importing:
-            raise Unavailable("another import of this user is running", _IMPORT_RETRY_AFTER_S)
-        self._importing.add(context.user_id)
-        try:
-            settings = self._settings
-            limits = conversation_archive.ArchiveLimits(
-                max_files=settings.import_max_conversations + 1,  # the manifest is a file too
-                unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
-                line_max_bytes=line_max_bytes(settings),
-                whole_file_max_bytes=settings.fixed.import_file_max_bytes,
-            )
-            page_messages = min(settings.message_page_max, settings.batch_max_items)
-            archive = conversation_archive.ArchiveReader(uploaded.file, limits, page_messages)
-            async with self._libraries.library(context) as library:
-                return await import_archive(library.chats, archive, settings.fixed.import_problems_max)
-        finally:
-            self._importing.discard(context.user_id)
+@_write_operation(
+    "PUT /namespaces/{old_name}/rename", "Rename a namespace", form=_NAMESPACE_FORM, error_statuses=NOT_FOUND | CONFLICT
+)
+async def rename_namespace(
+    context: RequestContext, services: Runtime, request: schemas.RenameNamespaceRequest
+) -> schemas.NamespaceChanged:
+    """Renames a namespace; its conversations stay in it."""
+    old_name, new_name = request.old_name, _valid_name("new_name", request.new_name)
+    if old_name == DEFAULT_NAMESPACE:
+        raise InvalidParams("Cannot rename the default namespace")
+    with _agentkit_wording(new_name):
+        async with services.libraries.library(context) as library:
+            await library.chats.rename_namespace(old_name, new_name)
+    message = f"Namespace '{old_name}' renamed to '{new_name}' successfully"
+    return schemas.NamespaceChanged(message=message, namespace=new_name, old_name=old_name, new_name=new_name)
 
-    async def _exporter(
-        self, context: RequestContext, conversation_id: str
-    ) -> tuple[ConversationExporter, Conversation]:
-        async with self._libraries.library(context) as library:
-            conversation = await library.chats.get(conversation_id)
-        return ConversationExporter.from_settings(self._libraries, context, self._settings), conversation
 
-    async def _append(
-        self,
-        context: RequestContext,
-        conversation_id: str,
-        messages: Sequence[schemas.RecordedMessage],
-        idempotency_key: str | None,
-    ) -> tuple[schemas.ConversationMessage, ...]:
-        async with self._libraries.library(context) as library:
-            chats = library.chats
-            conversation = await chats.get(conversation_id)
-            drafts = [_message_draft(message) for message in messages]
-            needs_title = not conversation.title
-            if needs_title:
-                # Only if no message has been written yet from which a title can be made. Looks at the first ones only.
-                first_messages = (await chats.messages(conversation_id, _FIRST_MESSAGES, 0)).rows
-                needs_title = all(message.is_human_only for message in first_messages)
-            with rename_fields(_FIELD_NAMES):
-                stored = await chats.append(conversation_id, drafts, idempotency_key=idempotency_key)
-            if needs_title and (title := title_from_messages(drafts)):
-                with suppress(Conflict):  # another request has set a title meanwhile
-                    await chats.update(conversation_id, ConversationDraft(title=title), conversation.version)
-        return tuple(map(schemas.message_response, stored))
+@_write_operation("DELETE /namespaces/{namespace_name}", "Delete a namespace", error_statuses=NOT_FOUND)
+async def delete_namespace(
+    context: RequestContext, services: Runtime, request: schemas.DeleteNamespaceRequest
+) -> schemas.NamespaceChanged:
+    """Deletes a namespace. Its conversations are moved to the default namespace."""
+    name = request.namespace_name
+    if name == DEFAULT_NAMESPACE:
+        raise InvalidParams("Cannot delete the default namespace")
+    async with services.libraries.library(context) as library:
+        moved = await library.chats.delete_namespace(name)
+    return schemas.NamespaceChanged(message=f"Namespace '{name}' deleted successfully", namespace=name, moved=moved)
 
 
 async def _read_messages(
@@ -524,67 +579,6 @@ def _message_draft(message: schemas.RecordedMessage) -> MessageDraft:
     )
 
 
-class NamespaceService:
-    """The namespaces that group conversations. The default one cannot be deleted."""
-
-    def __init__(self, libraries: Libraries) -> None:
-        self._libraries = libraries
-
-    @operation("GET /namespaces", "List namespaces", LISTING_TOOLS)
-    async def list_namespaces(self, context: RequestContext, _request: NoArguments) -> schemas.NamespaceList:
-        """All namespaces by name, each with the number of its conversations."""
-        async with self._libraries.library(context) as library:
-            namespaces = await library.chats.namespaces()
-        summaries = tuple(
-            schemas.NamespaceSummary(
-                name=namespace.name,
-                conversation_count=namespace.conversations,
-                is_default=namespace.name == DEFAULT_NAMESPACE,
-            )
-            for namespace in namespaces
-        )
-        return schemas.NamespaceList(namespaces=summaries, total=len(summaries))
-
-    @_write_operation("POST /namespaces", "Create a namespace", form=_NAMESPACE_FORM, errors=(409,))
-    async def create_namespace(
-        self, context: RequestContext, request: schemas.CreateNamespaceRequest
-    ) -> schemas.NamespaceChanged:
-        """Creates an empty namespace. A conversation in a new namespace creates it as well."""
-        name = _valid_name("name", request.name)
-        with _agentkit_wording(name):
-            async with self._libraries.library(context) as library:
-                await library.chats.create_namespace(name)
-        return schemas.NamespaceChanged(message=f"Namespace '{name}' created successfully", namespace=name)
-
-    @_write_operation(
-        "PUT /namespaces/{old_name}/rename", "Rename a namespace", form=_NAMESPACE_FORM, errors=(404, 409)
-    )
-    async def rename_namespace(
-        self, context: RequestContext, request: schemas.RenameNamespaceRequest
-    ) -> schemas.NamespaceChanged:
-        """Renames a namespace; its conversations stay in it."""
-        old_name, new_name = request.old_name, _valid_name("new_name", request.new_name)
-        if old_name == DEFAULT_NAMESPACE:
-            raise InvalidParams("Cannot rename the default namespace")
-        with _agentkit_wording(new_name):
-            async with self._libraries.library(context) as library:
-                await library.chats.rename_namespace(old_name, new_name)
-        message = f"Namespace '{old_name}' renamed to '{new_name}' successfully"
-        return schemas.NamespaceChanged(message=message, namespace=new_name, old_name=old_name, new_name=new_name)
-
-    @_write_operation("DELETE /namespaces/{namespace_name}", "Delete a namespace", errors=(404,))
-    async def delete_namespace(
-        self, context: RequestContext, request: schemas.DeleteNamespaceRequest
-    ) -> schemas.NamespaceChanged:
-        """Deletes a namespace. Its conversations are moved to the default namespace."""
-        name = request.namespace_name
-        if name == DEFAULT_NAMESPACE:
-            raise InvalidParams("Cannot delete the default namespace")
-        async with self._libraries.library(context) as library:
-            moved = await library.chats.delete_namespace(name)
-        return schemas.NamespaceChanged(message=f"Namespace '{name}' deleted successfully", namespace=name, moved=moved)
-
-
 def _valid_name(field: str, name: str) -> str:
     """Returns the name without surrounding spaces."""
     stripped = name.strip()
@@ -600,21 +594,3 @@ def _agentkit_wording(name: str) -> Iterator[None]:
         yield
     except Conflict as error:
         raise Conflict(f"Namespace '{name}' already exists") from error
-
-
-class AgentKit:
-    """The services behind AgentKit's API, and their operations in the order in which they are documented."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        libraries: Libraries,
-        aggregator: Aggregator,
-        retriever: Retriever,
-        open_streams: OpenStreams,
-    ) -> None:
-        self.chat = ChatService(settings, libraries, aggregator, retriever, open_streams)
-        services = (ConversationService(libraries, open_streams, settings), self.chat, NamespaceService(libraries))
-        self.operations: Sequence[Operation] = [
-            one for service in services for one in operations_of(service, schemas.AGENTKIT_ERROR_FORMAT, settings)
-        ]

@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.times import extend_to_microseconds, format_time_microseconds
 from server.middleware import ErrorFormat, FieldError, field_errors, retry_after
 from server.rest.errors import Unprocessable
+from sources.importers.formats.conversation_archive import ArchivedMessage, ConversationSummary, archived_message
 from sources.records import Conversation, Message, Role
 
 # An operation is permitted to a key with a profile if the profile has one of these tools, which return the same.
@@ -33,41 +35,13 @@ NamespaceName = Annotated[str, Meta(description="Name of a namespace.")]
 NewNamespaceName = Annotated[str, Meta(description="1 to 64 letters, digits, underscores or hyphens.")]
 
 
-class ConversationMessage(Struct, frozen=True, kw_only=True):
+class ConversationMessage(ArchivedMessage, frozen=True, kw_only=True):
     """A message. `tool_used` is the tool that produced an answer, if known. `is_canonical` is false on alternate
     branches, such as a regenerated answer and what followed it. `parent_id` is the message that this one answers, if
     known. `metadata` can mark the message as human-only, so keep it when you copy a message. `seq` is its number on the
     message bus."""
 
-    id: str
-    conversation_id: str
-    role: str
-    content: str
-    model: str | None = None
-    tool_used: str | None = None
-    attachments: tuple[Mapping[str, Any], ...] = ()
-    citations: tuple[Mapping[str, Any], ...] = ()
-    timestamp: str
-    parent_id: str | None = None
-    is_canonical: bool = True
-    sender: str = ""
-    metadata: Mapping[str, Any] = {}
     seq: int | UnsetType = UNSET
-
-
-class ConversationSummary(Struct, frozen=True, kw_only=True):
-    """A conversation without its messages. `session_id` is empty if it was created without one."""
-
-    id: str
-    session_id: str
-    title: str
-    namespace: str
-    created_at: str
-    updated_at: str
-    message_count: int
-    metadata: Mapping[str, Any] = {}
-    pinned: bool = False
-    archived: bool = False
 
 
 class ConversationDetail(ConversationSummary, frozen=True, kw_only=True):
@@ -83,37 +57,7 @@ class ConversationDetail(ConversationSummary, frozen=True, kw_only=True):
 
 
 def message_response(message: Message) -> ConversationMessage:
-    return ConversationMessage(
-        id=message.id,
-        conversation_id=message.conversation_id,
-        role=message.role,
-        content=message.content,
-        model=message.model,
-        tool_used=message.tool,
-        attachments=message.attachments,
-        citations=message.citations,
-        timestamp=extend_to_microseconds(message.created_at),
-        parent_id=message.parent_id,
-        is_canonical=message.is_canonical,
-        sender=message.sender,
-        metadata=message.metadata,
-        seq=message.number,
-    )
-
-
-def summary_response(conversation: Conversation) -> ConversationSummary:
-    return ConversationSummary(
-        id=conversation.id,
-        session_id=conversation.session_id,
-        title=conversation.title,
-        namespace=conversation.namespace,
-        created_at=extend_to_microseconds(conversation.created_at),
-        updated_at=extend_to_microseconds(conversation.last_modified),
-        message_count=conversation.message_count,
-        metadata=conversation.metadata,
-        pinned=conversation.is_pinned,
-        archived=conversation.is_archived,
-    )
+    return ConversationMessage(**asdict(archived_message(message)), seq=message.number)
 
 
 # -- requests and results ---------------------------------------------------------------------------------------------

@@ -10,31 +10,16 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from config.errors import InvalidParams
-from server.protocol.schema import input_schema
 from sources.reading.exchanges import LineRange
 from sources.records import SemanticStatus
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ObservationFilter, Ranking
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-# Error messages of the memory tools. conversation-memory's clients match on these sentences; details follow them.
-
-NOT_A_QUERY = "Query must be string or array"
-TOO_SHORT = "Query must be at least 2 characters"
-WRONG_COUNT = "Query array must have 2-5 items"
-TOO_FEW_CONCEPTS = "Must provide at least 2 concepts for multi-concept search"
-TOO_MANY_CONCEPTS = "Cannot search more than 5 concepts at once"
-BAD_DATE = "Invalid date format"
-DATE_FORMAT = "Date must be in YYYY-MM-DD format"
-BAD_ID = "Invalid observation ID"
-NO_IDS = "Must provide at least 1 observation ID"
-TOO_MANY_IDS = "Cannot get more than 20 observations at once"
-NO_PATH = "Path is required"
-NO_FILE = "File not found"
-BAD_LINES = "Invalid line range"
-
+# conversation-memory's clients match on the sentences of errors, and on these two; details follow them.
 NO_OBSERVATIONS = "No observations found matching your query."
 NO_CONVERSATIONS = "No conversations found"
+BAD_ID = "Invalid observation ID"
+BAD_LINES = "Invalid line range"
 
 _DETAIL_MAX_CHARS = 200
 
@@ -50,26 +35,42 @@ Mode = Literal["vector", "text", "both"]
 ResponseFormat = Literal["markdown", "json"]
 ResultKind = Literal["observations", "exchanges", "conversations"]
 
-# conversation-memory's own limits; its error messages name them (see `py`).
+# conversation-memory's own limits; its error messages name them.
 QUERY_MIN_CHARS = 2
 CONCEPTS_MIN = 2
 CONCEPTS_MAX = 5
 ROWS_MAX = 50
 IDS_MAX = 20
+_STRING = {"type": "string"}
 
 
 # Layer 1
 
 
 class MemorySearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of type `Any` are validated with conversation-memory's own messages; `memory_search_schema` lists their
-    types."""
+    """Arguments of type `Any` are validated with conversation-memory's own messages; only clients see their types."""
 
-    query: Any
+    query: Annotated[
+        Any,
+        Meta(
+            description="One concept, or several that must all match.",
+            extra_json_schema={
+                "anyOf": [
+                    {"type": "string", "minLength": QUERY_MIN_CHARS},
+                    {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "minItems": CONCEPTS_MIN,
+                        "maxItems": CONCEPTS_MAX,
+                    },
+                ]
+            },
+        ),
+    ]
     mode: Annotated[Mode, Meta(description="vector: by meaning; text: exactly this text, ignoring case.")] = "both"
     limit: Annotated[int, Meta(description=f"1..{ROWS_MAX}.")] = 10
-    after: Any = None
-    before: Any = None
+    after: Annotated[Any, Meta(description="YYYY-MM-DD, inclusive.", extra_json_schema=_STRING)] = None
+    before: Annotated[Any, Meta(description="YYYY-MM-DD, exclusive.", extra_json_schema=_STRING)] = None
     projects: Annotated[tuple[str, ...], Meta(description="Any of these.")] = ()
     types: Annotated[tuple[str, ...], Meta(description="Any of these; single concept only.")] = ()
     concepts: Annotated[tuple[str, ...], Meta(description="Tagged with any of these; single concept only.")] = ()
@@ -124,14 +125,20 @@ class MemoryResults(Struct, frozen=True, kw_only=True):
 
 
 class GetObservations(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    ids: Any
+    ids: Annotated[
+        Any,
+        Meta(
+            description="Ids from a search.",
+            extra_json_schema={"type": "array", "items": _STRING, "minItems": 1, "maxItems": IDS_MAX},
+        ),
+    ]
 
 
 # Layer 3
 
 
 class ReadConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    path: Any
+    path: Annotated[Any, Meta(description="Path from a search.", extra_json_schema=_STRING)]
     start_line: Annotated[int, Meta(description="First line, from 1.")] = 1
     end_line: Annotated[int | None, Meta(description="Last line; default: the end.")] = None
 
@@ -178,54 +185,12 @@ class RecordedObservations(Struct, frozen=True, kw_only=True):
     count: int
 
 
-# Input schemas
-
-
-def memory_search_schema() -> Mapping[str, Any]:
-    query = {
-        "anyOf": [
-            {"type": "string", "minLength": QUERY_MIN_CHARS},
-            {"type": "array", "items": {"type": "string"}, "minItems": CONCEPTS_MIN, "maxItems": CONCEPTS_MAX},
-        ],
-        "description": "One concept, or several that must all match.",
-    }
-    after = {"type": "string", "description": "YYYY-MM-DD, inclusive."}
-    before = {"type": "string", "description": "YYYY-MM-DD, exclusive."}
-    return _schema_with(MemorySearch, query=query, after=after, before=before)
-
-
-def get_observations_schema() -> Mapping[str, Any]:
-    ids = {
-        "type": "array",
-        "items": {"type": "string"},
-        "minItems": 1,
-        "maxItems": IDS_MAX,
-        "description": "Ids from a search.",
-    }
-    return _schema_with(GetObservations, ids=ids)
-
-
-def read_conversation_schema() -> Mapping[str, Any]:
-    return _schema_with(ReadConversation, path={"type": "string", "description": "Path from a search."})
-
-
-def _schema_with(arguments: type[Any], **properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schema of a Struct with some properties replaced."""
-    schema = input_schema(arguments)
-    return {**schema, "properties": schema["properties"] | properties}
-
-
 # Longer than any conversation, and a number that every storage engine can handle.
 LINE_MAX = 1_000_000_000
+_WRONG_COUNT = "Query array must have 2-5 items"
 _RANKINGS: Mapping[Mode, Ranking] = {"vector": "meaning", "text": "words", "both": "fused"}
 # `date.fromisoformat` accepts other forms of ISO 8601 as well, which conversation-memory rejects.
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
-
-
-class TimeRange(Struct, frozen=True):
-    # In the stored format, both inclusive.
-    start: str | None = None
-    end: str | None = None
 
 
 class MemoryQuery(Struct, frozen=True, kw_only=True):
@@ -234,9 +199,8 @@ class MemoryQuery(Struct, frozen=True, kw_only=True):
     concepts: tuple[str, ...]
     mode: Mode
     limit: int
-    time_range: TimeRange
-    projects: tuple[str, ...]
-    observation_filter: ObservationFilter
+    # Conversations are filtered by projects and dates only: they do not have the other fields.
+    filters: ObservationFilter
 
     @property
     def is_literal(self) -> bool:
@@ -253,9 +217,7 @@ class MemoryQuery(Struct, frozen=True, kw_only=True):
 
     @property
     def has_observation_filters(self) -> bool:
-        """Whether it filters by fields that only observations have."""
-        filters = self.observation_filter
-        return bool(filters.types or filters.concepts or filters.files)
+        return bool(self.filters.types or self.filters.concepts or self.filters.files)
 
 
 def parse_query(arguments: MemorySearch) -> MemoryQuery:
@@ -266,83 +228,69 @@ def parse_query(arguments: MemorySearch) -> MemoryQuery:
         raise memory_error("types, concepts and files: expected a query with a single concept, got several concepts")
     for name in ("projects", "types", "concepts", "files"):
         # A blank value is a mistake of the caller: it would match nothing, or everything without a value.
-        values = getattr(arguments, name)
-        for value in values:
+        for value in getattr(arguments, name):
             if not value.strip():
                 raise memory_error(f"{name}: expected non-empty strings, got {value!r}")
-    time_range = parse_time_range(arguments.after, arguments.before)
-    return MemoryQuery(
-        concepts=concepts,
-        mode=arguments.mode,
-        limit=arguments.limit,
-        time_range=time_range,
+    date_from, date_to = parse_time_range(arguments.after, arguments.before)
+    filters = ObservationFilter(
         projects=arguments.projects,
-        observation_filter=ObservationFilter(
-            projects=arguments.projects,
-            types=arguments.types,
-            concepts=arguments.concepts,
-            files=arguments.files,
-            date_from=time_range.start,
-            date_to=time_range.end,
-        ),
+        types=arguments.types,
+        concepts=arguments.concepts,
+        files=arguments.files,
+        date_from=date_from,
+        date_to=date_to,
     )
+    return MemoryQuery(concepts=concepts, mode=arguments.mode, limit=arguments.limit, filters=filters)
 
 
 def parse_concepts(query: Any) -> tuple[str, ...]:
-    match query:
-        case str():
-            return (_parse_concept(query),)
-        case list() if all(isinstance(part, str) for part in query):
-            if len(query) < CONCEPTS_MIN:
-                raise memory_error(WRONG_COUNT, TOO_FEW_CONCEPTS)
-            if len(query) > CONCEPTS_MAX:
-                raise memory_error(WRONG_COUNT, TOO_MANY_CONCEPTS)
-            return tuple(_parse_concept(part) for part in query)
-        case _:
-            raise memory_error(NOT_A_QUERY)
+    concepts = [query] if isinstance(query, str) else query
+    if not isinstance(concepts, list) or not all(isinstance(part, str) for part in concepts):
+        raise memory_error("Query must be string or array")
+    if isinstance(query, list) and len(query) < CONCEPTS_MIN:
+        raise memory_error(_WRONG_COUNT, "Must provide at least 2 concepts for multi-concept search")
+    if len(concepts) > CONCEPTS_MAX:
+        raise memory_error(_WRONG_COUNT, "Cannot search more than 5 concepts at once")
+    if any(len(text.strip()) < QUERY_MIN_CHARS for text in concepts):
+        raise memory_error("Query must be at least 2 characters")
+    return tuple(text.strip() for text in concepts)
 
 
-def _parse_concept(text: str) -> str:
-    if len(text.strip()) < QUERY_MIN_CHARS:
-        raise memory_error(TOO_SHORT)
-    return text.strip()
-
-
-def parse_time_range(after: Any, before: Any) -> TimeRange:
-    """Returns the range from the start of day `after` to the end of the day before `before`, as in a query."""
-    first, end = _parse_day("after", after), _parse_day("before", before)
+def parse_time_range(after: Any, before: Any) -> tuple[str | None, str | None]:
+    """Returns the range from the start of day `after` to the end of the day before `before`, as in a query: in the
+    stored format, both inclusive."""
+    start, end = (
+        parse_time_bound("after", str(_parse_day("after", after))) if after is not None else None,
+        _parse_day("before", before) if before is not None else None,
+    )
+    if end is None:
+        return start, None
     if end == date.min:  # there is no day before it
         raise _date_error("before", before)
-    last = end - timedelta(days=1) if end is not None else None
-    return TimeRange(
-        parse_time_bound("after", str(first)) if first is not None else None,
-        parse_time_bound("before", str(last), is_end=True) if last is not None else None,
-    )
+    return start, parse_time_bound("before", str(end - timedelta(days=1)), is_end=True)
 
 
-def _parse_day(name: str, value: Any) -> date | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not _DAY.match(value):
-        raise _date_error(name, value)
+def _parse_day(name: str, value: Any) -> date:
     try:
-        return date.fromisoformat(value)
+        if isinstance(value, str) and _DAY.match(value):
+            return date.fromisoformat(value)
     except ValueError:
-        raise _date_error(name, value) from None
+        pass
+    raise _date_error(name, value)
 
 
 def _date_error(name: str, value: Any) -> InvalidParams:
-    return memory_error(BAD_DATE, f"{DATE_FORMAT}; {name}: got {str(value)[:40]!r}")
+    detail = f"Date must be in YYYY-MM-DD format; {name}: got {str(value)[:40]!r}"
+    return memory_error("Invalid date format", detail)
 
 
 def parse_ids(ids: Any) -> tuple[str, ...]:
     """Returns the ids in order, without duplicates."""
-    if not isinstance(ids, list):
-        raise memory_error(NO_IDS, "ids: expected an array of strings")
-    if not ids:
-        raise memory_error(NO_IDS)
+    if not isinstance(ids, list) or not ids:
+        detail = "" if isinstance(ids, list) else "ids: expected an array of strings"
+        raise memory_error("Must provide at least 1 observation ID", detail)
     if len(ids) > IDS_MAX:
-        raise memory_error(TOO_MANY_IDS)
+        raise memory_error("Cannot get more than 20 observations at once")
     invalid = [value for value in ids if not isinstance(value, str) or not value]
     if invalid:
         raise memory_error(BAD_ID, repr(invalid[0]))
@@ -351,7 +299,7 @@ def parse_ids(ids: Any) -> tuple[str, ...]:
 
 def parse_path(path: Any) -> str:
     if not isinstance(path, str) or not path.strip():
-        raise memory_error(NO_PATH)
+        raise memory_error("Path is required")
     return path
 
 

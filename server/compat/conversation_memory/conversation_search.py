@@ -15,7 +15,7 @@ from config.errors import NotFound, SourceTimeout
 from config.settings import Settings
 from server.compat.conversation_memory.arguments import BAD_ID, ExchangeRow, MemoryQuery, ObservationRow, memory_error
 from server.compat.conversation_memory.responses import path_of, project_of, summary_of
-from sources.importers.engine.files import imported_observation_id
+from sources.importers.engine.events import imported_observation_id
 from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without, literal_text, parse_literal
 from sources.reading.exchanges import last_exchange, message_lines
 from sources.records import Conversation, Hit, HitPage, Observation, SemanticStatus
@@ -23,9 +23,6 @@ from sources.search.arguments import LIMIT_MAX, SearchArguments, SourceQuery, bu
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Library, Observations, Search
 from sources.text.chunking import first_sentence, run_text_work, shorten
-
-# -- observation search ------------------------------------------------------------------------------------------------
-# Searches the caller's observations for a single concept, by words and by meaning.
 
 # -- concept queries ---------------------------------------------------------------------------------------------------
 # Builds the searches for one concept of a memory query, in observations and in conversations.
@@ -36,19 +33,6 @@ from sources.text.chunking import first_sentence, run_text_work, shorten
 # The index also has the messages before each message, which may belong to another exchange.
 _MESSAGE_ITSELF = ("own",)
 _NO_WORDS = "searched for nothing; the query contains no words"
-
-
-def observation_query(query: MemoryQuery, context: RequestContext, settings: Settings) -> SourceQuery:
-    [concept] = query.concepts
-    return build_query(
-        "observations",
-        SearchArguments(query=concept, limit=query.limit),
-        context,
-        settings,
-        parsed=_parse(query, concept, settings),
-        contains=_required_text(query, concept),
-        ranking=query.ranking,
-    )
 
 
 def message_query(query: MemoryQuery, concept: str, context: RequestContext, settings: Settings) -> SourceQuery:
@@ -62,11 +46,11 @@ def message_query(query: MemoryQuery, concept: str, context: RequestContext, set
         parsed=_parse(query, concept, settings),
         supported_filters=("sender",),
         order="relevance",
-        date_from=query.time_range.start,
-        date_to=query.time_range.end,
+        date_from=query.filters.date_from,
+        date_to=query.filters.date_to,
         by="message",
-        projects=query.projects,
-        contains=_required_text(query, concept),
+        projects=query.filters.projects,
+        contains=literal_text(concept) if query.is_literal else None,
         fields=_MESSAGE_ITSELF if query.is_single_concept else (),
         # Of several concepts, all must be there: a message that is merely near to one does not show that.
         ranking="words" if query.ranking == "fused" and not query.is_single_concept else query.ranking,
@@ -77,10 +61,6 @@ def query_notes(query: SourceQuery) -> tuple[str, ...]:
     """A query of filters only is not listed, as it has no concept."""
     read_as = query.read_as if query.terms or query.search is None else _NO_WORDS
     return (f"Query interpretation: {read_as}.",) if read_as else ()
-
-
-def _required_text(query: MemoryQuery, concept: str) -> str | None:
-    return literal_text(concept) if query.is_literal else None
 
 
 def _parse(query: MemoryQuery, concept: str, settings: Settings) -> ParsedQuery:
@@ -150,12 +130,21 @@ class MatchingRows(Struct, frozen=True):
 async def search_observations(
     library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
 ) -> MatchingRows:
-    source_query = observation_query(query, context, settings)
+    [concept] = query.concepts
+    source_query = build_query(
+        "observations",
+        SearchArguments(query=concept, limit=query.limit),
+        context,
+        settings,
+        parsed=_parse(query, concept, settings),
+        contains=literal_text(concept) if query.is_literal else None,
+        ranking=query.ranking,
+    )
     notes = query_notes(source_query)
     if source_query.search is None:
         return MatchingRows((), 0, notes)
     results = await search_by_mode(
-        lambda search: library.observations.search(search, query.observation_filter), source_query.search
+        lambda search: library.observations.search(search, query.filters), source_query.search
     )
     by_id = {row.id: row for row in await library.observations.get_many([str(hit.id) for hit in results.hits])}
     # The paths of the observations' conversations by id, without those that do not exist.
@@ -217,7 +206,7 @@ _NEAREST_PER_ROW = 5
 _NEAREST_INSTEAD = "No conversation contains all concepts. These conversations are the nearest by meaning."
 
 
-class _ConceptMatches(Struct, frozen=True):
+class _ConceptMatches(Struct, frozen=True, eq=False):
     search: Search
     best_hits: Mapping[str, Hit]  # of one concept, by conversation
     is_complete: bool  # otherwise other conversations may match too
@@ -248,13 +237,16 @@ class ConversationSearcher:
         if query.search is None or not query.terms:
             return MatchingRows((), 0, notes)
         rows: dict[tuple[str, int], ExchangeRow] = {}
-        has_matching_words = False
-        pages = _HitPages(self._chats, query.search, self._scan_max)
-        highlighter = Highlighter(query.terms)
-        while hits := await pages.next():
-            for hit in hits:
+        highlighter, semantic = Highlighter(query.terms), NOT_SEARCHED
+        has_matching_words = is_complete = False
+        offset = 0
+        # The hits are read by page, up to a bound.
+        while not is_complete and (size := min(LIMIT_MAX, self._scan_max - offset)) > 0:
+            page = await search_by_mode(self._chats.search, replace(query.search, limit=size, offset=offset))
+            offset, semantic, is_complete = offset + size, page.semantic, not page.has_more
+            for hit in page.hits:
                 if len(rows) == self._query.limit:
-                    return MatchingRows(tuple(rows.values()), None, notes, pages.semantic, has_matching_words)
+                    return MatchingRows(tuple(rows.values()), None, notes, semantic, has_matching_words)
                 if not self._query.is_literal and has_words(hit):
                     # The index also finds messages by the words of their date. Those of the text or the sender count.
                     text = f"{hit.sender}: {hit.text}"
@@ -264,8 +256,8 @@ class ConversationSearcher:
                 if row is not None:
                     rows.setdefault((row.path, row.line_start), row)
                     has_matching_words = has_matching_words or has_words(hit)
-        results = self._results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
-        return replace(results, semantic=pages.semantic, has_matching_words=has_matching_words)
+        results = self._results(tuple(rows.values()), len(rows), notes, is_complete=is_complete)
+        return replace(results, semantic=semantic, has_matching_words=has_matching_words)
 
     async def search_conversations(self) -> MatchingRows:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
@@ -321,23 +313,22 @@ class ConversationSearcher:
             lookups -= len(missing)
             if lookups < 0:
                 return matches, False
-            try:
-                hits = [await self._hit_in(conversation_id, concept, deadline_s) for concept in concepts]
-            except SourceTimeout:
-                return matches, False
-            if all(hits):
-                matches.append([hit for hit in hits if hit is not None])
+            hits: list[Hit] = []
+            for concept in concepts:
+                if concept not in missing:
+                    hits.append(concept.best_hits[conversation_id])
+                    continue
+                remaining_ms = int((deadline_s - self._clock()) * 1000)
+                if remaining_ms <= 0:
+                    return matches, False
+                lookup = replace(concept.search, within=conversation_id, limit=1, offset=0, deadline_ms=remaining_ms)
+                try:
+                    hits += (await search_by_mode(self._chats.search, lookup)).hits[:1]
+                except SourceTimeout:
+                    return matches, False
+            if len(hits) == len(concepts):
+                matches.append(hits)
         return matches, rarest.is_complete
-
-    async def _hit_in(self, conversation_id: str, concept: _ConceptMatches, deadline_s: float) -> Hit | None:
-        if conversation_id in concept.best_hits:
-            return concept.best_hits[conversation_id]
-        remaining_ms = int((deadline_s - self._clock()) * 1000)
-        if remaining_ms <= 0:
-            raise SourceTimeout("chats", self._settings.search_deadline_ms)
-        lookup = replace(concept.search, within=conversation_id, limit=1, offset=0, deadline_ms=remaining_ms)
-        results = await search_by_mode(self._chats.search, lookup)
-        return results.hits[0] if results.hits else None
 
     async def _row(self, hit: Hit, score: float, highlighter: Highlighter, snippet_chars: int) -> ExchangeRow | None:
         """Returns None if the conversation or the message was deleted since the search."""
@@ -378,35 +369,13 @@ class ConversationSearcher:
             return MatchingRows(rows, total, notes)
         # Suggests the filters that the query does not have yet.
         filters = {
-            "projects": self._query.projects,
-            "after": self._query.time_range.start,
-            "before": self._query.time_range.end,
+            "projects": self._query.filters.projects,
+            "after": self._query.filters.date_from,
+            "before": self._query.filters.date_to,
         }
         unused = [name for name, value in filters.items() if not value]
         advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
         return MatchingRows(rows, None, (*notes, f"Not all matches were examined; {advice}."))
-
-
-class _HitPages:
-    """The hits of a search by page, up to a bound. `is_complete` is set once they ended before it."""
-
-    def __init__(self, chats: Chats, search: Search, scan_max: int) -> None:
-        self._chats = chats
-        self._search = search
-        self._scan_max = scan_max
-        self._offset = 0
-        self.is_complete = False
-        self.semantic = NOT_SEARCHED
-
-    async def next(self) -> Sequence[Hit]:
-        size = min(LIMIT_MAX, self._scan_max - self._offset)
-        if self.is_complete or size <= 0:
-            return ()
-        results = await search_by_mode(self._chats.search, replace(self._search, limit=size, offset=self._offset))
-        self.semantic = results.semantic
-        self._offset += size
-        self.is_complete = not results.has_more
-        return results.hits
 
 
 def _average_score(hits: Sequence[Hit]) -> float:

@@ -10,36 +10,16 @@ from urllib.parse import unquote
 from msgspec import UNSET, Struct
 
 from config.errors import NotFound
-from server.compat.conversation_memory.arguments import (
-    BAD_LINES,
-    NO_CONVERSATIONS,
-    NO_FILE,
-    NO_OBSERVATIONS,
-    ExchangeRow,
-    MemoryResults,
-    ObservationRow,
-    memory_error,
-)
-from server.compat.meaning_note import meaning_note
-from sources.importers.engine.files import archived_conversation_id
+from server.compat.conversation_memory import arguments
+from server.compat.conversation_memory.arguments import NO_CONVERSATIONS, NO_OBSERVATIONS, ObservationRow, memory_error
+from sources.importers.engine.events import archived_conversation_id
 from sources.items import uri_of
-from sources.reading.exchanges import (
-    LineRange,
-    NumberedMessage,
-    group_turns,
-    has_stored_lines,
-    message_lines,
-    number_messages,
-)
+from sources.reading.exchanges import LineRange, group_turns, has_stored_lines, message_lines, number_messages
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message, Observation
 from sources.storage.contract import Chats
 from sources.text.chunking import run_text_work, shorten
 from sources.text.segmentation import word_boundary_before
 from sources.text.token_estimates import TokenScale
-
-# -- transcript --------------------------------------------------------------------------------------------------------
-# Layer 3: reads a conversation, or some of its lines, within a token budget. What does not fit is reported, with the
-# line to continue from.
 
 # -- conversation paths ------------------------------------------------------------------------------------------------
 # The paths by which clients name conversations: opaque keys inside the caller's own library, never file system paths.
@@ -89,7 +69,7 @@ async def find_conversation(chats: Chats, path: str) -> Conversation:
                 return conversation
         return await chats.get(archived_conversation_id(path) if path.isprintable() else "")
     except NotFound:
-        raise memory_error(NO_FILE, path) from None
+        raise memory_error("File not found", path) from None
 
 
 def _session_id(path: str) -> str | None:
@@ -105,6 +85,10 @@ def _metadata_text(metadata: Mapping[str, Any], name: str) -> str:
     value = metadata.get(name)
     return " ".join(value.split()) if isinstance(value, str) else ""
 
+
+# -- transcript --------------------------------------------------------------------------------------------------------
+# Layer 3: reads a conversation, or some of its lines, within a token budget. What does not fit is reported, with the
+# line to continue from.
 
 _NAME_MAX_CHARS = 120
 # The longest texts that are rendered around a message and after the last one. Their cost is reserved in the budget.
@@ -148,8 +132,10 @@ async def read_transcript(
     if not builder.messages and lines.start > 1:
         # The error says where the conversation ends, which need not have been read.
         page = await chats.messages(conversation.id, 1, max(0, conversation.message_count - 1))
-        last_line = max(builder.last_line, message_lines(page.rows[-1]).end if page.rows else 0)
-        raise memory_error(BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}")
+        last_line = max(builder.last_lines.end, message_lines(page.rows[-1]).end if page.rows else 0)
+        raise memory_error(
+            arguments.BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}"
+        )
     return ConversationTranscript(
         conversation=conversation,
         messages=tuple(builder.messages),
@@ -175,35 +161,28 @@ class _TranscriptBuilder:
         self._scale = budget.scale
         self._frame = budget.scale.weigh(_FRAME)
         self._room = budget.room
-        self._last = LineRange(0, 0)
-
-    @property
-    def last_line(self) -> int:
-        return self._last.end
+        self.last_lines = LineRange(0, 0)
 
     def add(self, messages: Sequence[Message]) -> None:
-        for placed in number_messages(messages, self._last):
-            self._last = placed.lines
+        for placed in number_messages(messages, self.last_lines):
+            self.last_lines, message = placed.lines, placed.message
             if placed.lines.start > self._lines.end:
                 self.is_done = True
                 return
-            if placed.lines.end >= self._lines.start and not self._add_message(placed):
+            if placed.lines.end < self._lines.start:
+                continue
+            room = max(0, self._room - self._frame)
+            fitting_chars = self._scale.count_fitting(message.content, room)
+            # The first one is truncated if it does not fit, because continuing there would return it again.
+            if fitting_chars < len(message.content) and self.messages and placed.lines.start > self._lines.start:
                 self.is_done, self.next_line = True, placed.lines.start
                 return
-
-    def _add_message(self, placed: NumberedMessage) -> bool:
-        """Returns whether the message was added. The first one is truncated if it does not fit, because continuing
-        there would return it again."""
-        message = placed.message
-        room = max(0, self._room - self._frame)
-        fitting_chars = self._scale.count_fitting(message.content, room)
-        if fitting_chars < len(message.content) and self.messages and placed.lines.start > self._lines.start:
-            return False
-        text = message.content[: word_boundary_before(message.content, fitting_chars)]
-        self._room = room - self._scale.weigh(text)
-        omitted_chars = len(message.content) - len(text)
-        self.messages.append(TranscriptMessage(message.role, placed.lines, text, omitted_chars, message.branch_label))
-        return True
+            text = message.content[: word_boundary_before(message.content, fitting_chars)]
+            self._room = room - self._scale.weigh(text)
+            omitted_chars = len(message.content) - len(text)
+            self.messages.append(
+                TranscriptMessage(message.role, placed.lines, text, omitted_chars, message.branch_label)
+            )
 
 
 _RULE = "\n\n---\n\n"
@@ -213,9 +192,9 @@ _ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "t
 # Layer 1
 
 
-def render_results(results: MemoryResults) -> str:
+def render_results(results: arguments.MemoryResults) -> str:
     notes = [results.note] if results.note is not UNSET else []
-    meaning = meaning_note(results.semantic) if results.semantic is not UNSET else None
+    meaning = results.semantic.note if results.semantic is not UNSET else None
     meaning_notes = [f"*{meaning}*"] if meaning else []
     if not results.results:
         nothing = NO_OBSERVATIONS
@@ -226,20 +205,20 @@ def render_results(results: MemoryResults) -> str:
             nothing = f"{NO_OBSERVATIONS} {NO_CONVERSATIONS} either."
         return "\n\n".join([nothing, *notes, *meaning_notes])
     heading = f"## Search Results ({_count(results.count, results.kind.removesuffix('s'))})"
-    rows = [_render_row(number, row) for number, row in enumerate(results.results, 1)]
+    rows = []
+    for number, row in enumerate(results.results, 1):
+        lines = [f"### {number}. [{row.project}] - {row.date}"]
+        if isinstance(row, ObservationRow):
+            # Without labels, which would cost as many tokens as the values: a row has to be cheap.
+            lines.append(f"{row.id} {row.type} {row.score:.2f}: {row.title}")
+        else:
+            lines += [f"**Path:** `{row.path}`", f"**Lines:** {row.line_start}-{row.line_end}"]
+            lines += [f"**Score:** {row.score:.2f}", "", f"Summary: {row.summary}"]
+            lines += ["", f"> {row.snippet}"] if row.snippet != row.summary else []
+        rows.append("\n".join(lines))
     # Rows of observations are short enough to be told apart without a rule, which would cost tokens for each.
     separator = "\n\n" if results.kind == "observations" else _RULE
     return "\n\n".join([*notes, heading, separator.join(rows), *meaning_notes])
-
-
-def _render_row(number: int, row: ObservationRow | ExchangeRow) -> str:
-    heading = f"### {number}. [{row.project}] - {row.date}"
-    if isinstance(row, ObservationRow):
-        # Without labels, which would cost as many tokens as the values: a row has to be cheap.
-        return f"{heading}\n{row.id} {row.type} {row.score:.2f}: {row.title}"
-    location = f"**Path:** `{row.path}`\n**Lines:** {row.line_start}-{row.line_end}"
-    snippet = f"\n\n> {row.snippet}" if row.snippet != row.summary else ""
-    return f"{heading}\n{location}\n**Score:** {row.score:.2f}\n\nSummary: {row.summary}{snippet}"
 
 
 # Layer 2
@@ -295,29 +274,25 @@ def render_transcript(transcript: ConversationTranscript) -> str:
     heading, messages = transcript_heading(transcript.conversation), transcript.messages
     if messages and not transcript.is_whole:
         heading += f"\n# Lines: {messages[0].lines.start}-{messages[-1].lines.end}"
+
+    def label(message: TranscriptMessage) -> str:
+        return _ROLE_LABELS.get(message.role, message.role or "Unknown") + message.branch_label
+
+    def text_of(message: TranscriptMessage) -> str:
+        omission = f"*[{message.omitted_chars} more characters at line {message.lines.start} omitted]*"
+        return "\n".join(filter(None, (message.text, omission if message.omitted_chars else "")))
+
     exchanges = []
     for number, exchange in enumerate(group_turns(messages, lambda message: message.role == "user"), 1):
         # Consecutive messages of a role have one label, separately for the main and alternate branches.
         turns = [
-            f"**{label}:**\n" + "\n\n".join(map(_render_message, group))
-            for label, group in groupby(exchange, key=_label)
+            f"**{speaker}:**\n" + "\n\n".join(map(text_of, group)) for speaker, group in groupby(exchange, key=label)
         ]
         exchanges.append("\n\n".join([f"## Exchange {number}", *turns]))
     parts = [heading, _RULE.join(exchanges) or "This conversation has no messages."]
     if transcript.next_line is not None:
         parts.append(f"---\n\n*The conversation continues. Read on with startLine {transcript.next_line}.*")
     return "\n\n".join(parts)
-
-
-def _label(message: TranscriptMessage) -> str:
-    return _ROLE_LABELS.get(message.role, message.role or "Unknown") + message.branch_label
-
-
-def _render_message(message: TranscriptMessage) -> str:
-    if not message.omitted_chars:
-        return message.text
-    omission = f"*[{message.omitted_chars} more characters at line {message.lines.start} omitted]*"
-    return f"{message.text}\n{omission}" if message.text else omission
 
 
 def _count(number: int, noun: str) -> str:

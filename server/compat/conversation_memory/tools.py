@@ -7,7 +7,6 @@ content too. No argument is a file system path.
 # first: it also has the rule when conversations are searched instead of observations.
 # `conversation_search.py` searches, and `responses.py` reads conversations and renders results.
 
-from collections.abc import Sequence
 from uuid import uuid4
 
 import msgspec
@@ -17,118 +16,26 @@ from auth.context import WRITE, RequestContext
 from config.errors import InvalidParams, NotFound
 from config.settings import Settings
 from server.compat.conversation_memory import arguments, conversation_search, responses
-from server.compat.conversation_memory.arguments import MemoryQuery, parse_ids, parse_lines, parse_path, parse_query
+from server.compat.conversation_memory.arguments import MemoryQuery
+from server.compat.conversation_memory.conversation_search import MatchingRows
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from sources.drafts import ObservationDraft
-from sources.importers.engine.files import observation_id
+from sources.importers.engine.events import observation_id
 from sources.items import request_defaults, uri_of
 from sources.reading.retrieval import plan_retrieval
 from sources.storage.contract import Chats, Libraries, Library
 from sources.text.chunking import run_text_work
 
-# -- service -----------------------------------------------------------------------------------------------------------
-# Layer 1: searches observations. If none match, it searches exchanges of conversations instead and says so. Several
-# concepts are searched in conversations, which must match all of them.
-#
 # If meanings could not be compared, the result says so unless mode `text` was requested.
-
 _EXCHANGES_INSTEAD = "No observations found. These results are exchanges from conversations."
 _OBSERVATIONS_ONLY = (
     "Conversations were not searched: the filters types, concepts and files apply to observations only."
 )
-
-
-async def search_memory(
-    library: Library, context: RequestContext, settings: Settings, query: MemoryQuery
-) -> arguments.MemoryResults:
-    searcher = conversation_search.ConversationSearcher(library.chats, context, settings, query)
-    if not query.is_single_concept:
-        return _results("conversations", query, await searcher.search_conversations())
-    observations = await conversation_search.search_observations(library, context, settings, query)
-    if query.has_observation_filters:
-        note = () if observations.rows else (_OBSERVATIONS_ONLY,)
-        return _results("observations", query, observations, note)
-    # Observations are always more or less near. In mode `both`, exchanges that contain the words are better.
-    has_words = observations.has_matching_words or query.ranking == "meaning"
-    if observations.rows and has_words:
-        return _results("observations", query, observations)
-    exchanges = await searcher.search_exchanges()
-    if observations.rows and not exchanges.has_matching_words:
-        return _results("observations", query, observations)
-    note = (_EXCHANGES_INSTEAD,) if exchanges.rows else ()
-    return _results("exchanges", query, exchanges, note)
-
-
-def _results(
-    kind: arguments.ResultKind, query: MemoryQuery, found: conversation_search.MatchingRows, notes: Sequence[str] = ()
-) -> arguments.MemoryResults:
-    return arguments.MemoryResults(
-        kind=kind,
-        results=found.rows,
-        total=found.total,
-        count=len(found.rows),
-        mode=query.mode,
-        served_by=query.mode if conversation_search.is_compared(found.semantic) else "text",
-        semantic=UNSET if query.is_literal else found.semantic,
-        concepts=UNSET if query.is_single_concept else query.concepts,
-        note=" ".join([*notes, *found.notes]) or UNSET,
-    )
-
-
-# -- recording ---------------------------------------------------------------------------------------------------------
-# Records observations as clients send them. Only their origin is added.
-
 # The other fields of an entry are stored as they are, under the same names.
 _OTHER_IN_STORAGE = frozenset(("conversation_id", "time"))
-
-
-async def record_observations(
-    library: Library, entries: Sequence[arguments.ObservationEntry], idempotency_key: str | None
-) -> arguments.RecordedObservations:
-    """Records all entries or none. A retry with the same key returns what the first call recorded."""
-    drafts = []
-    for index, entry in enumerate(entries):
-        # With a key the same entry gets the same id; otherwise a retry would be a different request.
-        parts: tuple[str, ...] = (uuid4().hex,)
-        if idempotency_key is not None:
-            parts = ("client", idempotency_key, str(index), msgspec.json.encode(entry).decode())
-        fields = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in _OTHER_IN_STORAGE}
-        drafts.append(
-            ObservationDraft(
-                uuid=observation_id(*parts),
-                origin="client",
-                conversation_id=await _conversation_id(library.chats, entry, index),
-                created_at=UNSET if entry.time is None else entry.time,
-                **fields,
-            )
-        )
-    observations = await library.observations.create_many(drafts, idempotency_key=idempotency_key)
-    recorded = tuple(
-        arguments.RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
-        for observation in observations
-    )
-    return arguments.RecordedObservations(observations=recorded, count=len(recorded))
-
-
-async def _conversation_id(chats: Chats, entry: arguments.ObservationEntry, index: int) -> str | None:
-    """Raises the same error for a missing conversation and for one of another user."""
-    name = entry.conversation_id
-    if name is None:
-        return None
-    try:
-        is_path = "/" in name or name.endswith(".jsonl")
-        return (await responses.find_conversation(chats, name) if is_path else await chats.get(name)).id
-    except (NotFound, InvalidParams):
-        raise InvalidParams(
-            f"observations[{index}].conversation_id: expected the id or path of one of your conversations, "
-            f"got {name[:80]!r}"
-        ) from None
-
-
 # Observations in one call: what a model can write in one turn.
 _OBSERVATIONS_BATCH_MAX = 50
-
 # Repeating a call without a key records another observation.
 _APPENDS = Hints(read_only_hint=False, idempotent_hint=False)
 
@@ -145,14 +52,45 @@ class ConversationMemoryTools:
         self._libraries = libraries
         self._settings = settings
 
-    async def search(self, call: Call, arguments: arguments.MemorySearch) -> arguments.MemoryResults | ToolResult:
-        query = parse_query(arguments)
+    async def search(self, call: Call, request: arguments.MemorySearch) -> arguments.MemoryResults | ToolResult:
+        query = arguments.parse_query(request)
         async with self._libraries.library(call.context) as library:
-            results = await search_memory(library, call.context, self._settings, query)
-        return results if arguments.response_format == "json" else _markdown(responses.render_results(results))
+            kind, found, note = await self._search(library, call.context, query)
+        notes = [note, *found.notes] if note else found.notes
+        results = arguments.MemoryResults(
+            kind=kind,
+            results=found.rows,
+            total=found.total,
+            count=len(found.rows),
+            mode=query.mode,
+            served_by=query.mode if conversation_search.is_compared(found.semantic) else "text",
+            semantic=UNSET if query.is_literal else found.semantic,
+            concepts=UNSET if query.is_single_concept else query.concepts,
+            note=" ".join(notes) or UNSET,
+        )
+        return results if request.response_format == "json" else _markdown(responses.render_results(results))
 
-    async def get_observations(self, call: Call, arguments: arguments.GetObservations) -> ToolResult:
-        ids = parse_ids(arguments.ids)
+    async def _search(
+        self, library: Library, context: RequestContext, query: MemoryQuery
+    ) -> tuple[arguments.ResultKind, MatchingRows, str]:
+        """Searches observations. If none match, it searches exchanges of conversations instead, with a note that says
+        so. Several concepts are searched in conversations, which must match all of them."""
+        searcher = conversation_search.ConversationSearcher(library.chats, context, self._settings, query)
+        if not query.is_single_concept:
+            return "conversations", await searcher.search_conversations(), ""
+        observations = await conversation_search.search_observations(library, context, self._settings, query)
+        if query.has_observation_filters:
+            return "observations", observations, "" if observations.rows else _OBSERVATIONS_ONLY
+        # Observations are always more or less near. In mode `both`, exchanges that contain the words are better.
+        if observations.rows and (observations.has_matching_words or query.ranking == "meaning"):
+            return "observations", observations, ""
+        exchanges = await searcher.search_exchanges()
+        if observations.rows and not exchanges.has_matching_words:
+            return "observations", observations, ""
+        return "exchanges", exchanges, _EXCHANGES_INSTEAD if exchanges.rows else ""
+
+    async def get_observations(self, call: Call, request: arguments.GetObservations) -> ToolResult:
+        ids = arguments.parse_ids(request.ids)
         async with self._libraries.library(call.context) as library:
             observations = await conversation_search.find_observations(library.observations, ids)
         for observation in observations:
@@ -160,8 +98,8 @@ class ConversationMemoryTools:
         chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)
         return _markdown(await run_text_work(chars, responses.render_observations, observations, self._budget(call)))
 
-    async def read(self, call: Call, arguments: arguments.ReadConversation) -> ToolResult:
-        path, lines = parse_path(arguments.path), parse_lines(arguments.start_line, arguments.end_line)
+    async def read(self, call: Call, request: arguments.ReadConversation) -> ToolResult:
+        path, lines = arguments.parse_path(request.path), arguments.parse_lines(request.start_line, request.end_line)
         async with self._libraries.library(call.context) as library:
             transcript = await responses.read_transcript(
                 library.chats, path, lines, self._budget(call), self._settings.message_page_max
@@ -170,12 +108,36 @@ class ConversationMemoryTools:
         chars = sum(len(message.text) for message in transcript.messages)
         return _markdown(await run_text_work(chars, responses.render_transcript, transcript))
 
-    async def record(self, call: Call, arguments: arguments.RecordObservations) -> arguments.RecordedObservations:
-        count, batch_max = len(arguments.observations), _OBSERVATIONS_BATCH_MAX
+    async def record(self, call: Call, request: arguments.RecordObservations) -> arguments.RecordedObservations:
+        """Records all entries or none, as clients send them; only their origin is added. A retry with the same key
+        returns what the first call recorded."""
+        count, batch_max, key = len(request.observations), _OBSERVATIONS_BATCH_MAX, request.idempotency_key
         if not 1 <= count <= batch_max:
             raise InvalidParams(f"observations: expected 1 to {batch_max}, got {count}")
         async with self._libraries.library(call.context) as library:
-            return await record_observations(library, arguments.observations, arguments.idempotency_key)
+            drafts = []
+            for index, entry in enumerate(request.observations):
+                # With a key the same entry gets the same id; otherwise a retry would be a different request.
+                parts: tuple[str, ...] = (uuid4().hex,)
+                if key is not None:
+                    parts = ("client", key, str(index), msgspec.json.encode(entry).decode())
+                fields = {
+                    name: getattr(entry, name) for name in entry.__struct_fields__ if name not in _OTHER_IN_STORAGE
+                }
+                drafts.append(
+                    ObservationDraft(
+                        uuid=observation_id(*parts),
+                        origin="client",
+                        conversation_id=await _conversation_id(library.chats, entry, index),
+                        created_at=UNSET if entry.time is None else entry.time,
+                        **fields,
+                    )
+                )
+            observations = await library.observations.create_many(drafts, idempotency_key=key)
+        recorded = tuple(
+            arguments.RecordedObservation(id=one.id, title=one.title, created_at=one.created_at) for one in observations
+        )
+        return arguments.RecordedObservations(observations=recorded, count=len(recorded))
 
     def _budget(self, call: Call) -> responses.TextBudget:
         plan = plan_retrieval(None, request_defaults(call.context.config), self._settings, "full")
@@ -195,7 +157,6 @@ class ConversationMemoryTools:
                     'Example: {"query": "authentication", "types": ["decision"], "after": "2025-09-01"}'
                 ),
                 input=arguments.MemorySearch,
-                schema=arguments.memory_search_schema(),
                 handler=self.search,
             ),
             Tool(
@@ -207,7 +168,6 @@ class ConversationMemoryTools:
                     'with the conversation and lines they come from. Example: {"ids": ["obs-104729003771625"]}'
                 ),
                 input=arguments.GetObservations,
-                schema=arguments.get_observations_schema(),
                 handler=self.get_observations,
             ),
             Tool(
@@ -220,7 +180,6 @@ class ConversationMemoryTools:
                     'Example: {"path": "chats://9b2e", "startLine": 100, "endLine": 200}'
                 ),
                 input=arguments.ReadConversation,
-                schema=arguments.read_conversation_schema(),
                 handler=self.read,
             ),
             Tool(
@@ -244,3 +203,18 @@ class ConversationMemoryTools:
 
 def _markdown(text: str) -> ToolResult:
     return ToolResult([{"type": "text", "text": text}])
+
+
+async def _conversation_id(chats: Chats, entry: arguments.ObservationEntry, index: int) -> str | None:
+    """Raises the same error for a missing conversation and for one of another user."""
+    name = entry.conversation_id
+    if name is None:
+        return None
+    try:
+        is_path = "/" in name or name.endswith(".jsonl")
+        return (await responses.find_conversation(chats, name) if is_path else await chats.get(name)).id
+    except (NotFound, InvalidParams):
+        raise InvalidParams(
+            f"observations[{index}].conversation_id: expected the id or path of one of your conversations, "
+            f"got {name[:80]!r}"
+        ) from None

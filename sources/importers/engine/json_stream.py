@@ -111,6 +111,17 @@ def decode_apart(data: bytes | msgspec.Raw, name: str) -> tuple[Fields, msgspec.
     return Fields({key: decode_object(value, object) for key, value in members.items()}), apart
 
 
+def decode_list(data: msgspec.Raw) -> list[msgspec.Raw]:
+    """Returns the elements of a list that `decode_apart` returned; none for null."""
+    return [] if bytes(data) == b"null" else decode_object(data, list[msgspec.Raw])
+
+
+def decode_line(data: bytes, limits: ImportLimits) -> Fields:
+    """Decodes an object on a line of its own."""
+    require_depth(data, limits)
+    return decode_fields(data.removeprefix(_BYTE_ORDER_MARK))
+
+
 def require_depth(data: bytes, limits: ImportLimits) -> None:
     """Raises InvalidParams if an object on a line of its own is nested too deeply, or has too many values."""
     if has_too_many_values(data, limits):

@@ -9,7 +9,7 @@ fails on its own; the others are still read.
 import csv
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from itertools import groupby
@@ -20,8 +20,9 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.importers.engine.confined_files import file_status, opening_only, real_path
+from sources.importers.engine.events import Events, FailedItem
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import Events, file_size, printable_name, report_failure
+from sources.importers.engine.files import file_size, printable_name
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.values import Fields, clean_line, clean_tags
 
@@ -52,7 +53,7 @@ def is_database(probe: FileProbe) -> bool:
 
 
 @contextmanager
-def open_database(path: Path, limits: ImportLimits) -> Iterator[sqlite3.Connection]:
+def open_database(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator["TableReader"]:
     """Opens a database after checking its integrity. Any SQLite error raises InvalidParams."""
     # Rejects a database in use: changes that are not yet in the main file would be missing without notice.
     for suffix in ("-wal", "-journal"):
@@ -65,7 +66,7 @@ def open_database(path: Path, limits: ImportLimits) -> Iterator[sqlite3.Connecti
         # Stops at the first error. Rows of a damaged table could be read twice or be missing without notice.
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise InvalidParams("database is damaged")
-        yield connection
+        yield TableReader(connection, limits, progress, file_size(path))
 
 
 def table_columns(path: Path, *tables: str) -> dict[str, frozenset[str]]:
@@ -120,9 +121,6 @@ def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
             connection.close()
 
 
-TableRow = Fields
-
-
 class TableSpec(Struct, frozen=True):
     """A table by which a file is recognized. Every version has the `required` columns; `optional` ones were added
     later."""
@@ -150,16 +148,44 @@ class KeywordLinks(Struct, frozen=True):
 
 
 class TableReader:
-    """Reads the tables of one database."""
+    """Reads the tables of one database, and converts the number of rows read into bytes of its file."""
 
-    def __init__(self, connection: sqlite3.Connection, limits: ImportLimits) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, limits: ImportLimits, progress: ProgressCallback, size_bytes: int
+    ) -> None:
         self._connection = connection
+        self._progress = progress
+        self._size_bytes = size_bytes
+        self._rows_total = self._rows_read = 0
         self._columns: dict[str, frozenset[str]] = {}
         self._statements: dict[tuple[TableSpec, str], tuple[str, Sequence[str]]] = {}
         self.limits = limits
 
     def has(self, table: TableSpec) -> bool:
         return self.columns(table.name) >= frozenset(table.required)
+
+    def require(self, tables: Sequence[TableSpec], what: str) -> None:
+        if not all(map(self.has, tables)):
+            raise InvalidParams(f"not {what}")
+
+    def expect_rows(self, *tables: TableSpec) -> None:
+        """Says which tables are read, of those that the file has. `step` is called after each of their rows."""
+        self._rows_total = sum(map(self.count, filter(self.has, tables)))
+
+    def step(self) -> None:
+        self._rows_read += 1
+        rows_read = min(self._rows_read, self._rows_total)
+        self._progress(self._size_bytes * rows_read // max(1, self._rows_total))
+
+    def read_rows(self, tables: Sequence[TableSpec], read: Callable[[TableSpec, Fields], Events]) -> Events:
+        """Yields what `read` makes of each row. A missing table has no rows."""
+        for table in filter(self.has, tables):
+            for rowid in self.rowids(table):
+                try:
+                    yield from read(table, self.row(table, rowid))
+                except InvalidParams as error:
+                    yield FailedItem(f"{table.name}, row {rowid}", error.message)
+                self.step()
 
     def columns(self, table: str) -> frozenset[str]:
         if table not in self._columns:
@@ -184,7 +210,7 @@ class TableReader:
         for value, group in groupby(rows, key=lambda row: row[0]):
             yield value, (rowid for _, rowid in group)
 
-    def ranges(self, table: TableSpec, keys: Sequence[str], first: str, last: str) -> Sequence[TableRow]:
+    def ranges(self, table: TableSpec, keys: Sequence[str], first: str, last: str) -> Sequence[Fields]:
         """Groups rows by `keys` and returns the keys, the smallest `first` and the largest `last` of each group.
         Returns nothing if a value is too large to compare; that row is reported when it is read."""
         names = ", ".join(keys)
@@ -200,13 +226,13 @@ class TableReader:
         sql = f"SELECT count(*) FROM {table.name} WHERE {column} NOT IN (SELECT id FROM {owner.name})"
         return int(self._connection.execute(sql).fetchone()[0])
 
-    def row(self, table: TableSpec, rowid: int) -> TableRow:
+    def row(self, table: TableSpec, rowid: int) -> Fields:
         rows = self._select(table, "rowid = ?", rowid)
         if not rows:
             raise InvalidParams("row not found")
         return rows[0]
 
-    def rows_where(self, table: TableSpec, column: str, value: Any) -> Sequence[TableRow]:
+    def rows_where(self, table: TableSpec, column: str, value: Any) -> Sequence[Fields]:
         """Returns the matching rows; none if the file lacks the table."""
         return self._select(table, f"{column} = ? ORDER BY rowid", value) if self.has(table) else ()
 
@@ -225,7 +251,7 @@ class TableReader:
         )
         return clean_tags([clean_line(keyword) for (keyword,) in rows])
 
-    def _select(self, table: TableSpec, condition: str, value: Any) -> Sequence[TableRow]:
+    def _select(self, table: TableSpec, condition: str, value: Any) -> Sequence[Fields]:
         key = table, condition
         if key not in self._statements:
             # Columns that the file lacks are read as NULL.
@@ -239,33 +265,6 @@ class TableReader:
         except sqlite3.DataError as error:
             raise InvalidParams(f"a value is larger than {self.limits.line_max_bytes} bytes") from error
         return [Fields(zip(names, row, strict=True)) for row in rows]
-
-
-class RowProgress:
-    """Converts the number of rows read into bytes of their file. `tables` are those that are read."""
-
-    def __init__(
-        self, path: Path, reader: TableReader, progress: ProgressCallback, tables: Sequence[TableSpec]
-    ) -> None:
-        self._progress = progress
-        self._size_bytes = file_size(path)
-        self._rows_total = sum(map(reader.count, filter(reader.has, tables)))
-        self._rows_read = 0
-
-    def step(self) -> None:
-        self._rows_read += 1
-        rows_read = min(self._rows_read, self._rows_total)
-        self._progress(self._size_bytes * rows_read // max(1, self._rows_total))
-
-
-def read_rows(
-    reader: TableReader, tables: Sequence[TableSpec], progress: RowProgress, read: Callable[[TableSpec, int], Events]
-) -> Events:
-    """Yields what `read` makes of each row, given by its table and rowid. A missing table has no rows."""
-    for table in filter(reader.has, tables):
-        for rowid in reader.rowids(table):
-            yield from report_failure(f"{table.name}, row {rowid}", read(table, rowid))
-            progress.step()
 
 
 # -- csv rows ----------------------------------------------------------------------------------------------------------
@@ -306,14 +305,11 @@ def first_columns(head: bytes) -> frozenset[str]:
 
 
 def table_lines(text: str, delimiter: str) -> Iterator[str]:
-    """Returns the lines with their ends, and rejects lines that would become huge rows."""
-    lines = StringIO(text)
-    return lines if text.count(delimiter) <= _COLUMNS_MAX else _checked_lines(lines, delimiter)
-
-
-def _checked_lines(lines: Iterable[str], delimiter: str) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
-        if line.count(delimiter) > _COLUMNS_MAX:
+    """Yields the lines with their ends, and rejects lines that would become huge rows."""
+    # Counting in the whole text first is fast, and enough for nearly every table.
+    may_be_wide = text.count(delimiter) > _COLUMNS_MAX
+    for number, line in enumerate(StringIO(text), 1):
+        if may_be_wide and line.count(delimiter) > _COLUMNS_MAX:
             raise InvalidParams(f"line {number}: expected at most {_COLUMNS_MAX} columns")
         yield line
 

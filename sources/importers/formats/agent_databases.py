@@ -1,9 +1,10 @@
 """Databases of programs for agents: AgentKit, AgentChatBus and the conversation-memory plugin."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -11,27 +12,19 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine.chat_messages import conversation_parts
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     FailedItem,
     ImportedObservation,
     SkippedItem,
     archived_conversation_id,
     imported_observation_id,
     observation_id,
-    report_failure,
     stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.table_reader import (
-    RowProgress,
-    TableReader,
-    TableRow,
-    TableSpec,
-    has_tables,
-    open_database,
-    read_rows,
-)
+from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
     json_or_none,
@@ -41,9 +34,72 @@ from sources.importers.engine.values import (
     require_storable,
     texts,
 )
-from sources.importers.formats.agent_sessions import AgentToolCall, AgentToolResult, AgentTurn, turn_content
 from sources.importers.formats.conversation_archive import require_allowed_id
+from sources.importers.formats.session_observations import AgentToolCall, AgentToolResult, AgentTurn, turn_content
 from sources.text.chunking import first_sentence
+
+
+class _ConversationDatabase(Importer):
+    """A database with a table of conversations and one of their messages, which is grouped by `key_column` and sorted
+    by `order_column`. Ids are kept."""
+
+    suffixes = (".db", ".sqlite", ".sqlite3")
+    conversations: ClassVar[TableSpec]
+    messages: ClassVar[TableSpec]
+    key_column: ClassVar[str]
+    order_column: ClassVar[str]
+    noun: ClassVar[str]
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 0.9 if has_tables(probe, (self.conversations, self.messages)) else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        with open_database(path, limits, progress) as reader:
+            reader.require((self.conversations, self.messages), f"an {self.title}")
+            reader.expect_rows(self.messages)
+            # Counted down with each conversation that has messages.
+            empty = reader.count(self.conversations)
+            for key, rowids in reader.grouped_rowids(self.messages, self.key_column, self.order_column):
+                row = next(iter(reader.rows_where(self.conversations, "id", key)), None)
+                if row is None:
+                    yield from (SkippedItem(f"message of a deleted {self.noun}") for _ in rowids)
+                    continue
+                empty -= 1
+                try:
+                    # Some words are paths of the conversations API.
+                    require_allowed_id(_text_id(row))
+                    draft = self.conversation(row, limits)
+                except InvalidParams as error:
+                    yield FailedItem(f"{self.noun} {key_label(key)}", error.message)
+                else:
+                    yield from conversation_parts(draft, self._read_messages(reader, rowids))
+            yield from (SkippedItem(f"{self.noun} without messages") for _ in range(empty))
+
+    def _read_messages(
+        self, reader: TableReader, rowids: Iterable[int]
+    ) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
+        for rowid in rowids:
+            try:
+                draft = self.message(reader.row(self.messages, rowid), reader.limits)
+                if isinstance(draft, MessageDraft):
+                    require_storable(str(draft.content), reader.limits)
+                yield draft
+            except InvalidParams as error:
+                yield FailedItem(f"{self.messages.name}, row {rowid}", error.message)
+            reader.step()
+
+    @abstractmethod
+    def conversation(self, row: Fields, limits: ImportLimits) -> ConversationDraft: ...
+
+    @abstractmethod
+    def message(self, row: Fields, limits: ImportLimits) -> MessageDraft | SkippedItem: ...
+
+
+def _text_id(row: Fields) -> str:
+    if not isinstance(row["id"], str):
+        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
+    return row["id"]
+
 
 # -- AgentKit ----------------------------------------------------------------------------------------------------------
 # AgentKit's database, `uploads/conversations.db`. Conversations keep the ids of AgentKit's API, so that they are the
@@ -51,183 +107,94 @@ from sources.text.chunking import first_sentence
 #
 # AgentKit does not remove the messages of deleted conversations; they are skipped.
 
-_CONVERSATIONS = TableSpec(
-    "conversations", ("id", "title", "namespace", "session_id", "created_at", "updated_at"), ("metadata",)
-)
-_AGENTKIT_MESSAGES = TableSpec(
-    "messages",
-    ("id", "conversation_id", "role", "content", "timestamp"),
-    ("model", "tool_used", "attachments", "citations"),
-)
-_AGENTKIT_TABLES = (_CONVERSATIONS, _AGENTKIT_MESSAGES)
 
-
-class AgentKitImporter(Importer):
+class AgentKitImporter(_ConversationDatabase):
     name = "agentkit"
     title = "AgentKit database"
-    suffixes = (".db", ".sqlite", ".sqlite3")
-
-    def recognizes(self, probe: FileProbe) -> float:
-        return 0.9 if has_tables(probe, _AGENTKIT_TABLES) else 0.0
-
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits) as connection:
-            reader = TableReader(connection, limits)
-            if not all(map(reader.has, _AGENTKIT_TABLES)):
-                raise InvalidParams("not an AgentKit database")
-            row_progress = RowProgress(path, reader, progress, (_AGENTKIT_MESSAGES,))
-
-            def read(row: TableRow, rowids: Iterable[int]) -> Events:
-                metadata = json_or_none(row["metadata"], limits)
-                draft = ConversationDraft(
-                    uuid=_kept_id(row),
-                    title=row.line("title"),
-                    namespace=row.line("namespace") or UNSET,
-                    session_id=row.line("session_id"),
-                    metadata=metadata if isinstance(metadata, dict) else {},
-                    created_at=row.time("created_at") or UNSET,
-                    last_modified=row.time("updated_at") or UNSET,
-                )
-                messages = _read_messages(reader, _AGENTKIT_MESSAGES, rowids, row_progress, _agentkit_message)
-                yield from conversation_parts(draft, messages)
-
-            groups = reader.grouped_rowids(_AGENTKIT_MESSAGES, "conversation_id", "timestamp")
-            yield from _read_groups(reader, _CONVERSATIONS, groups, "conversation", read)
-
-
-def _read_groups(
-    reader: TableReader,
-    table: TableSpec,
-    groups: Iterable[tuple[Any, Iterable[int]]],
-    noun: str,
-    read: Callable[[TableRow, Iterable[int]], Events],
-) -> Events:
-    """Reads each conversation or thread with the rowids of its messages."""
-    # Counted down with each conversation that has messages.
-    empty = reader.count(table)
-    for key, rowids in groups:
-        row = next(iter(reader.rows_where(table, "id", key)), None)
-        if row is None:
-            yield from (SkippedItem(f"message of a deleted {noun}") for _ in rowids)
-        else:
-            empty -= 1
-            yield from report_failure(f"{noun} {key_label(key)}", read(row, rowids))
-    yield from (SkippedItem(f"{noun} without messages") for _ in range(empty))
-
-
-def _kept_id(row: TableRow) -> str:
-    """Ids are kept, and some words are paths of the conversations API."""
-    key = _text_id(row)
-    require_allowed_id(key)
-    return key
-
-
-def _text_id(row: TableRow) -> str:
-    if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
-    return row["id"]
-
-
-def _read_messages(
-    reader: TableReader,
-    table: TableSpec,
-    rowids: Iterable[int],
-    progress: RowProgress,
-    message: Callable[[TableRow, ImportLimits], MessageDraft | SkippedItem],
-) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
-    for rowid in rowids:
-        try:
-            draft = message(reader.row(table, rowid), reader.limits)
-            if isinstance(draft, MessageDraft):
-                require_storable(str(draft.content), reader.limits)
-            yield draft
-        except InvalidParams as error:
-            yield FailedItem(f"{table.name}, row {rowid}", error.message)
-        progress.step()
-
-
-def _agentkit_message(row: TableRow, limits: ImportLimits) -> MessageDraft:
-    role = row.line("role")
-    return MessageDraft(
-        uuid=_text_id(row),
-        role=role,
-        sender=role,
-        content=row.text("content"),
-        model=row.line("model") or None,
-        tool=row.line("tool_used") or None,
-        attachments=tuple(objects(json_or_none(row["attachments"], limits))),
-        citations=tuple(objects(json_or_none(row["citations"], limits))),
-        created_at=row.time("timestamp") or UNSET,
+    conversations = TableSpec(
+        "conversations", ("id", "title", "namespace", "session_id", "created_at", "updated_at"), ("metadata",)
     )
+    messages = TableSpec(
+        "messages",
+        ("id", "conversation_id", "role", "content", "timestamp"),
+        ("model", "tool_used", "attachments", "citations"),
+    )
+    key_column, order_column, noun = "conversation_id", "timestamp", "conversation"
+
+    def conversation(self, row: Fields, limits: ImportLimits) -> ConversationDraft:
+        return ConversationDraft(
+            uuid=_text_id(row),
+            title=row.line("title"),
+            namespace=row.line("namespace") or UNSET,
+            session_id=row.line("session_id"),
+            metadata=object_or_empty(json_or_none(row["metadata"], limits)),
+            created_at=row.time("created_at") or UNSET,
+            last_modified=row.time("updated_at") or UNSET,
+        )
+
+    def message(self, row: Fields, limits: ImportLimits) -> MessageDraft:
+        return MessageDraft(
+            uuid=_text_id(row),
+            role=row.line("role"),
+            sender=row.line("role"),
+            content=row.text("content"),
+            model=row.line("model") or None,
+            tool=row.line("tool_used") or None,
+            attachments=tuple(objects(json_or_none(row["attachments"], limits))),
+            citations=tuple(objects(json_or_none(row["citations"], limits))),
+            created_at=row.time("timestamp") or UNSET,
+        )
 
 
 # -- AgentChatBus ------------------------------------------------------------------------------------------------------
 # AgentChatBus's database, `bus.db`: its threads become threads of our bus, with the same ids, so that agents find them
 # where they left them. Agents, their tokens and events are not read.
 
-_THREADS = TableSpec(
-    "threads",
-    ("id", "topic", "status", "created_at"),
-    ("summary", "metadata", "system_prompt", "updated_at", "closed_at"),
-)
-_BUS_MESSAGES = TableSpec(
-    "messages",
-    ("id", "thread_id", "author", "role", "content", "seq", "created_at"),
-    ("metadata", "author_id", "author_name", "reply_to_msg_id", "priority", "deleted_at"),
-)
-_BUS_TABLES = (_THREADS, _BUS_MESSAGES)
-# As our bus stores threads: their namespace, and the metadata key of what the bus itself knows.
-_NAMESPACE = "bus"
+# As our bus stores threads: the metadata key of what the bus itself knows, and values that it leaves out.
 _BUS_KEY = "_bus"
 _DEFAULTS = ("discuss", "normal")
 
 
-class AgentChatBusImporter(Importer):
+class AgentChatBusImporter(_ConversationDatabase):
     name = "agentchatbus"
     title = "AgentChatBus database (bus.db)"
-    suffixes = (".db", ".sqlite", ".sqlite3")
-
-    def recognizes(self, probe: FileProbe) -> float:
-        return 0.9 if has_tables(probe, _BUS_TABLES) else 0.0
-
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits) as connection:
-            reader = TableReader(connection, limits)
-            if not all(map(reader.has, _BUS_TABLES)):
-                raise InvalidParams("not a database of AgentChatBus")
-            row_progress = RowProgress(path, reader, progress, (_BUS_MESSAGES,))
-
-            def read(row: TableRow, rowids: Iterable[int]) -> Events:
-                fields = {name: row.line(name) for name in ("summary", "system_prompt") if row.line(name)}
-                metadata = {**object_or_empty(json_or_none(row["metadata"], limits)), **fields}
-                draft = ConversationDraft(
-                    uuid=_kept_id(row),
-                    title=row.line("topic"),
-                    namespace=_NAMESPACE,
-                    metadata=_with_bus_fields(metadata, status=row["status"]),
-                    created_at=row.time("created_at") or UNSET,
-                    last_modified=row.time("updated_at", "closed_at") or UNSET,
-                )
-                messages = _read_messages(reader, _BUS_MESSAGES, rowids, row_progress, _bus_message)
-                yield from conversation_parts(draft, messages)
-
-            groups = reader.grouped_rowids(_BUS_MESSAGES, "thread_id", "seq")
-            yield from _read_groups(reader, _THREADS, groups, "thread", read)
-
-
-def _bus_message(row: TableRow, limits: ImportLimits) -> MessageDraft | SkippedItem:
-    if row["deleted_at"]:
-        return SkippedItem("deleted message")
-    metadata = object_or_empty(json_or_none(row["metadata"], limits))
-    return MessageDraft(
-        uuid=_text_id(row),
-        role=row.line("role"),
-        sender=row.line("author_name", "author"),
-        content=row.text("content"),
-        parent_id=row.line("reply_to_msg_id") or None,
-        metadata=_with_bus_fields(metadata, priority=row["priority"], author_id=row["author_id"]),
-        created_at=row.time("created_at") or UNSET,
+    conversations = TableSpec(
+        "threads",
+        ("id", "topic", "status", "created_at"),
+        ("summary", "metadata", "system_prompt", "updated_at", "closed_at"),
     )
+    messages = TableSpec(
+        "messages",
+        ("id", "thread_id", "author", "role", "content", "seq", "created_at"),
+        ("metadata", "author_id", "author_name", "reply_to_msg_id", "priority", "deleted_at"),
+    )
+    key_column, order_column, noun = "thread_id", "seq", "thread"
+
+    def conversation(self, row: Fields, limits: ImportLimits) -> ConversationDraft:
+        fields = {name: row.line(name) for name in ("summary", "system_prompt") if row.line(name)}
+        metadata = {**object_or_empty(json_or_none(row["metadata"], limits)), **fields}
+        return ConversationDraft(
+            uuid=_text_id(row),
+            title=row.line("topic"),
+            namespace="bus",
+            metadata=_with_bus_fields(metadata, status=row["status"]),
+            created_at=row.time("created_at") or UNSET,
+            last_modified=row.time("updated_at", "closed_at") or UNSET,
+        )
+
+    def message(self, row: Fields, limits: ImportLimits) -> MessageDraft | SkippedItem:
+        if row["deleted_at"]:
+            return SkippedItem("deleted message")
+        metadata = object_or_empty(json_or_none(row["metadata"], limits))
+        return MessageDraft(
+            uuid=_text_id(row),
+            role=row.line("role"),
+            sender=row.line("author_name", "author"),
+            content=row.text("content"),
+            parent_id=row.line("reply_to_msg_id") or None,
+            metadata=_with_bus_fields(metadata, priority=row["priority"], author_id=row["author_id"]),
+            created_at=row.time("created_at") or UNSET,
+        )
 
 
 def _with_bus_fields(metadata: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
@@ -280,20 +247,27 @@ class ConversationMemoryImporter(Importer):
         return 0.9 if any(has_tables(probe, (table,)) for table in _MARKS) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits) as connection:
-            reader = TableReader(connection, limits)
+        with open_database(path, limits, progress) as reader:
             if not any(map(reader.has, _MARKS)):
                 raise InvalidParams("not a conversation-memory database")
-            row_progress = RowProgress(path, reader, progress, _MEMORY_TABLES)
-            archives = _session_archives(reader)
+            reader.expect_rows(*_MEMORY_TABLES)
+            # The archive of each session, and its lines there, by its exchanges. Subtasks of a session may have files
+            # of their own, so the longest one is used.
+            archives: dict[str, tuple[str, int, int]] = {}
+            if reader.has(_EXCHANGES) and "session_id" in reader.columns(_EXCHANGES.name):
+                for row in reader.ranges(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
+                    session, start, end = row.line("session_id"), row["line_start"], row["line_end"]
+                    if session and isinstance(start, int) and isinstance(end, int) and 0 < start <= end:
+                        known = archives.get(session)
+                        if known is None or end - start > known[2] - known[1]:
+                            archives[session] = (str(row["archive_path"]), start, end)
 
-            def read(table: TableSpec, rowid: int) -> Events:
-                observation = _OBSERVATION_READERS[table](reader.row(table, rowid), limits)
-                archive = archives.get(str(observation.session_id))
+            def read(table: TableSpec, row: Fields) -> Events:
+                observation = _observation_draft(table, row, limits)
                 if not observation.title:
                     yield SkippedItem("summary without text" if table is _SUMMARIES else "observation without a title")
                     return
-                if archive is not None:
+                if archive := archives.get(str(observation.session_id)):
                     # The lines of the whole session: the database has no more precise ones.
                     path, start, end = archive
                     conversation = archived_conversation_id(path)
@@ -301,29 +275,31 @@ class ConversationMemoryImporter(Importer):
                 yield ImportedObservation(observation)
 
             # A database has one of the two tables of observations.
-            yield from read_rows(reader, (_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES), row_progress, read)
+            yield from reader.read_rows((_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES), read)
             if reader.has(_EXCHANGES):
-                yield from _read_conversations(reader, row_progress)
+                yield from _read_conversations(reader)
 
 
-def _session_archives(reader: TableReader) -> Mapping[str, tuple[str, int, int]]:
-    """Finds the archive of each session, and its lines there, by its exchanges. Subtasks of a session may have files of
-    their own, so the longest one is used."""
-    if not reader.has(_EXCHANGES) or "session_id" not in reader.columns(_EXCHANGES.name):
-        return {}
-    archives: dict[str, tuple[str, int, int]] = {}
-    for row in reader.ranges(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
-        session, start, end = row.line("session_id"), row["line_start"], row["line_end"]
-        if session and isinstance(start, int) and isinstance(end, int) and 0 < start <= end:
-            known = archives.get(session)
-            if known is None or end - start > known[2] - known[1]:
-                archives[session] = (str(row["archive_path"]), start, end)
-    return archives
-
-
-def _observation(
-    row: TableRow, uuid: str, title: str, narrative: str, limits: ImportLimits, **fields: Any
-) -> ObservationDraft:
+def _observation_draft(table: TableSpec, row: Fields, limits: ImportLimits) -> ObservationDraft:
+    title, narrative, tool = row.line("title"), row.text("narrative", "content"), row.line("tool_name")
+    fields: dict[str, Any] = {"type": row.line("type") or "general"}
+    if table is _SUMMARIES:
+        # The parts of a session summary, each after its name.
+        parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
+        narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
+        title = clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
+        uuid = observation_id("imported", "summary", str(row["id"]))
+        fields["type"] = "summary"
+    elif table is _OBSERVATIONS_V3:
+        # The number of an observation is unique in its database only, so its time is part of the id.
+        uuid = observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
+    else:
+        uuid = imported_observation_id(str(row["id"]))
+        lists = {
+            name: tuple(text for text in texts(json_or_none(row[name], limits)) if "\0" not in text)
+            for name in ("facts", "concepts", "files_read", "files_modified")
+        }
+        fields |= {**lists, "concepts": clean_tags(lists["concepts"]), "subtitle": row.line("subtitle")}
     require_storable(narrative, limits)
     return ObservationDraft(
         uuid=uuid,
@@ -332,62 +308,20 @@ def _observation(
         project=row.line("project"),
         session_id=row.line("session_id"),
         origin="imported",
-        created_at=row.time("timestamp", "created_at") or UNSET,
-        **{"type": "general", "metadata": {"imported_from": "conversation_memory"}, **fields},
-    )
-
-
-def _read_observation(row: TableRow, limits: ImportLimits) -> ObservationDraft:
-    def listed(name: str) -> tuple[str, ...]:
-        return tuple(text for text in texts(json_or_none(row[name], limits)) if "\0" not in text)
-
-    tool = row.line("tool_name")
-    return _observation(
-        row,
-        imported_observation_id(str(row["id"])),
-        row.line("title"),
-        row.text("narrative"),
-        limits,
-        type=row.line("type") or "general",
-        subtitle=row.line("subtitle"),
-        facts=listed("facts"),
-        concepts=clean_tags(listed("concepts")),
-        files_read=listed("files_read"),
-        files_modified=listed("files_modified"),
         metadata={"imported_from": "conversation_memory", **({"tool": tool} if tool else {})},
+        created_at=row.time("timestamp", "created_at") or UNSET,
+        **fields,
     )
-
-
-def _read_summary(row: TableRow, limits: ImportLimits) -> ObservationDraft:
-    """Joins the parts of a session summary, each after its name."""
-    parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
-    narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
-    title = clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
-    uuid = observation_id("imported", "summary", str(row["id"]))
-    return _observation(row, uuid, title, narrative, limits, type="summary")
-
-
-def _read_observation_v3(row: TableRow, limits: ImportLimits) -> ObservationDraft:
-    """The number of an observation is unique in its database only, so its time is part of the id."""
-    uuid = observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
-    return _observation(row, uuid, row.line("title"), row.text("content"), limits)
-
-
-_OBSERVATION_READERS: Mapping[TableSpec, Callable[[TableRow, ImportLimits], ObservationDraft]] = {
-    _OBSERVATIONS: _read_observation,
-    _OBSERVATIONS_V3: _read_observation_v3,
-    _SUMMARIES: _read_summary,
-}
 
 
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
-def _read_conversations(reader: TableReader, progress: RowProgress) -> Events:
+def _read_conversations(reader: TableReader) -> Events:
     """The exchanges of one archived file form one conversation."""
     for group, rowids in reader.grouped_rowids(_EXCHANGES, "archive_path", "line_start"):
         failures: list[FailedItem] = []
-        rows = _read_exchanges(reader, rowids, failures, progress)
+        rows = _read_exchanges(reader, rowids, failures)
         first, path = next(rows, None), str(group)
         if first is not None:
             # Without its folders, which reveal where files are on the user's disk.
@@ -410,18 +344,16 @@ def _read_conversations(reader: TableReader, progress: RowProgress) -> Events:
         yield from failures
 
 
-def _read_exchanges(
-    reader: TableReader, rowids: Iterable[int], failures: list[FailedItem], progress: RowProgress
-) -> Iterator[TableRow]:
+def _read_exchanges(reader: TableReader, rowids: Iterable[int], failures: list[FailedItem]) -> Iterator[Fields]:
     for rowid in rowids:
         try:
             yield reader.row(_EXCHANGES, rowid)
         except InvalidParams as error:
             failures.append(FailedItem(f"{_EXCHANGES.name}, row {rowid}", error.message))
-        progress.step()
+        reader.step()
 
 
-def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) -> Iterator[MessageDraft | SkippedItem]:
+def _messages(reader: TableReader, row: Fields, failures: list[FailedItem]) -> Iterator[MessageDraft | SkippedItem]:
     is_empty = True
     lines = {name: row[name] for name in ("line_start", "line_end") if isinstance(row[name], int) and row[name] > 0}
     try:
@@ -449,24 +381,24 @@ def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) ->
         failures.append(FailedItem(f"exchange {clean_line(str(row['id']))[:60]}", error.message))
 
 
-def _turns(reader: TableReader, row: TableRow) -> Iterator[AgentTurn]:
+def _turns(reader: TableReader, row: Fields) -> Iterator[AgentTurn]:
     """Yields the user's message, the tool calls or else their summary, and the answer."""
     yield AgentTurn(role="user", key="user", text=row.text("user_message"))
     calls = reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"])
-    yield from (_tool_turn(reader, call) for call in calls)
+    for call in calls:
+        key, name, result = call.line("id"), call.line("tool_name") or "tool", call.text("tool_result")
+        arguments = json_or_none(call["tool_input"], reader.limits)
+        # Arguments that are not an object are kept as text.
+        is_object = isinstance(arguments, dict)
+        yield AgentTurn(
+            role="tool",
+            key=f"tool {key}",
+            time=call.time("timestamp"),
+            calls=(
+                AgentToolCall(key, name, arguments if is_object else {}, "" if is_object else call.text("tool_input")),
+            ),
+            results=(AgentToolResult(key, result, bool(call["is_error"]), name),) if result else (),
+        )
     if not calls:
         yield AgentTurn(role="tool", key="tools", text=row.text("compressed_tool_summary"))
     yield AgentTurn(role="assistant", key="assistant", text=row.text("assistant_message"))
-
-
-def _tool_turn(reader: TableReader, row: TableRow) -> AgentTurn:
-    key, name = row.line("id"), row.line("tool_name") or "tool"
-    arguments = json_or_none(row["tool_input"], reader.limits)
-    if isinstance(arguments, dict):
-        call = AgentToolCall(key, name, arguments)
-    else:
-        call = AgentToolCall(key, name, text=row.text("tool_input"))
-    result = row.text("tool_result")
-    results = (AgentToolResult(key, result, bool(row["is_error"]), name),) if result else ()
-    time = row.time("timestamp")
-    return AgentTurn(role="tool", key=f"tool {key}", time=time, calls=(call,), results=results)

@@ -24,6 +24,7 @@ from sources.importers.engine.chat_messages import (
     title_of,
 )
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, SkippedItem
 from sources.importers.engine.export_files import (
     base_name,
     count_reads,
@@ -35,29 +36,23 @@ from sources.importers.engine.export_files import (
     read_objects,
 )
 from sources.importers.engine.file_probe import HEAD_BYTES
-from sources.importers.engine.files import (
-    FailedItem,
-    SkippedItem,
-    file_key,
-    is_text,
-    modified_at,
-    printable_name,
-    read_json,
-    read_text,
-    stable_uuid,
-)
+from sources.importers.engine.files import file_key, is_text, modified_at, printable_name, read_json, read_text
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_fields, decode_object, read_member_list
+from sources.importers.engine.json_stream import (
+    decode_apart,
+    decode_fields,
+    decode_list,
+    decode_object,
+    read_member_list,
+)
 from sources.importers.engine.values import (
     Fields,
     clean_line,
     json_or_none,
-    object_or_empty,
     objects,
     require_object,
     stored_time,
     texts,
-    valid_uuid,
 )
 from sources.importers.parsers.web_page import html_text
 
@@ -84,8 +79,6 @@ class GeminiImporter(Importer):
     suffixes = (".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         head = first_bytes(probe, _is_gemini_export_file)
         # Takeout writes MyActivity.json for other products, too.
         return 0.9 if is_json(head) and all(field.search(head) for field in _FIELDS) else 0.0
@@ -96,13 +89,31 @@ class GeminiImporter(Importer):
         named: dict[str, list[_GeminiExchange]] = {}
 
         def read(data: bytes, _: str) -> Events:
-            exchange = _read_activity(decode_fields(data), limits)
-            if isinstance(exchange, SkippedItem):
-                yield exchange
-            elif exchange.url:
+            activity = decode_fields(data)
+            names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
+            if not names & _PRODUCTS:
+                yield SkippedItem("activity of another product")
+                return
+            time = activity.time("time")
+            pages = (item.text("html") for item in activity.objects("safeHtmlItem"))
+            answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
+            if not time or not answer.strip():
+                # Feedback, deleted chats and settings are activities, too.
+                yield SkippedItem("activity without an answer")
+                return
+            address = _CONVERSATION.match(activity.text("titleUrl"))
+            files = (*activity.texts("attachedFiles"), *texts([activity.get("imageFile")]))
+            exchange = _GeminiExchange(
+                time=time,
+                prompt=_PROMPTED.sub("", activity.text("title"), count=1),
+                answer=answer,
+                attachments=tuple({"name": clean_line(name)} for name in files),
+                url=address[0] if address else "",
+            )
+            if exchange.url:
                 named.setdefault(exchange.url, []).append(exchange)
             else:
-                yield from _conversation(f"{exchange.time}\0{exchange.prompt}", [exchange], limits)
+                yield from _conversation(f"{time}\0{exchange.prompt}", [exchange], limits)
 
         yield from read_export(path, limits, progress, _is_gemini_export_file, "activity", read)
         for url, exchanges in named.items():
@@ -127,32 +138,11 @@ def _is_gemini_export_file(name: str) -> bool:
     return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
 
 
-def _read_activity(activity: Fields, limits: ImportLimits) -> _GeminiExchange | SkippedItem:
-    names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
-    if not names & _PRODUCTS:
-        return SkippedItem("activity of another product")
-    time = activity.time("time")
-    pages = (item.text("html") for item in activity.objects("safeHtmlItem"))
-    answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
-    if not time or not answer.strip():
-        # Feedback, deleted chats and settings are activities, too.
-        return SkippedItem("activity without an answer")
-    address = _CONVERSATION.match(activity.text("titleUrl"))
-    files = (*activity.texts("attachedFiles"), *texts([activity.get("imageFile")]))
-    return _GeminiExchange(
-        time=time,
-        prompt=_PROMPTED.sub("", activity.text("title"), count=1),
-        answer=answer,
-        attachments=tuple({"name": clean_line(name)} for name in files),
-        url=address[0] if address else "",
-    )
-
-
 def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: ImportLimits) -> Events:
     first = exchanges[0]
     draft = conversation_draft(
         "gemini",
-        stable_uuid("gemini", "conversation", key),
+        key,
         title_of(first.prompt),
         created=first.time,
         modified=exchanges[-1].time,
@@ -184,8 +174,6 @@ class GrokImporter(Importer):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_zip(probe.head):
             return 0.9 if is_json(first_bytes(probe, _is_grok_export_file)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
@@ -205,11 +193,6 @@ class GrokImporter(Importer):
                     yield from _read_file(name, file, limits)
 
 
-class _GrokEntry(Struct, frozen=True):
-    conversation: Any = None
-    responses: list[Raw] = []
-
-
 def _is_grok_export_file(name: str) -> bool:
     return base_name(name) == "prod-grok-backend.json"
 
@@ -223,21 +206,33 @@ def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Events:
 
 
 def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    entry = decode_object(data, _GrokEntry)
-    fields = object_or_empty(entry.conversation)
-    messages: list[ChatMessage] = []
-    for number, raw in enumerate(entry.responses, 1):
+    entry, responses = decode_apart(data, "responses")
+    fields, messages = entry.nested("conversation"), list[ChatMessage]()
+    for number, raw in enumerate(decode_list(responses), 1):
         try:
-            messages.append(_grok_message(require_object(decode_fields(raw).get("response")), number))
+            response = require_object(decode_fields(raw).get("response"))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
+            continue
+        role = role_of(response.get("sender"))
+        message = ChatMessage(
+            key=response.line("_id", "id") or str(number),
+            role=role,
+            text=response.text("message"),
+            time=_grok_time(response.get("create_time")),
+            model=response.line("model") if role == "assistant" else "",
+            parent=response.line("parent_response_id") or None,
+            attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
+            citations=link_citations(response.get("web_search_results")),
+        )
+        messages.append(message)
     # After the responses, so that their failures are reported in any case.
     key = fields.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the conversation, got nothing")
     draft = conversation_draft(
         "grok",
-        valid_uuid(key) or stable_uuid("grok", "conversation", key),
+        key,
         fields.line("title"),
         created=_grok_time(fields.get("create_time")),
         modified=_grok_time(fields.get("modify_time")),
@@ -249,20 +244,6 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
         keys = [None, *(message.key for message in messages)]
         messages = [replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
     yield from conversation_with_branches("grok", draft, messages, limits)
-
-
-def _grok_message(response: Fields, number: int) -> ChatMessage:
-    role = role_of(response.get("sender"))
-    return ChatMessage(
-        key=response.line("_id", "id") or str(number),
-        role=role,
-        text=response.text("message"),
-        time=_grok_time(response.get("create_time")),
-        model=response.line("model") if role == "assistant" else "",
-        parent=response.line("parent_response_id") or None,
-        attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
-        citations=link_citations(response.get("web_search_results")),
-    )
 
 
 def _grok_time(value: object) -> str | None:
@@ -310,25 +291,17 @@ class DeepSeekImporter(Importer):
         return is_in_unpacked_export(name, _is_deepseek_export_file)
 
 
-class _DeepSeekConversation(Struct, frozen=True):
-    mapping: dict[str, Raw]
-    id: Any = None
-    title: Any = None
-    inserted_at: Any = None
-    updated_at: Any = None
-
-
 def _is_deepseek_export_file(name: str) -> bool:
     return base_name(name) == "conversations.json"
 
 
 def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    conversation = decode_object(data, _DeepSeekConversation)
+    conversation, mapping = decode_apart(data, "mapping")
     messages: list[ChatMessage] = []
     # The last fragment of each node, which the next node answers.
     last: dict[str, str] = {}
     turns = 0
-    for key, raw in conversation.mapping.items():
+    for key, raw in decode_object(mapping, dict[str, Raw]).items():
         try:
             node = decode_fields(raw)
             answer = None if node.get("message") is None else require_object(node["message"])
@@ -343,13 +316,13 @@ def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits
             turns += 1
         # A node without messages passes on those that follow it to its own parent.
         last.setdefault(key, last.get(parent, parent))
-    key = clean_line(conversation.id) or clean_line(conversation.inserted_at)
+    key = conversation.line("id", "inserted_at")
     draft = conversation_draft(
         "deepseek",
-        valid_uuid(key) or stable_uuid("deepseek", "conversation", key),
-        clean_line(conversation.title),
-        created=stored_time(conversation.inserted_at),
-        modified=stored_time(conversation.updated_at),
+        key,
+        conversation.line("title"),
+        created=conversation.time("inserted_at"),
+        modified=conversation.time("updated_at"),
     )
     yield from conversation_with_branches("deepseek", draft, messages, limits)
 
@@ -450,7 +423,7 @@ def _read_markdown(path: Path, limits: ImportLimits) -> Events:
     modified = modified_at(path, limits)
     draft = conversation_draft(
         "perplexity",
-        stable_uuid("perplexity", "conversation", file_key(path, limits)),
+        file_key(path, limits),
         title_of(messages[0].text) or printable_name(path.stem),
         created=modified if isinstance(modified, str) else None,
     )
@@ -472,7 +445,7 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
         first = thread[0]
         draft = conversation_draft(
             "perplexity",
-            valid_uuid(key) or stable_uuid("perplexity", "conversation", key),
+            key,
             first.line("thread_title") or title_of(first.text("query_str")),
             created=first.time(*_TIME_FIELDS),
             modified=thread[-1].time(*_TIME_FIELDS),

@@ -27,30 +27,19 @@ from sources.importers.engine.chat_messages import (
     title_of,
 )
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import count_reads, is_json
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     FailedItem,
     ImportedNote,
     ImportedPrompt,
     SkippedItem,
-    file_key,
-    read_bytes,
-    read_json,
     report_failure,
     stable_uuid,
 )
+from sources.importers.engine.export_files import count_reads, is_json
+from sources.importers.engine.files import file_key, read_bytes, read_json
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object, iter_objects
-from sources.importers.engine.table_reader import (
-    RowProgress,
-    TableReader,
-    TableRow,
-    TableSpec,
-    has_tables,
-    is_database,
-    open_database,
-    read_rows,
-)
+from sources.importers.engine.table_reader import TableSpec, has_tables, is_database, open_database
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -88,8 +77,6 @@ class OpenWebUiImporter(Importer):
     suffixes = (".json", *_DATABASE_SUFFIXES)
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_database(probe):
             return 0.9 if has_tables(probe, (_CHATS,)) else 0.0
         head = probe.head
@@ -104,66 +91,58 @@ class OpenWebUiImporter(Importer):
                 for element in iter_objects(count_reads(file, limits, progress), limits):
                     yield from report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
                 return
-        with open_database(path, limits) as connection:
-            reader = TableReader(connection, limits)
-            if not reader.has(_CHATS):
-                raise InvalidParams("not a database of Open WebUI")
+        with open_database(path, limits, progress) as reader:
+            reader.require((_CHATS,), "a database of Open WebUI")
+            reader.expect_rows(*_TABLES)
             # One database serves all users of a server; if there are several, their names are kept.
             users = [reader.row(_USERS, rowid) for rowid in reader.rowids(_USERS)] if reader.has(_USERS) else []
             names = {row["id"]: row.line("name") for row in users}
 
-            def read(table: TableSpec, rowid: int) -> Events:
-                row = reader.row(table, rowid)
+            def read(table: TableSpec, row: Fields) -> Events:
                 owner = names.get(row["user_id"], "") if len(names) > 1 else ""
-                yield from _ROW_READERS[table](row, limits, owner)
+                if table is _CHATS:
+                    chat = require_object(json_or_none(row["chat"], limits), "chat: expected a JSON object")
+                    fields = Fields({**row, "chat": chat, "meta": json_or_none(row["meta"], limits)})
+                    yield from _read_chat(fields, limits, owner)
+                elif table is _PROMPTS:
+                    command = row.line("command")
+                    yield _prompt(
+                        "open_webui",
+                        f"{row['user_id']}\0{command}",
+                        row.text("content"),
+                        limits,
+                        name=row.line("title") or command.lstrip("/"),
+                        author=owner,
+                        metadata={"imported_from": "open_webui", "command": command},
+                        created_at=row.time("timestamp") or UNSET,
+                    )
+                else:
+                    text = object_or_empty(json_or_none(row["data"], limits)).nested("content").text("md")
+                    if not text.strip():
+                        yield SkippedItem("empty note")
+                        return
+                    require_storable(text, limits)
+                    draft = NoteDraft(
+                        uuid=valid_uuid(row.line("id")) or stable_uuid("open_webui", "notes", row.line("id")),
+                        title=row.line("title"),
+                        content=text,
+                        metadata={"imported_from": "open_webui", **({"owner": owner} if owner else {})},
+                        created_at=_webui_time(row["created_at"]) or UNSET,
+                        last_modified=_webui_time(row["updated_at"]) or UNSET,
+                    )
+                    yield ImportedNote(draft)
 
-            yield from read_rows(reader, _TABLES, RowProgress(path, reader, progress, _TABLES), read)
+            yield from reader.read_rows(_TABLES, read)
 
 
-def _read_chat_row(row: TableRow, limits: ImportLimits, owner: str) -> Events:
-    chat = require_object(json_or_none(row["chat"], limits), "chat: expected a JSON object")
-    yield from _read_chat(Fields({**row, "chat": chat, "meta": json_or_none(row["meta"], limits)}), limits, owner)
-
-
-def _read_webui_prompt(row: TableRow, limits: ImportLimits, owner: str) -> Events:
-    content = row.text("content")
-    if not content.strip():
-        yield SkippedItem("prompt without text")
-        return
-    require_storable(content, limits)
-    command = row.line("command")
-    yield ImportedPrompt(
-        PromptDraft(
-            uuid=stable_uuid("open_webui", "prompts", f"{row['user_id']}\0{command}"),
-            name=row.line("title") or command.lstrip("/"),
-            user_prompt=content,
-            author=owner,
-            metadata={"imported_from": "open_webui", "command": command},
-            created_at=row.time("timestamp") or UNSET,
-        )
-    )
-
-
-def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Events:
-    text = object_or_empty(json_or_none(row["data"], limits)).nested("content").text("md")
+def _prompt(
+    importer: str, key: str, text: str, limits: ImportLimits, uuid: str | None = None, **fields: Any
+) -> ImportedPrompt | SkippedItem:
     if not text.strip():
-        yield SkippedItem("empty note")
-        return
+        return SkippedItem("prompt without text")
     require_storable(text, limits)
-    key = row.line("id")
-    yield ImportedNote(
-        NoteDraft(
-            uuid=valid_uuid(key) or stable_uuid("open_webui", "notes", key),
-            title=row.line("title"),
-            content=text,
-            metadata={"imported_from": "open_webui", **({"owner": owner} if owner else {})},
-            created_at=_webui_time(row["created_at"]) or UNSET,
-            last_modified=_webui_time(row["updated_at"]) or UNSET,
-        )
-    )
-
-
-_ROW_READERS = {_CHATS: _read_chat_row, _PROMPTS: _read_webui_prompt, _NOTES: _read_note}
+    own_uuid = uuid or stable_uuid(importer, "prompts", key)
+    return ImportedPrompt(PromptDraft(uuid=own_uuid, user_prompt=text, **fields))
 
 
 def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) -> Events:
@@ -175,7 +154,7 @@ def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) ->
         raise InvalidParams("id: expected the id of the chat, got nothing")
     draft = conversation_draft(
         "open_webui",
-        valid_uuid(key) or stable_uuid("open_webui", "conversation", key),
+        key,
         fields.line("title") or chat.line("title"),
         created=fields.time("created_at") or chat.time("timestamp"),
         modified=fields.time("updated_at"),
@@ -255,17 +234,32 @@ class LibreChatImporter(Importer):
         branches, times = MessageBranches("librechat", limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
             try:
-                message = _librechat_message(require_object(parse_json(part, limits), "expected a message"), number)
+                fields = require_object(parse_json(part, limits), "expected a message")
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
                 continue
+            is_user = fields.get("isCreatedByUser") is True
+            # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
+            blocks = "\n\n".join(filter(None, map(_block_text, fields.objects("content"))))
+            files = [file for file in fields.objects("files") if file.line("filename")]
+            message = ChatMessage(
+                key=fields.line("messageId") or str(number),
+                role="user" if is_user else "assistant",
+                sender=fields.line("sender"),
+                text=fields.text("text") or blocks,
+                time=fields.time("createdAt"),
+                model="" if is_user else fields.line("model"),
+                parent=fields.line("parentMessageId") or None,
+                attachments=tuple({"name": file.line("filename"), "type": file.line("type")} for file in files),
+                metadata=compact_metadata(is_error=fields.get("error") is True or None),
+            )
             yield from branches.add(message)
             times += [message.time] if message.time else []
         key = conversation.line("conversationId") or file_key(path, limits)
         options = conversation.get("options")
         draft = conversation_draft(
             "librechat",
-            valid_uuid(key) or stable_uuid("librechat", "conversation", key),
+            key,
             conversation.line("title"),
             created=min(times, default=None),
             modified=max(times, default=None),
@@ -328,24 +322,6 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     yield from (text for _, text in sorted(finished))
 
 
-def _librechat_message(message: Fields, number: int) -> ChatMessage:
-    is_user = message.get("isCreatedByUser") is True
-    # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
-    blocks = "\n\n".join(filter(None, map(_block_text, message.objects("content"))))
-    files = [file for file in message.objects("files") if file.line("filename")]
-    return ChatMessage(
-        key=message.line("messageId") or str(number),
-        role="user" if is_user else "assistant",
-        sender=message.line("sender"),
-        text=message.text("text") or blocks,
-        time=message.time("createdAt"),
-        model="" if is_user else message.line("model"),
-        parent=message.line("parentMessageId") or None,
-        attachments=tuple({"name": file.line("filename"), "type": file.line("type")} for file in files),
-        metadata=compact_metadata(is_error=message.get("error") is True or None),
-    )
-
-
 def _block_text(block: Fields) -> str:
     if isinstance(block.get("tool_call"), dict):
         call = block.nested("tool_call")
@@ -392,7 +368,21 @@ class ChatbotUiImporter(Importer):
         for number, conversation in enumerate(export["history"], 1):
             yield from report_failure(f"conversation {number}", _chatbot_conversation(conversation, folders, limits))
         for number, prompt in enumerate(export.objects("prompts"), 1):
-            yield from report_failure(f"prompt {number}", _chatbot_prompt(prompt, folders, limits))
+            name, text, key = prompt.line("name"), prompt.text("content"), str(prompt.get("id"))
+            try:
+                yield _prompt(
+                    "chatbot_ui",
+                    f"{key}\0{name}",
+                    text,
+                    limits,
+                    valid_uuid(key),
+                    name=name or title_of(text),
+                    details=prompt.line("description"),
+                    tags=clean_tags([_folder(prompt, folders)]),
+                    metadata={"imported_from": "chatbot_ui"},
+                )
+            except InvalidParams as error:
+                yield FailedItem(f"prompt {number}", error.message)
 
 
 def _chatbot_conversation(conversation: object, folders: Mapping[str, str], limits: ImportLimits) -> Events:
@@ -420,25 +410,6 @@ def _chatbot_conversation(conversation: object, folders: Mapping[str, str], limi
         system_prompt=value.text("prompt"),
     )
     yield from conversation_in_order("chatbot_ui", draft, messages, limits)
-
-
-def _chatbot_prompt(prompt: Fields, folders: Mapping[str, str], limits: ImportLimits) -> Events:
-    content, name = prompt.text("content"), prompt.line("name")
-    if not content.strip():
-        yield SkippedItem("prompt without text")
-        return
-    require_storable(content, limits)
-    key = str(prompt.get("id"))
-    yield ImportedPrompt(
-        PromptDraft(
-            uuid=valid_uuid(key) or stable_uuid("chatbot_ui", "prompts", f"{key}\0{name}"),
-            name=name or title_of(content),
-            details=prompt.line("description"),
-            user_prompt=content,
-            tags=clean_tags([_folder(prompt, folders)]),
-            metadata={"imported_from": "chatbot_ui"},
-        )
-    )
 
 
 def _folder(item: Mapping[str, Any], folders: Mapping[str, str]) -> str:
@@ -472,25 +443,23 @@ class MessageListsImporter(Importer):
         head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if probe.is_folder or not head.startswith((b"{", b"[")):
             return 0.0
+        # The first conversation, or the start of it if it is longer than the first bytes of the file.
+        try:
+            value = msgspec.json.decode(head.partition(b"\n")[0])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            is_list = bool(_SHAREGPT.search(head) or _MESSAGES.search(head))
+        else:
+            first = next(objects(value if isinstance(value, list) else [value]), Fields())
+            listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
+            is_list = any(is_role(message.get("role", message.get("from"))) for message in objects(listed))
         # Below every format of a certain program, many of which contain such lists, and above prompt files.
-        return 0.6 if _starts_with_messages(head) else 0.0
+        return 0.6 if is_list else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         key = file_key(path, limits)
         with open_file(path) as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
                 yield from report_failure(f"conversation {element.number}", _listed(element, key, limits))
-
-
-def _starts_with_messages(head: bytes) -> bool:
-    """Checks the first conversation, or the start of it if it is longer than the first bytes of the file."""
-    try:
-        value = msgspec.json.decode(head.partition(b"\n")[0])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return bool(_SHAREGPT.search(head) or _MESSAGES.search(head))
-    first = next(objects(value if isinstance(value, list) else [value]), Fields())
-    listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
-    return any(is_role(message.get("role", message.get("from"))) for message in objects(listed))
 
 
 def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:

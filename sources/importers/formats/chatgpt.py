@@ -3,7 +3,7 @@
 Both give a conversation the same id. The export contains more, so importing it later adds what the viewer left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -20,19 +20,11 @@ from sources.importers.engine.chat_messages import (
     conversation_parts,
     thread_messages,
 )
+from sources.importers.engine.events import FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
-from sources.importers.engine.files import FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_object, require_depth
-from sources.importers.engine.table_reader import (
-    RowProgress,
-    TableReader,
-    TableRow,
-    TableSpec,
-    has_tables,
-    open_database,
-    table_columns,
-)
+from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database, table_columns
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -133,8 +125,6 @@ class ChatGptImporter(Importer):
         # Claude.ai and DeepSeek name their files `conversations.json`, too.
         if any(map(_is_export_file, names)) and names & _COMPANIONS:
             return 0.95
-        if probe.is_folder:
-            return 0.0
         head = first_bytes(probe, _is_export_file)
         return 0.9 if is_json(head) and b'"mapping"' in head and b'"chat_messages"' not in head else 0.0
 
@@ -254,6 +244,11 @@ def _message_draft(message: Fields, default_model: str, limits: ImportLimits) ->
     if message.get("weight") == 0:
         content_metadata["weight"] = 0
     uploads = [_select_fields(one, ("id", "name", "size", "mime_type")) for one in metadata.objects("attachments")]
+    # Several places of a text may refer to the same page.
+    references = [citation.get("metadata") for citation in metadata.objects("citations")]
+    for reference in metadata.objects("content_references"):
+        references += [reference, *reference.objects("items")]
+    links = [_select_fields(reference, ("title", "url")) for reference in objects(references)]
     asset_fields = ("content_type", "asset_pointer", "width", "height", "size_bytes")
     assets = (part for part in content.objects("parts") if "asset_pointer" in part)
     return MessageDraft(
@@ -263,19 +258,10 @@ def _message_draft(message: Fields, default_model: str, limits: ImportLimits) ->
         model=metadata.line("model_slug") or (default_model if role == "assistant" else "") or None,
         tool=(author.line("name") if role == "tool" else recipient) or None,
         attachments=[*uploads, *(_select_fields(part, asset_fields) for part in assets)][:_LINKS_MAX],
-        citations=_citations(metadata),
+        citations=list({link["url"]: link for link in links if link.get("url")}.values())[:_LINKS_MAX],
         metadata=content_metadata,
         created_at=message.time("create_time") or UNSET,
     )
-
-
-def _citations(metadata: Fields) -> Sequence[Mapping[str, Any]]:
-    references = [citation.get("metadata") for citation in metadata.objects("citations")]
-    for reference in metadata.objects("content_references"):
-        references += [reference, *reference.objects("items")]
-    links = [_select_fields(reference, ("title", "url")) for reference in objects(references)]
-    # Several places of a text may refer to the same page.
-    return list({link["url"]: link for link in links if link.get("url")}.values())[:_LINKS_MAX]
 
 
 def _select_fields(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -318,48 +304,38 @@ class ChatGptBrowserImporter(Importer):
         return 0.9 if table_columns(probe.path, "messages")["messages"] & _ORDER_COLUMNS else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits) as connection:
-            reader = TableReader(connection, limits)
-            if not all(map(reader.has, _BROWSER_TABLES)) or not reader.columns("messages") & _ORDER_COLUMNS:
+        with open_database(path, limits, progress) as reader:
+            columns = reader.columns("messages") if all(map(reader.has, _BROWSER_TABLES)) else frozenset()
+            if not columns & _ORDER_COLUMNS:
                 raise InvalidParams("not a chatGPT-browser database")
-            is_numbered = "parent_id" not in reader.columns("messages")
-            row_progress = RowProgress(path, reader, progress, (_MESSAGES,))
+            reader.expect_rows(_MESSAGES)
             # Counted down with each conversation that has messages.
             empty = reader.count(_CONVERSATIONS)
-            order_column = "position" if is_numbered else "rowid"
+            order_column = "rowid" if "parent_id" in columns else "position"
             for key, rowids in reader.grouped_rowids(_MESSAGES, "conversation_id", order_column):
                 conversation = next(iter(reader.rows_where(_CONVERSATIONS, "id", key)), None)
                 empty -= conversation is not None
                 if conversation is None or not isinstance(key, str):
                     yield from (SkippedItem("message without a conversation") for _ in rowids)
                     continue
-                rows = _viewer_rows(reader, rowids, row_progress)
-                events = _read_viewer_conversation(reader, conversation, rows, is_numbered=is_numbered)
+                events = _read_viewer_conversation(reader, conversation, rowids)
                 yield from report_failure(f"conversation {key[:40]}", events)
             yield from (SkippedItem("conversation without messages") for _ in range(empty))
 
 
-def _viewer_rows(reader: TableReader, rowids: Iterable[int], progress: RowProgress) -> Iterator[TableRow]:
-    """The messages of a conversation are held until its branches are known, so their length is limited."""
-    chars = 0
-    for rowid in rowids:
-        row = reader.row(_MESSAGES, rowid)
-        chars += len(row.text("content"))
-        if chars > reader.limits.line_max_bytes:
-            raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
-        row["id"] = row.line("id") or f"row {rowid}"
-        progress.step()
-        yield row
-
-
-def _read_viewer_conversation(
-    reader: TableReader, conversation: TableRow, rows: Iterator[TableRow], *, is_numbered: bool
-) -> Events:
+def _read_viewer_conversation(reader: TableReader, conversation: Fields, rowids: Iterable[int]) -> Events:
     parents: dict[str, str | None] = {}
     times: dict[str, str] = {}
     drafts: dict[str, MessageDraft] = {}
-    for row in rows:
-        key = row["id"]
+    is_numbered, chars = "parent_id" not in reader.columns("messages"), 0
+    for rowid in rowids:
+        row = reader.row(_MESSAGES, rowid)
+        # The messages of a conversation are held until its branches are known, so their length is limited.
+        chars += len(row.text("content"))
+        if chars > reader.limits.line_max_bytes:
+            raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
+        reader.step()
+        key = row.line("id") or f"row {rowid}"
         parents[key] = next(reversed(parents), None) if is_numbered else row.line("parent_id")
         times[key] = row.time("create_time") or ""
         try:
@@ -384,7 +360,7 @@ def _read_viewer_conversation(
         except InvalidParams as error:
             yield FailedItem(f"conversation {conversation['id'][:40]}, message {key[:40]}", error.message)
     created, modified = conversation.time("create_time"), conversation.time("update_time")
-    if "update_time" not in reader.columns("conversations") or "create_time" not in reader.columns("conversations"):
+    if not reader.columns("conversations") >= {"create_time", "update_time"}:
         known = sorted(filter(None, times.values()))
         created, modified = (known[0], known[-1]) if known else (None, None)
     uuid = conversation_uuid(conversation["id"])

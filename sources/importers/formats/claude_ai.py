@@ -5,7 +5,6 @@ bytes of uploaded files are not read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,17 +14,10 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import MessageDraft, NoteDraft, PromptDraft
 from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, thread_messages
+from sources.importers.engine.events import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, stable_uuid
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    SkippedItem,
-    report_failure,
-    stable_uuid,
-)
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_object
+from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_list, decode_object
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -162,8 +154,6 @@ class ClaudeAiImporter(Importer):
         names = {base_name(name) for name in probe.names}
         if "conversations.json" in names and "users.json" in names:
             return 0.95
-        if probe.is_folder:
-            return 0.0
         head = first_bytes(probe, _is_export_file)
         if not is_json(head):
             return 0.0
@@ -172,7 +162,15 @@ class ClaudeAiImporter(Importer):
         return 0.8 if all(field in head for field in _PROJECT_FIELDS) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        read = partial(_read_item, limits=limits)
+        def read(data: bytes, location: str) -> Events:
+            # Both kinds are objects of a list; the values are not decoded yet.
+            names = decode_object(data, dict[str, Raw]).keys()
+            if "chat_messages" in names:
+                return _read_conversation(data, location, limits)
+            if names & {"docs", "prompt_template"}:
+                return _read_project(data, location, limits)
+            raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
+
         yield from read_export(path, limits, progress, _is_export_file, "item", read)
 
     def reads_from_folder(self, name: str) -> bool:
@@ -185,17 +183,6 @@ def _is_export_file(name: str) -> bool:
     return path.name in ("conversations.json", "projects.json") or (
         path.parent.name == "projects" and path.suffix == ".json"
     )
-
-
-def _read_item(data: bytes, location: str, limits: ImportLimits) -> Events:
-    # Both kinds are objects of a list; the values are not decoded yet.
-    names = decode_object(data, dict[str, Raw]).keys()
-    if "chat_messages" in names:
-        yield from _read_conversation(data, location, limits)
-    elif names & {"docs", "prompt_template"}:
-        yield from _read_project(data, location, limits)
-    else:
-        raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
 
 
 def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
@@ -219,7 +206,21 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Even
             message_parents[key] = message.line("parent_message_uuid") if has_parent else last
             last = key
             if blocks:
-                drafts |= zip(block_keys[key], _message_drafts(message, blocks, limits), strict=True)
+                # The main block has the attachments of the message.
+                role = _ROLES.get(message.line("sender").lower(), "tool")
+                for block in blocks:
+                    require_storable(block.text, limits)
+                for index, (block_key, block) in enumerate(zip(block_keys[key], blocks, strict=True)):
+                    drafts[block_key] = MessageDraft(
+                        role=block.role or role,
+                        sender=block.tool or block.role if block.role else message.line("sender") or role,
+                        content=block.text,
+                        tool=block.tool,
+                        attachments=attachment_metadata(message) if index == main else UNSET,
+                        citations=block.citations,
+                        metadata={"content_type": block.kind} if block.kind else {},
+                        created_at=message.time("created_at") or UNSET,
+                    )
             else:
                 yield SkippedItem("empty message")
         except InvalidParams as error:
@@ -256,31 +257,9 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Even
     yield from conversation_parts(draft, threaded)
 
 
-def _message_drafts(message: Fields, blocks: Sequence[ContentBlock], limits: ImportLimits) -> Sequence[MessageDraft]:
-    """Returns a draft for each block. The main one has the attachments of the message."""
-    role = _ROLES.get(message.line("sender").lower(), "tool")
-    for block in blocks:
-        require_storable(block.text, limits)
-    drafts = [
-        MessageDraft(
-            role=block.role or role,
-            sender=block.tool or block.role if block.role else message.line("sender") or role,
-            content=block.text,
-            tool=block.tool,
-            citations=block.citations,
-            metadata={"content_type": block.kind} if block.kind else {},
-            created_at=message.time("created_at") or UNSET,
-        )
-        for block in blocks
-    ]
-    main = main_block(blocks)
-    drafts[main] = replace(drafts[main], attachments=attachment_metadata(message))
-    return drafts
-
-
 def _read_project(data: bytes, location: str, limits: ImportLimits) -> Events:
     project, raw_documents = decode_apart(data, "docs")
-    documents = [] if bytes(raw_documents) == b"null" else decode_object(raw_documents, list[Raw])
+    documents = decode_list(raw_documents)
     name = project.line("name")
     key = project.line("uuid") or name
     instructions = project.text("prompt_template")
@@ -302,24 +281,22 @@ def _read_project(data: bytes, location: str, limits: ImportLimits) -> Events:
             )
         )
     for number, raw in enumerate(documents, 1):
-        events = _read_document(raw, name, f"{key}\0{number}", limits)
-        yield from report_failure(f"{location}, document {number}", events)
-
-
-def _read_document(raw: Raw, project: str, key: str, limits: ImportLimits) -> Events:
-    document = decode_fields(raw)
-    content = document.text("content")
-    if not content.strip():
-        yield SkippedItem("empty document")
-        return
-    require_storable(content, limits)
-    yield ImportedNote(
-        NoteDraft(
-            uuid=valid_uuid(document.get("uuid")) or stable_uuid("claude_ai", "document", key),
+        try:
+            document = decode_fields(raw)
+            content = document.text("content")
+            if not content.strip():
+                yield SkippedItem("empty document")
+                continue
+            require_storable(content, limits)
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, document {number}", error.message)
+            continue
+        draft = NoteDraft(
+            uuid=valid_uuid(document.get("uuid")) or stable_uuid("claude_ai", "document", f"{key}\0{number}"),
             title=document.line("filename"),
             content=content,
-            tags=clean_tags([project]),
-            metadata={"imported_from": "claude_ai", "project": project},
+            tags=clean_tags([name]),
+            metadata={"imported_from": "claude_ai", "project": name},
             created_at=document.time("created_at") or UNSET,
         )
-    )
+        yield ImportedNote(draft)

@@ -27,17 +27,8 @@ from config.times import format_time
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
-    SkippedItem,
-    decode_text,
-    modified_at,
-    read_bytes,
-    require_lines,
-    skip_line,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, stable_uuid
+from sources.importers.engine.files import decode_text, modified_at, read_bytes, require_lines, skip_line
 from sources.importers.engine.importer import (
     Events,
     FileProbe,
@@ -124,6 +115,13 @@ def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
         for number, part in enumerate(parts, 1)
         if not _is_text(part)
     )
+    # The plain text. A message has HTML as well, or only HTML, which is then converted.
+    texts = [part for part in parts if _is_text(part)]
+    plain = [_part_text(part, limits) for part in texts if part.get_content_type() == "text/plain"]
+    text = "\n\n".join(stripped for one in plain if (stripped := one.strip()))
+    if not text:
+        pages = (_part_text(part, limits) for part in texts if part.get_content_type() == "text/html")
+        text = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages)
     ids = message_ids(_raw_header(message, "Message-ID"))
     return MailMessage(
         key=ids[0] if ids else sha256(data).hexdigest(),
@@ -132,7 +130,7 @@ def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
         to=header_text(message, "To"),
         cc=header_text(message, "Cc"),
         date=mail_date(_raw_header(message, "Date")),
-        text=_text(parts, limits),
+        text=replace_unstorable(text).strip(),
         attachments=attachments,
         labels=split_labels(header_text(message, "X-Gmail-Labels")),
     )
@@ -182,17 +180,6 @@ def _raw_header(message: Message, name: str) -> str:
 def _is_text(part: Message) -> bool:
     is_attached = part.get_content_disposition() == "attachment" or part.get_filename() is not None
     return part.get_content_type() in ("text/plain", "text/html") and not is_attached
-
-
-def _text(parts: list[Message], limits: ImportLimits) -> str:
-    """Returns the plain text. A message has HTML as well, or only HTML, which is then converted."""
-    texts = [part for part in parts if _is_text(part)]
-    plain = [_part_text(part, limits) for part in texts if part.get_content_type() == "text/plain"]
-    text = "\n\n".join(stripped for one in plain if (stripped := one.strip()))
-    if not text:
-        pages = (_part_text(part, limits) for part in texts if part.get_content_type() == "text/html")
-        text = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages)
-    return replace_unstorable(text).strip()
 
 
 def _part_text(part: Message, limits: ImportLimits) -> str:
@@ -326,9 +313,6 @@ def read_entry(file: IO[bytes], entry: MboxEntry, limits: ImportLimits) -> bytes
 
 
 # -- importer ----------------------------------------------------------------------------------------------------------
-# Email: the threads of an mbox file become conversations, a single message (`.eml`) becomes a media item.
-#
-# Attachments that are documents become media items, too.
 
 _MBOX_START = re.compile(rb"From [^\r\n]{1,300}\d{4}[^\r\n]{0,20}\r?\n[A-Za-z0-9-]{2,60}:")
 _HEADER_NAME = re.compile(rb"^([A-Za-z-]{2,40}):", re.MULTILINE)
@@ -344,8 +328,6 @@ class MailImporter(ParsingImporter):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if _MBOX_START.match(probe.head):
             return 0.95
         headers = probe.head.lstrip(b"\r\n").replace(b"\r\n", b"\n").partition(b"\n\n")[0]
@@ -370,7 +352,8 @@ class MailImporter(ParsingImporter):
                     progress((file.tell() + group[-1].end) // 2)
         if not is_mbox:
             message = parse_message(read_bytes(path, limits.line_max_bytes), limits)
-            uuid = _message_uuid("media", message.key)
+            # A Message-ID is globally unique (RFC 5322, 3.6.4), so a message has one id in all exports.
+            uuid = stable_uuid("mail", "media", message.key)
             if message.text:
                 draft = MediaDraft(
                     title=short_title(message.subject),
@@ -446,7 +429,7 @@ def _message_drafts(
         if isinstance(message, FailedItem):
             yield message
             continue
-        uuid = _message_uuid("messages", message.key)
+        uuid = stable_uuid("mail", "messages", message.key)
         if message.attachments:
             attachments.append((message, uuid))
         elif not message.text:
@@ -463,8 +446,3 @@ def _message_drafts(
             metadata=compact_metadata(subject=message.subject, to=message.to, cc=message.cc),
             created_at=message.date or UNSET,
         )
-
-
-def _message_uuid(kind: str, key: str) -> str:
-    # A Message-ID is globally unique (RFC 5322, 3.6.4), so a message has one id in all exports.
-    return stable_uuid("mail", kind, key)

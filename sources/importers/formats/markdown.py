@@ -28,12 +28,10 @@ from sources.drafts import NoteDraft, NoteImage
 from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.events import FailedItem, ImportedNote, SkippedItem, stable_uuid
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import files_in
 from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    SkippedItem,
     decode_item,
     encoding_doubts,
     encoding_metadata,
@@ -43,7 +41,6 @@ from sources.importers.engine.files import (
     modified_at,
     printable_name,
     read_decoded,
-    stable_uuid,
     text_max_bytes,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
@@ -70,6 +67,13 @@ _IMAGES_MAX = 100
 # `![[picture.png|300]]`, and `![alt](picture.png)` or `![alt](<my picture.png>)`.
 _EMBEDDED_IMAGE = re.compile(r"!\[\[([^\[\]|#\n]{1,200})(?:[|#][^\[\]\n]{0,200})?\]\]")
 _LINKED_IMAGE = re.compile(r"!\[[^\[\]\n]{0,500}\]\((?:<([^<>\n]{1,500})>|([^()\s]{1,500}))(?:\s[^()\n]{0,200})?\)")
+# The images that browsers show, by their first bytes. SVG is left out: it can contain scripts.
+_IMAGE_STARTS = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
 _MODIFIED_FIELDS = ("modified", "updated", "last_modified", "updated_at", "date_modified", "date_updated")
 
 
@@ -282,7 +286,7 @@ class _VaultFiles:
             path = posixpath.normpath(posixpath.join(parent, name))
             is_inside = not path.startswith(("/", "../")) and path != ".."
             data = self._read(path, room) if is_inside and is_visible(path) else None
-            media_type = _image_type(data) if data else None
+            media_type = next((kind for kind, start in _IMAGE_STARTS.items() if start.match(data or b"")), None)
             if data is not None and media_type is not None:
                 return NoteImage(name, media_type, data)
         return None
@@ -340,14 +344,3 @@ def _aliases(value: Any) -> list[str]:
     """Unlike tags, aliases may contain spaces."""
     parts = value.split(",") if isinstance(value, str) else value
     return [part.strip() for part in parts or () if isinstance(part, str) and part.strip()]
-
-
-def _image_type(data: bytes) -> str | None:
-    """Returns the type of an image that browsers show, by its first bytes. SVG is left out: it can contain scripts."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None

@@ -19,12 +19,10 @@ from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.events import DoubtfulItem, FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.export_files import base_name, count_reads, first_bytes, is_json, is_zip_file
 from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
-    DoubtfulItem,
-    FailedItem,
-    SkippedItem,
     decode,
     decode_text,
     encoding_doubts,
@@ -32,8 +30,6 @@ from sources.importers.engine.files import (
     file_size,
     printable_name,
     read_bytes,
-    report_failure,
-    stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
@@ -165,7 +161,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         draft = conversation_draft(
             "whatsapp",
             # The file has no id. The name that WhatsApp gave it is the same in the next export of the chat.
-            stable_uuid("whatsapp", "conversation", name or f"{file_key(path, limits)}\0{entry}"),
+            name or f"{file_key(path, limits)}\0{entry}",
             _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
             created=next((message.time for message in messages if message.time), None),
             modified=max((message.time for message in messages if message.time), default=None),
@@ -281,60 +277,54 @@ def _conversation(chat: Fields | JsonElement, messages: Iterable[Any], limits: I
     if not key:
         raise InvalidParams("id: expected the number of the chat, got nothing")
     title = chat.line("name") or kind.replace("_", " ")
-    draft = conversation_draft("telegram", stable_uuid("telegram", "conversation", key), title, chat_type=kind)
+    draft = conversation_draft("telegram", key, title, chat_type=kind)
     yield from conversation_in_order("telegram", draft, _telegram_messages(messages, limits), limits)
 
 
 def _telegram_messages(messages: Any, limits: ImportLimits) -> Iterator[ChatMessage | MessageReport]:
-    for number, message in enumerate(messages, 1):
+    for number, entry in enumerate(messages, 1):
         try:
-            fields = element_object(message, limits) if isinstance(message, JsonElement) else message
-            is_object = isinstance(fields, dict)
-            yield _telegram_message(Fields(fields)) if is_object else SkippedItem("entry other than a message")
+            value = element_object(entry, limits) if isinstance(entry, JsonElement) else entry
+            message = object_or_empty(value)
+            if message.get("type") != "message":
+                yield SkippedItem("service message" if isinstance(value, dict) else "entry other than a message")
+                continue
+            if not isinstance(message.get("id"), int):
+                raise InvalidParams(f"id: expected a number, got {repr(message.get('id'))[:60]}")
         except InvalidParams as error:
             yield FailedItem(f"message {number}", error.message)
-
-
-def _telegram_message(message: Fields) -> ChatMessage | SkippedItem:
-    if message.get("type") != "message":
-        return SkippedItem("service message")
-    if not isinstance(message.get("id"), int):
-        raise InvalidParams(f"id: expected a number, got {repr(message.get('id'))[:60]}")
-    # A text is a string, or a list of strings and of parts with a format, such as links.
-    content = message.get("text")
-    parts = []
-    for part in content if isinstance(content, list) else [text_or_empty(content)]:
-        if isinstance(part, dict):
-            text, address = text_or_empty(part.get("text")), clean_line(part.get("href"))
-            parts.append(f"{text} ({address})" if address else text)
-        else:
-            parts.append(text_or_empty(part))
-    answered = message.get("reply_to_message_id")
-    return ChatMessage(
-        key=str(message["id"]),
-        role="user",
-        sender=message.line("from", "from_id"),
-        text="\n".join(filter(None, ("".join(parts), _media(message)))),
-        time=message.time("date_unixtime", "date"),
-        parent=str(answered) if isinstance(answered, int) else None,
-        metadata=compact_metadata(
-            forwarded_from=message.line("forwarded_from"),
-            edited=message.time("edited_unixtime", "edited"),
-            via_bot=message.line("via_bot"),
-        ),
-    )
-
-
-def _media(message: Fields) -> str:
-    """Names what a message contains besides text."""
-    field = next((name for name in _MEDIA if message.get(name)), None)
-    if field is None:
-        return ""
-    if isinstance(message.get("poll"), dict):
-        return f"[poll] {message.nested('poll').text('question')}"
-    kind = message.line("media_type").replace("_", " ") or field.partition("_")[0]
-    name = message.line("file_name", "sticker_emoji")
-    return f"[{kind}: {name}]" if name else f"[{kind}]"
+            continue
+        # A text is a string, or a list of strings and of parts with a format, such as links.
+        content = message.get("text")
+        parts = []
+        for part in content if isinstance(content, list) else [content]:
+            if isinstance(part, dict):
+                text, address = text_or_empty(part.get("text")), clean_line(part.get("href"))
+                parts.append(f"{text} ({address})" if address else text)
+            else:
+                parts.append(text_or_empty(part))
+        # What a message contains besides text is named.
+        media, field = "", next((name for name in _MEDIA if message.get(name)), None)
+        if field is not None and isinstance(message.get("poll"), dict):
+            media = f"[poll] {message.nested('poll').text('question')}"
+        elif field is not None:
+            kind = message.line("media_type").replace("_", " ") or field.partition("_")[0]
+            name = message.line("file_name", "sticker_emoji")
+            media = f"[{kind}: {name}]" if name else f"[{kind}]"
+        answered = message.get("reply_to_message_id")
+        yield ChatMessage(
+            key=str(message["id"]),
+            role="user",
+            sender=message.line("from", "from_id"),
+            text="\n".join(filter(None, ("".join(parts), media))),
+            time=message.time("date_unixtime", "date"),
+            parent=str(answered) if isinstance(answered, int) else None,
+            metadata=compact_metadata(
+                forwarded_from=message.line("forwarded_from"),
+                edited=message.time("edited_unixtime", "edited"),
+                via_bot=message.line("via_bot"),
+            ),
+        )
 
 
 # -- Slack -------------------------------------------------------------------------------------------------------------
@@ -396,28 +386,26 @@ class _SlackExport:
                 if key := channel.line("id"):
                     # Direct messages are in a folder named after their id.
                     folder = key if kind == "direct" else channel.line("name") or key
-                    yield from self._read_channel(key, kind, channel, days.pop(folder, []))
+                    title = f"#{channel.line('name')}"
+                    if kind in ("direct", "group"):
+                        members = channel.get("members")
+                        people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
+                        title = ", ".join(self._names.get(person) or person for person in people)
+                    draft = conversation_draft(
+                        "slack",
+                        key,
+                        title,
+                        created=channel.time("created"),
+                        channel_type=kind,
+                        topic=channel.nested("topic").line("value"),
+                        purpose=channel.nested("purpose").line("value"),
+                        is_archived=channel.get("is_archived") is True,
+                    )
+                    messages = self._messages(days.pop(folder, []))
+                    yield from conversation_in_order("slack", draft, messages, self._limits)
         for folder, names in days.items():
             # Without a list, neither the id nor the kind of the channel is known.
             yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
-
-    def _read_channel(self, key: str, kind: str, channel: Fields, days: list[str]) -> Events:
-        members = channel.get("members")
-        title = f"#{channel.line('name')}"
-        if kind in ("direct", "group"):
-            people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
-            title = ", ".join(self._names.get(person) or person for person in people)
-        draft = conversation_draft(
-            "slack",
-            stable_uuid("slack", "conversation", key),
-            title,
-            created=channel.time("created"),
-            channel_type=kind,
-            topic=channel.nested("topic").line("value"),
-            purpose=channel.nested("purpose").line("value"),
-            is_archived=channel.get("is_archived") is True,
-        )
-        yield from conversation_in_order("slack", draft, self._messages(days), self._limits)
 
     def _load(self, name: str) -> Any:
         return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits)
@@ -429,29 +417,28 @@ class _SlackExport:
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
                 continue
-            yield from (self._message(message) for message in objects(messages))
-
-    def _message(self, message: Fields) -> ChatMessage | SkippedItem:
-        time = message.line("ts")
-        if message.get("type") != "message" or not time:
-            return SkippedItem("entry other than a message")
-        if message.line("subtype") in _SKIPPED_SUBTYPES:
-            return SkippedItem("message about joining or leaving")
-        thread = message.line("thread_ts")
-        is_bot = bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
-        named = _profile_name(message.get("user_profile")) or message.line("username")
-        reactions = [f"{one.line('name')} {one.get('count')}" for one in message.objects("reactions")]
-        return ChatMessage(
-            # The time is Slack's own id of a message in its channel.
-            key=time,
-            role="assistant" if is_bot else "user",
-            sender=self._names.get(message.line("user")) or named or "unknown",
-            text="\n".join(filter(None, map(self._plain_text, _texts(message)))),
-            time=stored_time(time),
-            parent=thread if thread != time else None,
-            attachments=tuple({"name": file.line("name")} for file in message.objects("files")),
-            metadata=compact_metadata(reactions=reactions[:50]),
-        )
+            for message in objects(messages):
+                time, thread = message.line("ts"), message.line("thread_ts")
+                if message.get("type") != "message" or not time:
+                    yield SkippedItem("entry other than a message")
+                    continue
+                if message.line("subtype") in _SKIPPED_SUBTYPES:
+                    yield SkippedItem("message about joining or leaving")
+                    continue
+                is_bot = bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
+                named = _profile_name(message.get("user_profile")) or message.line("username")
+                reactions = [f"{one.line('name')} {one.get('count')}" for one in message.objects("reactions")]
+                yield ChatMessage(
+                    # The time is Slack's own id of a message in its channel.
+                    key=time,
+                    role="assistant" if is_bot else "user",
+                    sender=self._names.get(message.line("user")) or named or "unknown",
+                    text="\n".join(filter(None, map(self._plain_text, _texts(message)))),
+                    time=stored_time(time),
+                    parent=thread if thread != time else None,
+                    attachments=tuple({"name": file.line("name")} for file in message.objects("files")),
+                    metadata=compact_metadata(reactions=reactions[:50]),
+                )
 
     def _plain_text(self, text: str) -> str:
         """Replaces Slack's markup of people, channels and links by what a reader sees."""
@@ -470,8 +457,7 @@ class _SlackExport:
 
 
 def _profile_name(value: object) -> str:
-    profile = object_or_empty(value)
-    return profile.line("display_name", "real_name")
+    return object_or_empty(value).line("display_name", "real_name")
 
 
 def _texts(message: Fields) -> Iterator[str]:
@@ -558,7 +544,7 @@ class DiscordImporter(Importer):
                 raise InvalidParams("channel.id: expected the id of the channel, got nothing")
             draft = conversation_draft(
                 "discord",
-                stable_uuid("discord", "conversation", key),
+                key,
                 f"#{channel.line('name')}",
                 server=guild.line("name"),
                 category=channel.line("category"),
@@ -571,37 +557,36 @@ class DiscordImporter(Importer):
 def _discord_messages(elements: Iterator[JsonElement], limits: ImportLimits) -> Iterator[ChatMessage | MessageReport]:
     for element in elements:
         try:
-            yield _discord_message(element_object(element, limits))
+            message = element_object(element, limits)
+            key = message.line("id")
+            if not key:
+                raise InvalidParams("id: expected the id of the message, got nothing")
         except InvalidParams as error:
             yield FailedItem(f"message {element.number}", error.message)
-
-
-def _discord_message(message: Fields) -> ChatMessage | SkippedItem:
-    key = message.line("id")
-    if not key:
-        raise InvalidParams("id: expected the id of the message, got nothing")
-    if message.line("type") not in _MESSAGE_TYPES:
-        return SkippedItem("service message")
-    author, reference = message.nested("author"), message.nested("reference")
-    texts = [message.text("content")]
-    for embed in message.objects("embeds"):
-        parts = (embed.text(name).strip() for name in ("title", "description", "url"))
-        texts.append("\n".join(filter(None, parts)))
-    texts += [f"[sticker: {sticker.line('name')}]" for sticker in message.objects("stickers")]
-    files = [file.line("fileName") for file in message.objects("attachments")]
-    texts += [f"[file: {name or 'unnamed'}]" for name in files]
-    return ChatMessage(
-        key=key,
-        role="assistant" if author.get("isBot") is True else "user",
-        sender=author.line("nickname", "name"),
-        text="\n".join(filter(None, texts)),
-        time=message.time("timestamp"),
-        parent=reference.line("messageId") or None,
-        attachments=tuple({"name": name} for name in files),
-        metadata=compact_metadata(
-            edited=message.time("timestampEdited"), is_pinned=message.get("isPinned") is True or None
-        ),
-    )
+            continue
+        if message.line("type") not in _MESSAGE_TYPES:
+            yield SkippedItem("service message")
+            continue
+        author, reference = message.nested("author"), message.nested("reference")
+        texts = [message.text("content")]
+        for embed in message.objects("embeds"):
+            parts = (embed.text(name).strip() for name in ("title", "description", "url"))
+            texts.append("\n".join(filter(None, parts)))
+        texts += [f"[sticker: {sticker.line('name')}]" for sticker in message.objects("stickers")]
+        files = [file.line("fileName") for file in message.objects("attachments")]
+        texts += [f"[file: {name or 'unnamed'}]" for name in files]
+        yield ChatMessage(
+            key=key,
+            role="assistant" if author.get("isBot") is True else "user",
+            sender=author.line("nickname", "name"),
+            text="\n".join(filter(None, texts)),
+            time=message.time("timestamp"),
+            parent=reference.line("messageId") or None,
+            attachments=tuple({"name": name} for name in files),
+            metadata=compact_metadata(
+                edited=message.time("timestampEdited"), is_pinned=message.get("isPinned") is True or None
+            ),
+        )
 
 
 def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limits: ImportLimits) -> Events:

@@ -1,9 +1,11 @@
 """Notes that an app or service exports as data: Evernote, Google Keep, Apple Notes and Joplin."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
@@ -14,34 +16,21 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.importers.engine.archives import is_tar, is_zip, tar_files
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import count_reads, first_bytes, is_json, is_zip_file
-from sources.importers.engine.file_probe import HEAD_BYTES
-from sources.importers.engine.file_trees import FolderTree, open_tree
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     FailedItem,
     ImportedNote,
     ImportEvent,
     SkippedItem,
-    decode_text,
-    file_size,
     imported_note,
-    item_text,
-    printable_name,
-    read_json,
     stable_uuid,
-    text_max_bytes,
 )
+from sources.importers.engine.export_files import count_reads, first_bytes, is_json, is_zip_file
+from sources.importers.engine.file_probe import HEAD_BYTES
+from sources.importers.engine.file_trees import FolderTree, open_tree
+from sources.importers.engine.files import decode_text, file_size, item_text, printable_name, read_json, text_max_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import inline_tags
-from sources.importers.engine.table_reader import (
-    RowProgress,
-    TableReader,
-    TableSpec,
-    has_tables,
-    is_database,
-    open_database,
-    read_rows,
-)
+from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, is_database, open_database
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -84,12 +73,19 @@ class EvernoteImporter(Importer):
         return 0.0 if probe.is_folder or b"<en-export" not in probe.head[:_HEAD_BYTES] else 1.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        handler = _EnexHandler(limits)
-        keys = _NoteKeys(_COPY_NUMBER.sub("", printable_name(path.stem)))
+        # A copy of a note in another notebook has the same time and title, so the notebook is part of its key: Evernote
+        # names the file after it.
+        handler, notebook = _EnexHandler(limits), _COPY_NUMBER.sub("", printable_name(path.stem))
+        counts = Counter[str]()
         with open_file(path) as file:
-            for _ in read_xml_blocks(count_reads(file, limits, progress), handler):
-                yield from _take_notes(handler, keys, limits)
-        yield from _take_notes(handler, keys, limits)
+            # Once more at the end, when the last block was parsed.
+            for _ in chain(read_xml_blocks(count_reads(file, limits, progress), handler), (None,)):
+                notes, handler.notes = handler.notes, []
+                for note in notes:
+                    try:
+                        yield _enex_note(note, notebook, counts, limits)
+                    except (InvalidParams, TooLarge) as error:
+                        yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
 
 
 class _EnexHandler(XmlHandler):
@@ -157,48 +153,28 @@ class _EnmlReader(PageReader):
             super()._start_content(tag)
 
 
-class _NoteKeys:
-    """Notes have no id in the export, but the second of their creation and a title. A copy of a note in another
-    notebook has both, so the notebook is part of the key: Evernote names the file after it. Equal notes of one notebook
-    are numbered."""
-
-    def __init__(self, notebook: str) -> None:
-        self._notebook = notebook
-        self._counts: dict[str, int] = {}
-
-    def uuids_of(self, note: Mapping[str, list[str]]) -> tuple[str, str]:
-        """Returns the id of a note, and the one of earlier versions, which did not know notebooks."""
-        created, title = _first(note, "created"), _first(note, "title")
-        key = f"{created}\0{title}" if created else sha256(f"{title}\0{_first(note, 'content')}".encode()).hexdigest()
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        if count > 1:
-            key = f"{key}\0{count}"
-        former = stable_uuid("evernote", "notes", key)
-        return (stable_uuid("evernote", "notes", f"{self._notebook}\0{key}"), former) if created else (former, "")
-
-
-def _take_notes(handler: _EnexHandler, keys: _NoteKeys, limits: ImportLimits) -> Events:
-    notes, handler.notes = handler.notes, []
-    for note in notes:
-        try:
-            yield _imported_note(note, keys, limits)
-        except (InvalidParams, TooLarge) as error:
-            yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
-
-
-def _imported_note(note: Mapping[str, list[str]], keys: _NoteKeys, limits: ImportLimits) -> ImportedNote:
+def _enex_note(
+    note: Mapping[str, list[str]], notebook: str, counts: Counter[str], limits: ImportLimits
+) -> ImportedNote:
     if _TOO_LARGE in note:
         raise TooLarge("the note", limits.line_max_bytes)
-    text = read_page(_first(note, "content"), TextBuilder(limits.item_max_chars), _EnmlReader).text.build()
-    uuid, former_uuid = keys.uuids_of(note)
+    content, title, created = (_first(note, name) for name in ("content", "title", "created"))
+    text = read_page(content, TextBuilder(limits.item_max_chars), _EnmlReader).text.build()
+    # Notes have no id in the export, but the second of their creation and a title. Equal notes are numbered.
+    key = f"{created}\0{title}" if created else sha256(f"{title}\0{content}".encode()).hexdigest()
+    counts[key] += 1
+    if counts[key] > 1:
+        key = f"{key}\0{counts[key]}"
+    # The id of earlier versions, which did not know notebooks.
+    former = stable_uuid("evernote", "notes", key)
     return imported_note(
-        uuid,
-        short_title(replace_unstorable(_first(note, "title"))) or "Untitled",
+        stable_uuid("evernote", "notes", f"{notebook}\0{key}") if created else former,
+        short_title(replace_unstorable(title)) or "Untitled",
         text,
         tags=[clean_line(tag) for tag in note.get("tag", ())],
-        created=stored_time(_first(note, "created")),
+        created=stored_time(created),
         modified=stored_time(_first(note, "updated")),
-        former_uuid=former_uuid,
+        former_uuid=former if created else "",
         url=clean_line(_first(note, "source-url")),
         source=clean_line(_first(note, "source")),
         author=clean_line(_first(note, "author")),
@@ -233,8 +209,7 @@ class GoogleKeepImporter(Importer):
             with suppress(OSError), open_file(note) as file:
                 head = file.read(HEAD_BYTES) if note.is_file() else b""
             return 0.9 if _is_keep_note(head) else 0.0
-        head = first_bytes(probe, _is_keep_note_entry) if is_zip(probe.head) else probe.head
-        return 0.9 if _is_keep_note(head) else 0.0
+        return 0.9 if _is_keep_note(first_bytes(probe, _is_keep_note_entry)) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         if is_zip_file(path):
@@ -318,8 +293,6 @@ class AppleNotesImporter(Importer):
     suffixes = (".db", ".sqlite", ".sqlite3", ".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_database(probe):
             return 0.9 if has_tables(probe, _TABLES) else 0.0
         if is_zip(probe.head):
@@ -343,7 +316,10 @@ class AppleNotesImporter(Importer):
                         continue
                     yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
         elif head == b"SQLite format 3\0":
-            yield from _read_database(path, limits, progress)
+            with open_database(path, limits, progress) as reader:
+                reader.require(_TABLES, "a database of apple-notes-to-sqlite")
+                reader.expect_rows(_NOTES)
+                yield from reader.read_rows((_NOTES,), lambda _, row: _database_note(reader, row, limits))
         else:
             notes = object_or_empty(read_json(path, limits)).get("notes")
             for key, note in require_object(notes, "notes: expected an object with notes").items():
@@ -353,34 +329,25 @@ class AppleNotesImporter(Importer):
                 )
 
 
-def _read_database(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Events:
-    with open_database(path, limits) as connection:
-        reader = TableReader(connection, limits)
-        if not all(map(reader.has, _TABLES)):
-            raise InvalidParams("not a database of apple-notes-to-sqlite")
-
-        def read(table: TableSpec, rowid: int) -> Events:
-            row = reader.row(table, rowid)
-            folders = reader.rows_where(_FOLDERS, "id", row["folder"])
-            try:
-                content = html_text(row.text("body"), limits.item_max_chars)
-            except TooLarge as error:
-                raise InvalidParams(error.message) from error
-            if not content:
-                yield SkippedItem("empty note")
-                return
-            yield imported_note(
-                # Such as x-coredata://…/ICNote/p123, which is unique to the Mac that exported it.
-                stable_uuid("apple_notes", "notes", row.line("id")),
-                row.line("title") or content,
-                content,
-                tags=inline_tags(content),
-                created=row.time("created"),
-                modified=row.time("updated"),
-                folder=folders[0].line("name") if folders else "",
-            )
-
-        yield from read_rows(reader, (_NOTES,), RowProgress(path, reader, progress, (_NOTES,)), read)
+def _database_note(reader: TableReader, row: Fields, limits: ImportLimits) -> Events:
+    folders = reader.rows_where(_FOLDERS, "id", row["folder"])
+    try:
+        content = html_text(row.text("body"), limits.item_max_chars)
+    except TooLarge as error:
+        raise InvalidParams(error.message) from error
+    if not content:
+        yield SkippedItem("empty note")
+        return
+    yield imported_note(
+        # Such as x-coredata://…/ICNote/p123, which is unique to the Mac that exported it.
+        stable_uuid("apple_notes", "notes", row.line("id")),
+        row.line("title") or content,
+        content,
+        tags=inline_tags(content),
+        created=row.time("created"),
+        modified=row.time("updated"),
+        folder=folders[0].line("name") if folders else "",
+    )
 
 
 def _json_note(key: str, note: Fields) -> ImportEvent:

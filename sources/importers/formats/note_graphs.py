@@ -8,20 +8,10 @@ from uuid import UUID
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.archives import decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.events import FailedItem, ImportEvent, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.export_files import first_bytes, is_json, is_zip_file, read_export
 from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree, open_tree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportEvent,
-    SkippedItem,
-    decode_text,
-    file_key,
-    imported_note,
-    item_text,
-    printable_name,
-    stable_uuid,
-    text_max_bytes,
-)
+from sources.importers.engine.files import decode_text, file_key, item_text, printable_name, text_max_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import (
     first_heading,
@@ -135,7 +125,13 @@ def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str],
     else:
         page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
         title, text = page.title.strip(), page.text.build()
-    properties = _properties(text) if _without_id(str(path.parent)) in databases else {}
+    properties: dict[str, str] = {}
+    if _without_id(str(path.parent)) in databases:
+        # The properties of a row: the lines between the title and the first empty line after them.
+        block = text.lstrip().partition("\n\n")[2].partition("\n\n")[0]
+        matches = [_NOTION_PROPERTY.fullmatch(line) for line in block.split("\n")[:_NOTION_PROPERTIES_MAX]]
+        if all(matches):
+            properties = {match[1].strip(): match[2].strip() for match in matches if match}
     fields = normalize_keys(properties)
     # Values of a property may contain spaces, so only commas separate them.
     tags = [word.strip() for field in _TAG_PROPERTIES for word in fields.get(field, "").split(",")]
@@ -153,14 +149,6 @@ def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str],
         path=readable_path,
         properties=properties,
     )
-
-
-def _properties(text: str) -> dict[str, str]:
-    """Returns the properties of a row: the lines between the title and the first empty line after them."""
-    block = text.lstrip().partition("\n\n")[2].partition("\n\n")[0]
-    lines = block.split("\n")[:_NOTION_PROPERTIES_MAX]
-    matches = [_NOTION_PROPERTY.fullmatch(line) for line in lines]
-    return {match[1].strip(): match[2].strip() for match in matches if match} if all(matches) else {}
 
 
 # -- Logseq ------------------------------------------------------------------------------------------------------------
@@ -265,42 +253,37 @@ class RoamImporter(Importer):
     suffixes = (".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
-        head = first_bytes(probe, _is_json_name) if is_zip(probe.head) else probe.head
+        head = first_bytes(probe, _is_json_name)
         is_outline = b'"string"' in head and b'"title"' in head and _TIME.search(head)
         return 0.8 if is_json(head) and head.lstrip()[:1] == b"[" and is_outline else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         def read(data: bytes, _: str) -> Events:
-            yield _roam_page(object_or_empty(parse_json(data, limits)))
+            page = object_or_empty(parse_json(data, limits))
+            title, created, edited = page.line("title"), page.get("create-time"), page.time("edit-time")
+            if not title:
+                raise InvalidParams("the page has no title")
+            if not page.get("children"):
+                yield SkippedItem("page without blocks")
+                return
+            content = "\n".join(_outline(page))
+            prose = remove_code(content)
+            yield imported_note(
+                # The uid of a daily page is its date, and so the same in every graph.
+                stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
+                title,
+                content,
+                tags=[*inline_tags(prose), *_WORDS_TAG.findall(prose)],
+                created=stored_time(created) or edited,
+                modified=edited,
+                links=link_targets(prose),
+            )
 
         yield from read_export(path, limits, progress, _is_json_name, "page", read)
 
 
 def _is_json_name(name: str) -> bool:
     return name.lower().endswith(".json")
-
-
-def _roam_page(page: Fields) -> ImportEvent:
-    title = page.line("title")
-    if not title:
-        raise InvalidParams("the page has no title")
-    if not page.get("children"):
-        return SkippedItem("page without blocks")
-    content = "\n".join(_outline(page))
-    prose = remove_code(content)
-    created, edited = page.get("create-time"), page.time("edit-time")
-    return imported_note(
-        # The uid of a daily page is its date, and so the same in every graph.
-        stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
-        title,
-        content,
-        tags=[*inline_tags(prose), *_WORDS_TAG.findall(prose)],
-        created=stored_time(created) or edited,
-        modified=edited,
-        links=link_targets(prose),
-    )
 
 
 def _outline(page: Fields) -> Iterator[str]:

@@ -21,17 +21,16 @@ from sources.exporters.lines import (
     MessageLine,
 )
 from sources.importers.engine.archives import open_archive
-from sources.importers.engine.export_files import base_name, is_zip_file, read_export
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     ImportedCharacter,
     ImportedConversation,
-    ImportedItem,
     ImportedMedia,
     ImportedNote,
     ImportedObservation,
     ImportedPrompt,
     ImportedRecord,
 )
+from sources.importers.engine.export_files import base_name, is_zip_file, read_export
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_object
 
@@ -68,7 +67,25 @@ class OwnExportImporter(Importer):
         limits = replace(limits, line_max_bytes=line_max_bytes)
 
         def read(data: bytes, _: str) -> Events:
-            return _read_line(data, conversation)
+            match decode_object(data, LineHead).kind:
+                case "message":
+                    yield from conversation.add(decode_object(data, MessageLine))
+                case "conversation":
+                    # Messages follow their conversation, so that they need not be collected from the whole file.
+                    yield from conversation.begin(decode_object(data, ConversationLine))
+                case "media":
+                    yield ImportedMedia(lines.media_draft(decode_object(data, MediaLine)))
+                case _:
+                    fields = decode_object(data, dict[str, Any])
+                    try:
+                        source, draft = lines.item_draft(fields)
+                        images = lines.note_images(fields) if source == "notes" else None
+                    except msgspec.ValidationError as error:
+                        raise InvalidParams(f"unexpected structure: {error}") from error
+                    if source == "notes":
+                        yield ImportedNote(draft, images)
+                    else:
+                        yield _ITEMS[source](draft) if source in _ITEMS else ImportedRecord(source, draft)
 
         yield from read_export(path, limits, progress, _is_export_file, "line", read)
         yield from conversation.end()
@@ -76,28 +93,6 @@ class OwnExportImporter(Importer):
 
 def _is_export_file(name: str) -> bool:
     return base_name(name).endswith(FILE_SUFFIX)
-
-
-def _read_line(data: bytes, conversation: "_ConversationBuilder") -> Iterator[ImportedItem]:
-    match decode_object(data, LineHead).kind:
-        case "message":
-            yield from conversation.add(decode_object(data, MessageLine))
-        case "conversation":
-            # Messages follow their conversation, so that they need not be collected from the whole file.
-            yield from conversation.begin(decode_object(data, ConversationLine))
-        case "media":
-            yield ImportedMedia(lines.media_draft(decode_object(data, MediaLine)))
-        case _:
-            fields = decode_object(data, dict[str, Any])
-            try:
-                source, draft = lines.item_draft(fields)
-                images = lines.note_images(fields) if source == "notes" else None
-            except msgspec.ValidationError as error:
-                raise InvalidParams(f"unexpected structure: {error}") from error
-            if source == "notes":
-                yield ImportedNote(draft, images)
-            else:
-                yield _ITEMS[source](draft) if source in _ITEMS else ImportedRecord(source, draft)
 
 
 class _ConversationBuilder:

@@ -1,7 +1,7 @@
 """Prompts: files with one prompt or a list of them, and Fabric's patterns."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,10 @@ from config.errors import InvalidParams, TooLarge
 from sources.drafts import PromptDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.encodings import DecodedText
-from sources.importers.engine.export_files import is_zip_file
+from sources.importers.engine.events import FailedItem, ImportedPrompt, ImportEvent, SkippedItem, stable_uuid
+from sources.importers.engine.export_files import is_json, is_zip_file
 from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
-    FailedItem,
-    ImportedPrompt,
-    ImportEvent,
-    SkippedItem,
     decode,
     encoding_doubts,
     file_key,
@@ -27,7 +24,6 @@ from sources.importers.engine.files import (
     printable_name,
     read_bytes,
     read_text,
-    stable_uuid,
     text_max_bytes,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
@@ -79,11 +75,24 @@ class PromptFilesImporter(Importer):
     suffixes = (".md", ".markdown", ".yaml", ".yml", ".json", ".csv", ".tsv")
 
     def recognizes(self, probe: FileProbe) -> float:
-        confidence = _CONFIDENCES.get(probe.path.suffix.lower())
-        # Below the formats of programs, whose JSON and tables have similar fields.
-        if confidence is None or probe.is_folder or not is_text(probe.head):
+        suffix = probe.path.suffix.lower()
+        if probe.is_folder or suffix not in self.suffixes or not is_text(probe.head):
             return 0.0
-        return confidence(probe.head)
+        head = probe.head.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+        # Below the formats of programs, whose JSON and tables have similar fields.
+        if suffix in (".md", ".markdown"):
+            front_matter, body = split_front_matter(head, _PROBE_DEPTH_MAX)
+            fields = normalize_keys(front_matter)
+            roles = {section["role"].lower() for section in _SECTION.finditer(body)}
+            has_prompt_field = fields.get("type") == "prompt" or any(name in fields for name in _PROMPT_FIELDS)
+            return 0.7 if has_prompt_field or (fields and roles) or roles == {"system", "user"} else 0.0
+        if suffix in (".yaml", ".yml"):
+            names = re.findall(r"^[ \t-]{0,20}+(\w[\w -]{0,40})[ \t]{0,10}:", head, re.MULTILINE)
+            return 0.6 if _are_prompt_fields(names) else 0.0
+        if suffix == ".json":
+            is_other = not is_json(probe.head) or _OTHER_FORMATS.search(probe.head)
+            return 0.5 if not is_other and _are_prompt_fields(re.findall(r'"([\w -]{1,40})"\s*:', head)) else 0.0
+        return 0.6 if _are_prompt_fields(re.split(r'[",;\t]+', head.partition("\n")[0])) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         data, suffix = read_bytes(path, limits.line_max_bytes), path.suffix.lower()
@@ -104,48 +113,9 @@ class PromptFilesImporter(Importer):
             yield _read_prompt(location, entry, printable_name(path.stem), keys)
 
 
-def _markdown_confidence(head: bytes) -> float:
-    front_matter, body = split_front_matter(_decode_head(head), _PROBE_DEPTH_MAX)
-    fields = normalize_keys(front_matter)
-    roles = {section["role"].lower() for section in _SECTION.finditer(body)}
-    has_prompt_field = fields.get("type") == "prompt" or any(name in fields for name in _PROMPT_FIELDS)
-    return 0.7 if has_prompt_field or (fields and roles) or roles == {"system", "user"} else 0.0
-
-
-def _yaml_confidence(head: bytes) -> float:
-    names = re.findall(r"^[ \t-]{0,20}+(\w[\w -]{0,40})[ \t]{0,10}:", _decode_head(head), re.MULTILINE)
-    return 0.6 if _are_prompt_fields(names) else 0.0
-
-
-def _json_confidence(head: bytes) -> float:
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) or _OTHER_FORMATS.search(head):
-        return 0.0
-    return 0.5 if _are_prompt_fields(re.findall(r'"([\w -]{1,40})"\s*:', _decode_head(head))) else 0.0
-
-
-def _csv_confidence(head: bytes) -> float:
-    first_line = _decode_head(head).partition("\n")[0]
-    return 0.6 if _are_prompt_fields(re.split(r'[",;\t]+', first_line)) else 0.0
-
-
 def _are_prompt_fields(names: list[str]) -> bool:
     fields = normalize_keys(dict.fromkeys(names))
     return any(name in fields for name in _NAME_FIELDS) and any(name in fields for name in _PROMPT_FIELDS)
-
-
-def _decode_head(head: bytes) -> str:
-    return head.decode("utf-8-sig", "replace").replace("\r\n", "\n")
-
-
-_CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
-    ".md": _markdown_confidence,
-    ".markdown": _markdown_confidence,
-    ".yaml": _yaml_confidence,
-    ".yml": _yaml_confidence,
-    ".json": _json_confidence,
-    ".csv": _csv_confidence,
-    ".tsv": _csv_confidence,
-}
 
 
 def _list_entries(value: Any) -> Iterator[LocatedEntry]:
@@ -302,18 +272,15 @@ class FabricImporter(Importer):
                 others = len(tree.names) - sum(1 for name in tree.names if _IN_ARCHIVE.search(name))
                 yield from (SkippedItem("file in the archive not containing a pattern") for _ in range(others))
         else:
-            yield _read_pattern(path, limits)
-
-
-def _read_pattern(path: Path, limits: ImportLimits) -> ImportEvent:
-    """Reads the files of a pattern when the first of them is imported; the other one is skipped."""
-    system, user = path.with_name(_SYSTEM), path.with_name(_USER)
-    if path.name == _USER and system.is_file() and limits.has_stable_path:
-        return SkippedItem("user part of a pattern")
-    system_text, user_text = (read_text(part, limits) if part.is_file() else "" for part in (system, user))
-    # The folder of an upload has a random name.
-    name = path.resolve().parent.name if limits.has_stable_path else path.stem
-    return _prompt(printable_name(name), file_key(path, limits), system_text, user_text)
+            # The files of a pattern are read when the first of them is imported; the other one is skipped.
+            system_file, user_file = path.with_name(_SYSTEM), path.with_name(_USER)
+            if path.name == _USER and system_file.is_file() and limits.has_stable_path:
+                yield SkippedItem("user part of a pattern")
+                return
+            system, user = (read_text(part, limits) if part.is_file() else "" for part in (system_file, user_file))
+            # The folder of an upload has a random name.
+            name = path.resolve().parent.name if limits.has_stable_path else path.stem
+            yield _prompt(printable_name(name), file_key(path, limits), system, user)
 
 
 def _prompt(name: str, key: str, system: str, user: str) -> ImportEvent:

@@ -1,5 +1,5 @@
-"""Links that people saved, as media items: bookmarks of browsers, Pocket, Karakeep and Omnivore. The pages behind the
-addresses are not fetched.
+"""What people saved to read or while reading. Links become media items: bookmarks of browsers, Pocket, Karakeep and
+Omnivore; the pages behind the addresses are not fetched. Highlights of Kindle and Readwise become notes.
 """
 
 import re
@@ -13,22 +13,19 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
-from sources.importers.engine.export_files import is_json
-from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     FailedItem,
     ImportedMedia,
+    ImportedNote,
     SkippedItem,
-    decode_text,
     imported_note,
-    is_text,
-    item_text,
-    read_bytes,
-    read_json,
     stable_uuid,
-    text_max_bytes,
 )
+from sources.importers.engine.export_files import is_json
+from sources.importers.engine.file_trees import FileTree, open_tree
+from sources.importers.engine.files import decode_text, is_text, item_text, read_bytes, read_json, text_max_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.markdown_text import normalize_keys
 from sources.importers.engine.table_reader import first_columns, table_rows
 from sources.importers.engine.values import (
     Fields,
@@ -40,10 +37,12 @@ from sources.importers.engine.values import (
     parse_json,
     require_object,
     short_title,
+    stored_date,
     stored_time,
     text_or_empty,
     url_or_empty,
     valid_uuid,
+    written_date,
 )
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, decode_page, html_text, read_page
@@ -75,23 +74,20 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
             yield SkippedItem("bookmark of an address that is listed twice")
         else:
             seen.add(url)
-            yield ImportedMedia(_media_draft(importer, url, link))
-
-
-def _media_draft(importer: str, url: str, link: SavedLink) -> MediaDraft:
-    """The address is part of the text, so that its words are found."""
-    title = clean_line(link.title) or url
-    text = "\n".join(line for line in (title, url, "", link.description.strip()) if line or link.description.strip())
-    return MediaDraft(
-        title=short_title(title),
-        media_type="bookmark",
-        url=url,
-        content=replace_unstorable(text).strip(),
-        tags=clean_tags([clean_line(tag) for tag in link.tags]),
-        metadata=compact_metadata(folder=link.folder, state=link.state),
-        uuid=stable_uuid(importer, "media", url),
-        created_at=link.created or UNSET,
-    )
+            title, description = clean_line(link.title) or url, link.description.strip()
+            # The address is part of the text, so that its words are found.
+            text = "\n".join((title, url, "", description) if description else (title, url))
+            draft = MediaDraft(
+                title=short_title(title),
+                media_type="bookmark",
+                url=url,
+                content=replace_unstorable(text).strip(),
+                tags=clean_tags([clean_line(tag) for tag in link.tags]),
+                metadata=compact_metadata(folder=link.folder, state=link.state),
+                uuid=stable_uuid(importer, "media", url),
+                created_at=link.created or UNSET,
+            )
+            yield ImportedMedia(draft)
 
 
 def _links_in_page(data: bytes, limits: ImportLimits) -> list[SavedLink]:
@@ -177,8 +173,6 @@ class BookmarksImporter(Importer):
     suffixes = (".html", ".htm", ".json", "bookmarks")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_json(probe.head):
             is_backup = any(
                 all(field in probe.head for field in fields) for fields in (_CHROME_FIELDS, _FIREFOX_FIELDS)
@@ -203,8 +197,14 @@ def _json_links(value: object) -> Iterator[SavedLink]:
         path, entries = open_folders[-1]
         for entry in entries:
             if url := text_or_empty(entry.get("url") or entry.get("uri")):
+                # Chrome writes a text and Firefox a number, both in microseconds.
+                chrome, firefox, created = entry.get("date_added"), entry.get("dateAdded"), None
+                if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
+                    created = stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
+                elif isinstance(firefox, int) and firefox < 1e18:
+                    created = stored_time(firefox / _MICROSECONDS)
                 tags = tuple(entry.text("tags").split(","))
-                yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=_added_at(entry))
+                yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=created)
             if entry.get("children"):
                 open_folders.append((f"{path}/{_name(entry)}".strip("/"), entry.objects("children")))
                 break
@@ -214,14 +214,6 @@ def _json_links(value: object) -> Iterator[SavedLink]:
 
 def _name(entry: Fields) -> str:
     return clean_line(entry.get("name") or entry.get("title"))
-
-
-def _added_at(entry: Fields) -> str | None:
-    """Chrome writes a text and Firefox a number, both in microseconds."""
-    chrome, firefox = entry.get("date_added"), entry.get("dateAdded")
-    if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
-        return stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
-    return stored_time(firefox / _MICROSECONDS) if isinstance(firefox, int) and firefox < 1e18 else None
 
 
 # -- Pocket ------------------------------------------------------------------------------------------------------------
@@ -331,35 +323,37 @@ class OmnivoreImporter(Importer):
             if not lists:
                 raise InvalidParams("not an Omnivore export: metadata_….json is missing")
             for name, folder in lists:
-                yield from _read_list(tree, name, folder, limits)
+                try:
+                    pages = parse_json(tree.read(name, limits.line_max_bytes), limits)
+                    if not isinstance(pages, list):
+                        raise InvalidParams("expected a list of pages")
+                except InvalidParams as error:
+                    yield FailedItem(name, error.message)
+                    continue
+                for number, page in enumerate(objects(pages), 1):
+                    try:
+                        yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
+                    except InvalidParams as error:
+                        yield FailedItem(f"{name}, page {number}", error.message)
 
     def reads_from_folder(self, name: str) -> bool:
         # Other files of a folder are reported as not used.
         return bool(_LIST.fullmatch(name)) or name.startswith(("content/", "highlights/"))
 
 
-def _read_list(tree: FileTree, name: str, folder: str, limits: ImportLimits) -> Events:
-    try:
-        pages = parse_json(tree.read(name, limits.line_max_bytes), limits)
-        if not isinstance(pages, list):
-            raise InvalidParams("expected a list of pages")
-    except InvalidParams as error:
-        yield FailedItem(name, error.message)
-        return
-    for number, page in enumerate(objects(pages), 1):
-        try:
-            yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
-        except InvalidParams as error:
-            yield FailedItem(f"{name}, page {number}", error.message)
-
-
 def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: ImportLimits) -> MediaDraft:
     slug, url = page.line("slug"), url_or_empty(page.get("url"))
     title = page.line("title") or url or slug
-    content = _content(tree, f"{folder}content/{slug}.html", limits) or page.line("description")
+    name, content = f"{folder}content/{slug}.html", ""
+    if name in tree:
+        try:
+            content = html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
+        except TooLarge as error:
+            # Of one page: the other pages are still read.
+            raise InvalidParams(error.message) from error
     name = f"{folder}highlights/{slug}.md"
     highlights = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""
-    parts = (content, f"## Highlights\n\n{highlights}" if highlights else "")
+    parts = (content or page.line("description"), f"## Highlights\n\n{highlights}" if highlights else "")
     return MediaDraft(
         title=short_title(title),
         media_type="article",
@@ -378,11 +372,141 @@ def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: Imp
     )
 
 
-def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    if name not in tree:
-        return ""
-    try:
-        return html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
-    except TooLarge as error:
-        # Of one page: the other pages are still read.
-        raise InvalidParams(error.message) from error
+# -- highlights --------------------------------------------------------------------------------------------------------
+# Highlights from books and articles: a note for each, with its highlights in the order of the file.
+
+
+class Highlight(Struct, frozen=True):
+    """`text` is quoted from the book; `note` is what the reader wrote."""
+
+    text: str = ""
+    note: str = ""
+    location: str = ""
+    created: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+class HighlightedBook(Struct, frozen=True):
+    title: str
+    author: str
+    key: str
+    highlights: list[Highlight]
+    tags: tuple[str, ...] = ()
+
+
+def _book_note(importer: str, book: HighlightedBook) -> ImportedNote:
+    dates = [highlight.created for highlight in book.highlights if highlight.created]
+    tags = [tag for highlight in book.highlights for tag in highlight.tags]
+    blocks = []
+    for highlight in book.highlights:
+        lines = [f"> {line}".rstrip() for line in highlight.text.split("\n")] if highlight.text else []
+        lines += [f"Note: {highlight.note}"] if highlight.note else []
+        lines += [f"({highlight.location})"] if highlight.location else []
+        blocks.append("\n".join(lines))
+    return imported_note(
+        stable_uuid(importer, "notes", book.key),
+        book.title,
+        "\n\n".join(blocks),
+        tags=[*book.tags, *tags],
+        created=min(dates, default=None),
+        author=book.author,
+        highlights=len(book.highlights),
+    )
+
+
+# -- Kindle ------------------------------------------------------------------------------------------------------------
+# Kindle's `My Clippings.txt`: the highlights and notes of all books on a reader. Every book becomes a note.
+
+_SEPARATOR = "=========="
+_START = re.compile(rb"(?:\xef\xbb\xbf)?[^\r\n]{1,1000}\r?\n- [^\r\n]{1,500}\r?\n\r?\n")
+_AUTHOR = re.compile(r"\(([^()\n]{1,300})\)\Z")
+# How the line about a clipping names a note, in the languages of the reader.
+_NOTE_WORDS = re.compile(r"\b(?:note|notiz|nota|notitie|anteckning|заметка)\b|笔记|メモ|메모", re.IGNORECASE)
+_DATE_FORMATS = (
+    "%A, %B %d, %Y %I:%M:%S %p",
+    "%A, %B %d, %Y, %I:%M %p",
+    "%A, %d %B %Y %H:%M:%S",
+    "%A, %d %B %y %H:%M:%S",
+)
+
+
+class KindleImporter(Importer):
+    name = "kindle"
+    title = "Kindle highlights (My Clippings.txt)"
+    suffixes = (".txt",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        is_clippings = not probe.is_folder and _START.match(probe.head) and _SEPARATOR.encode() in probe.head
+        return 0.9 if is_clippings else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        data = read_bytes(path, limits.line_max_bytes)
+        books: dict[str, list[Highlight]] = {}
+        for number, clipping in enumerate(decode_text(data, limits).split(f"\n{_SEPARATOR}"), 1):
+            lines = clipping.strip("\n\ufeff ").split("\n")
+            if len(lines) < 2 or not lines[1].startswith("- "):
+                if clipping.strip():
+                    yield FailedItem(f"clipping {number}", "expected a title and a line about the clipping")
+                continue
+            text = "\n".join(lines[2:]).strip()
+            if not text:
+                yield SkippedItem("bookmark without text")
+                continue
+            *location, added = [part.strip() for part in lines[1].removeprefix("- ").split("|")]
+            # Such as `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out.
+            created = written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
+            label = " | ".join(location if created or location else [added])
+            is_note = _NOTE_WORDS.search(location[0] if location else added)
+            highlight = Highlight("" if is_note else text, text if is_note else "", label, created)
+            books.setdefault(clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
+        if not books:
+            raise InvalidParams("no highlights found")
+        for line, highlights in books.items():
+            author = _AUTHOR.search(line)
+            title = line[: author.start()].strip() if author else line
+            book = HighlightedBook(title or line, author[1] if author else "", line, highlights)
+            yield _book_note("kindle", book)
+
+
+# -- Readwise ----------------------------------------------------------------------------------------------------------
+# Readwise's CSV export: a row for each highlight. Every book or article becomes a note.
+
+_READWISE_COLUMNS = frozenset(["highlight", "book title"])
+
+
+class ReadwiseImporter(Importer):
+    name = "readwise"
+    title = "Readwise highlights (CSV)"
+    suffixes = (".csv",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        is_table = not probe.is_folder and is_text(probe.head)
+        return 0.95 if is_table and first_columns(probe.head) >= _READWISE_COLUMNS else 0.0
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        data = read_bytes(path, limits.file_max_bytes)
+        books: dict[tuple[str, str], HighlightedBook] = {}
+        for location, row in table_rows(decode_text(data, limits)):
+            if isinstance(row, str):
+                yield FailedItem(location, row)
+                continue
+            fields = normalize_keys(row)
+            if not (fields.get("highlight") or fields.get("note")):
+                yield SkippedItem("highlight without text")
+                continue
+            title, author = fields.line("book_title") or "Untitled", fields.line("book_author")
+            tags = _split(fields.get("document_tags"))
+            # The rows of a book need not follow each other.
+            book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
+            kind, place = fields.line("location_type"), fields.line("location")
+            label = f"{kind} {place}".strip() if place else ""
+            created, own_tags = stored_date(fields.get("highlighted_at")), _split(fields.get("tags"))
+            text, note = fields.text("highlight").strip(), fields.text("note").strip()
+            book.highlights.append(Highlight(text, note, label, created, own_tags))
+        if not books:
+            raise InvalidParams("no highlights found")
+        yield from (_book_note("readwise", book) for book in books.values())
+
+
+def _split(tags: str | None) -> tuple[str, ...]:
+    return tuple(tag.strip() for tag in tags.split(",") if tag.strip()) if tags else ()

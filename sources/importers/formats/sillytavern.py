@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -18,19 +18,10 @@ from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.chat_messages import SkipMessage, conversation_draft, conversation_parts
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import count_reads
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedCharacter,
-    SkippedItem,
-    file_key,
-    printable_name,
-    read_bytes,
-    require_lines,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedCharacter, SkippedItem, stable_uuid
+from sources.importers.engine.files import file_key, printable_name, read_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import decode_fields, require_depth
+from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.png_texts import SIGNATURE, is_webp, keywords, read_exif, read_text_chunk
 from sources.importers.engine.values import (
@@ -45,6 +36,7 @@ from sources.importers.engine.values import (
     stored_time,
     text_or_empty,
 )
+from sources.importers.formats.agent_sessions import read_lines
 
 # -- chats -------------------------------------------------------------------------------------------------------------
 # Chats of SillyTavern: a line about the chat, then one message per line. Swipes that were not chosen become alternate
@@ -79,17 +71,17 @@ class SillyTavernImporter(Importer):
         # file name is part of the key, because a branched chat has the first line of the original. Old chats start with
         # a message.
         with open_file(path) as file:
-            _, data = next(_read_lines(file, limits), (1, None))
-        if data is None:
+            line = next(read_lines(file, 0, 1, limits), None)
+        if line is None or line.problem:
             raise InvalidParams("the first line is missing or too long")
-        first = _decode_line(data, limits)
+        first = decode_line(line.data, limits)
         character, stem = first.line("character_name"), printable_name(path.stem)
         integrity, main_chat = (first.nested("chat_metadata").line(name) for name in ("integrity", "main_chat"))
         # Some versions copied the id to the branches of a chat, which name their origin.
         key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
         chat = conversation_draft(
             "sillytavern",
-            stable_uuid("sillytavern", "conversation", key or f"{character}\0{first.line('create_date')}\0{stem}"),
+            key or f"{character}\0{first.line('create_date')}\0{stem}",
             # A backup is named after the character and the time of the backup.
             (character if _is_backup(path) else "") or clean_line(stem),
             created=_parse_time(first.get("create_date")) or _parse_time(first.get("send_date")),
@@ -189,20 +181,22 @@ def _parse_messages(
     path: Path, limits: ImportLimits, progress: ProgressCallback
 ) -> Iterator[_TavernMessage | SkippedItem | FailedItem]:
     with open_file(path) as file:
-        for number, data in _read_lines(count_reads(file, limits, progress), limits):
-            if data is None:
-                yield FailedItem(f"line {number}", f"longer than {limits.line_max_bytes} bytes")
+        for session_line in read_lines(file, 0, 1, limits):
+            progress(session_line.end)
+            location = f"line {session_line.number}"
+            if session_line.problem:
+                yield FailedItem(location, session_line.problem)
                 continue
             try:
-                line = _decode_line(data, limits)
+                line = decode_line(session_line.data, limits)
                 if "mes" in line:
-                    yield _parse_message(number, line, limits)
-                elif number > 1:
+                    yield _parse_message(session_line.number, line, limits)
+                elif session_line.number > 1:
                     raise InvalidParams("not a message (no field mes)")
             except SkipMessage as skip:
                 yield SkippedItem(skip.reason)
             except InvalidParams as error:
-                yield FailedItem(f"line {number}", error.message)
+                yield FailedItem(location, error.message)
 
 
 def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMessage:
@@ -218,25 +212,6 @@ def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMe
     choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
     # The message may have been edited since it was chosen, so it replaces its swipe.
     return _TavernMessage(number, line, (*swipes[:choice], text, *swipes[choice + 1 :]), choice)
-
-
-def _decode_line(data: bytes, limits: ImportLimits) -> Fields:
-    require_depth(data, limits)
-    return decode_fields(data)
-
-
-def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, bytes | None]]:
-    """Yields line numbers from 1, with the line or None if it is too long. Empty lines are counted, but not yielded."""
-    number = 0
-    while line := file.readline(limits.line_max_bytes + 1):
-        number += 1
-        require_lines(number, limits)
-        if len(line) > limits.line_max_bytes:
-            while line and not line.endswith(b"\n"):
-                line = file.readline(1 << 20)
-            yield number, None
-        elif line := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
-            yield number, line
 
 
 def _parse_time(value: Any) -> str | None:
@@ -294,8 +269,6 @@ class CharacterCardsImporter(Importer):
     suffixes = (".json", ".png", ".apng", ".webp", ".charx")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if probe.head.startswith(SIGNATURE):
             return 1.0 if any(keyword in _PNG_KEYWORDS for keyword in keywords(probe.path)) else 0.0
         if is_webp(probe.head):

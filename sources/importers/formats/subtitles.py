@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, ImportedMedia, stable_uuid
 from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
     encoding_doubts,
     encoding_metadata,
     file_key,
@@ -27,7 +26,6 @@ from sources.importers.engine.files import (
     printable_name,
     read_decoded,
     read_json,
-    stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.values import short_title
@@ -77,12 +75,44 @@ class SubtitlesImporter(Importer):
         return 0.9 if _TIMING_IN_HEAD.search(head[:4096].replace(b"\r", b"\n")) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        transcript = _read_transcript(path, limits)
+        with open_file(path) as file:
+            head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+        is_json = head.startswith((b"{", b"["))
+        transcript = _parse_json(read_json(path, limits), limits) if is_json else _parse_text(path, limits)
         yield from encoding_doubts("", transcript.encoding, is_doubtful=transcript.is_encoding_doubtful)
         yield from transcript.failures
         if not transcript.segments:
             raise InvalidParams(f"{printable_name(path.name)}: no lines with times")
-        yield ImportedMedia(_media_draft(path, transcript, limits))
+        stem, key = printable_name(path.stem), file_key(path, limits)
+        with_language = _LANGUAGE_SUFFIX.fullmatch(stem)
+        language = transcript.language or (with_language[2] if with_language else "")
+        chunks = [
+            MediaChunk(
+                index=index,
+                uuid=stable_uuid("subtitles", "chunks", f"{key}/{index}"),
+                text=run.text,
+                start=run.start,
+                end=run.start + len(run.text),
+                start_ms=run.start_ms,
+                end_ms=run.end_ms,
+                speaker=run.speaker,
+            )
+            for index, run in enumerate(group_cues(transcript.segments, _CHUNK_CHARS))
+        ]
+        draft = MediaDraft(
+            title=short_title(with_language[1] if with_language else stem),
+            media_type="transcript",
+            segments=transcript.segments,
+            chunks=chunks,
+            metadata={
+                "file": printable_name(path.name),
+                **({"language": language} if language else {}),
+                **encoding_metadata(transcript.encoding),
+            },
+            uuid=stable_uuid("subtitles", "media", key),
+            created_at=modified_at(path, limits),
+        )
+        yield ImportedMedia(draft)
 
 
 class _TimedTranscript(Struct, frozen=True):
@@ -93,11 +123,7 @@ class _TimedTranscript(Struct, frozen=True):
     is_encoding_doubtful: bool = False
 
 
-def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
-    with open_file(path) as file:
-        head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head.startswith((b"{", b"[")):
-        return _parse_json(read_json(path, limits), limits)
+def _parse_text(path: Path, limits: ImportLimits) -> _TimedTranscript:
     decoded = read_decoded(path, limits)
     text = decoded.text
     is_vtt = text.lstrip().startswith("WEBVTT")
@@ -111,39 +137,6 @@ def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
         language=language[1] if language else "",
         encoding=decoded.encoding,
         is_encoding_doubtful=decoded.is_doubtful,
-    )
-
-
-def _media_draft(path: Path, transcript: _TimedTranscript, limits: ImportLimits) -> MediaDraft:
-    stem = printable_name(path.stem)
-    with_language = _LANGUAGE_SUFFIX.fullmatch(stem)
-    language = transcript.language or (with_language[2] if with_language else "")
-    key = file_key(path, limits)
-    chunks = [
-        MediaChunk(
-            index=index,
-            uuid=stable_uuid("subtitles", "chunks", f"{key}/{index}"),
-            text=run.text,
-            start=run.start,
-            end=run.start + len(run.text),
-            start_ms=run.start_ms,
-            end_ms=run.end_ms,
-            speaker=run.speaker,
-        )
-        for index, run in enumerate(group_cues(transcript.segments, _CHUNK_CHARS))
-    ]
-    return MediaDraft(
-        title=short_title(with_language[1] if with_language else stem),
-        media_type="transcript",
-        segments=transcript.segments,
-        chunks=chunks,
-        metadata={
-            "file": printable_name(path.name),
-            **({"language": language} if language else {}),
-            **encoding_metadata(transcript.encoding),
-        },
-        uuid=stable_uuid("subtitles", "media", key),
-        created_at=modified_at(path, limits),
     )
 
 

@@ -11,8 +11,9 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, stable_uuid
 from sources.importers.engine.export_files import count_reads, is_json
-from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, file_size, stable_uuid
+from sources.importers.engine.files import file_size
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
 from sources.importers.engine.values import (
@@ -50,13 +51,18 @@ class BibliographicReference(Struct, frozen=True):
 
 def reference_draft(importer: str, reference: BibliographicReference) -> MediaDraft:
     doi = reference.doi.removeprefix("https://doi.org/")
+    year = f" ({reference.date[:4]})" if reference.date else ""
+    authors = f"{'; '.join(reference.authors)}{year}. " if reference.authors else ""
+    publication = f" {reference.publication}." if reference.publication else ""
+    citation = f"{authors}{reference.title.rstrip('.')}.{publication}"
+    parts = (citation, reference.abstract.strip(), *reference.notes)
     url = url_or_empty(reference.url) or (f"https://doi.org/{doi}" if doi else "")
     return MediaDraft(
         title=short_title(reference.title),
         media_type="reference",
         author=short_title("; ".join(reference.authors)),
         url=url or UNSET,
-        content=replace_unstorable("\n\n".join(_parts(reference))),
+        content=replace_unstorable("\n\n".join(filter(None, parts))),
         tags=clean_tags([clean_line(tag) for tag in reference.tags]),
         metadata=compact_metadata(
             type=reference.type, date=reference.date, publication=reference.publication, doi=doi, **reference.fields
@@ -64,15 +70,6 @@ def reference_draft(importer: str, reference: BibliographicReference) -> MediaDr
         uuid=stable_uuid(importer, "media", reference.key),
         created_at=stored_date(reference.date) or UNSET,
     )
-
-
-def _parts(reference: BibliographicReference) -> list[str]:
-    """Returns the citation, the abstract and the notes."""
-    year = f" ({reference.date[:4]})" if reference.date else ""
-    authors = f"{'; '.join(reference.authors)}{year}. " if reference.authors else ""
-    publication = f" {reference.publication}." if reference.publication else ""
-    citation = f"{authors}{reference.title.rstrip('.')}.{publication}"
-    return [part for part in (citation, reference.abstract.strip(), *reference.notes) if part]
 
 
 # -- zotero rdf --------------------------------------------------------------------------------------------------------
@@ -112,7 +109,34 @@ def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator
     for resource in handler.resources:
         title = clean_line(resource.first("title"))
         if resource.name not in _NOT_ITEMS and title:
-            yield _reference(resource, title, by_about, collections, limits)
+            memos = [by_about[target] for target in resource.texts.get("isReferencedBy@", ()) if target in by_about]
+            identifiers, date = resource.texts.get("identifier", []), clean_line(resource.first("date"))
+            journal = by_about.get(resource.first("isPartOf@"))
+            publications = (
+                texts[0]
+                for path, texts in resource.texts.items()
+                if path.startswith("isPartOf/") and path.endswith("/title")
+            )
+            notes = (html_text(memo.first("value"), limits.item_max_chars) for memo in memos if memo.name == "Memo")
+            yield BibliographicReference(
+                # An id that starts with # is a number within the file.
+                key=resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
+                type=clean_line(resource.first("itemType")) or resource.name,
+                title=title,
+                authors=tuple(_people(resource)),
+                date=date,
+                publication=clean_line(journal.first("title") if journal is not None else next(publications, "")),
+                abstract=resource.first("abstract"),
+                notes=tuple(notes),
+                url=clean_line(resource.first("identifier/URI/value")),
+                doi=next((clean_line(value[3:].strip()) for value in identifiers if value.startswith("DOI")), ""),
+                tags=(*resource.texts.get("subject", ()), *resource.texts.get("subject/AutomaticTag/value", ())),
+                fields={
+                    **{field: clean_line(resource.first(name)) for name, field in _METADATA.items()},
+                    "publisher": clean_line(resource.first("publisher/Organization/name")),
+                    "collections": collections.get(resource.about, []),
+                },
+            )
 
 
 class _RdfHandler(XmlHandler):
@@ -143,41 +167,6 @@ class _RdfHandler(XmlHandler):
         self.resources[-1].texts.setdefault(path, []).append(text)
 
 
-def _reference(
-    resource: _RdfResource,
-    title: str,
-    by_about: Mapping[str, _RdfResource],
-    collections: Mapping[str, list[str]],
-    limits: ImportLimits,
-) -> BibliographicReference:
-    memos = [by_about[target] for target in resource.texts.get("isReferencedBy@", ()) if target in by_about]
-    identifiers = resource.texts.get("identifier", [])
-    date = clean_line(resource.first("date"))
-    journal = by_about.get(resource.first("isPartOf@"))
-    parts = (
-        texts[0] for path, texts in resource.texts.items() if path.startswith("isPartOf/") and path.endswith("/title")
-    )
-    return BibliographicReference(
-        # An id that starts with # is a number within the file.
-        key=resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
-        type=clean_line(resource.first("itemType")) or resource.name,
-        title=title,
-        authors=tuple(_people(resource)),
-        date=date,
-        publication=clean_line(journal.first("title") if journal is not None else next(parts, "")),
-        abstract=resource.first("abstract"),
-        notes=tuple(html_text(memo.first("value"), limits.item_max_chars) for memo in memos if memo.name == "Memo"),
-        url=clean_line(resource.first("identifier/URI/value")),
-        doi=next((clean_line(value[3:].strip()) for value in identifiers if value.startswith("DOI")), ""),
-        tags=(*resource.texts.get("subject", ()), *resource.texts.get("subject/AutomaticTag/value", ())),
-        fields={
-            **{field: clean_line(resource.first(name)) for name, field in _METADATA.items()},
-            "publisher": clean_line(resource.first("publisher/Organization/name")),
-            "collections": collections.get(resource.about, []),
-        },
-    )
-
-
 def _people(resource: _RdfResource) -> Iterator[str]:
     for role in _PEOPLE:
         person = f"{role}/Seq/li/Person"
@@ -206,8 +195,6 @@ class ZoteroImporter(Importer):
     suffixes = (".json", ".rdf", ".csljson")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_json(probe.head):
             return 0.9 if _CSL_TYPE.search(probe.head) and _CSL_FIELD.search(probe.head) else 0.0
         return 1.0 if all(mark in probe.head[:_HEAD_BYTES] for mark in _RDF_MARKS) else 0.0

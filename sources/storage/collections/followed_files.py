@@ -7,19 +7,15 @@ from typing import TypeVar
 
 from sources.storage.collections.collection import UserDatabase
 from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem
-from sources.storage.tables.sql import NOTES_INDEX, SqlConnection, SqlRows, json_array, placeholders
+from sources.storage.tables.sql import NOTES_INDEX, Delete, Insert, SqlConnection, SqlRows, json_array, placeholders
 
 T = TypeVar("T")
 
 _SOURCE = "followed files"
 _SELECT = "SELECT name, signature, fingerprint, conflicts, problem FROM followed_files WHERE follow = ?"
-_INSERT_FILE = """
-    INSERT INTO followed_files (follow, name, signature, fingerprint, conflicts, problem) VALUES (?, ?, ?, ?, ?, ?)
-"""
-_INSERT_ITEM = """
-    INSERT INTO followed_items (follow, name, kind, key, uuid) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (follow, name, kind, key) DO UPDATE SET uuid = excluded.uuid
-"""
+_INSERT_FILE = Insert("followed_files", "follow, name, signature, fingerprint, conflicts, problem")
+_INSERT_ITEM = Insert("followed_items", "follow, name, kind, key, uuid", key="follow, name, kind, key")
+_DELETE_FILE = Delete("followed_files", "follow = ? AND name = ?")
 # The first byte after the slash at the end of a folder.
 _AFTER_SLASH = b"0"
 
@@ -48,13 +44,12 @@ class StoredFollowedFiles:
     async def items(
         self, follow: str, name: bytes, kind: str | None = None, keys: Sequence[str] = ()
     ) -> Sequence[FollowedItem]:
-        sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
-        parameters: tuple[object, ...] = (follow, name)
-        if kind is not None:
-            sql += " AND kind = ? AND key IN (SELECT value FROM json_each(?))"
-            parameters += (kind, json_array(keys))
-
         def work(connection: SqlConnection) -> Sequence[FollowedItem]:
+            sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
+            parameters: tuple[object, ...] = (follow, name)
+            if kind is not None:
+                sql += f" AND kind = ? AND key IN (SELECT value FROM {connection.dialect.listed()})"
+                parameters += (kind, json_array(keys))
             return [FollowedItem(*row) for row in connection.execute(sql, parameters)]
 
         return await self._database.read(_SOURCE, work)
@@ -63,12 +58,12 @@ class StoredFollowedFiles:
         self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
     ) -> frozenset[tuple[str, str]]:
         is_own = f"i.follow = ? AND i.name IN ({placeholders(names)})" if names else "i.follow = ? AND FALSE"
-        sql = (
-            "SELECT i.kind, i.uuid FROM json_each(?) wanted CROSS JOIN followed_items i ON i.uuid = wanted.value "
-            f"WHERE NOT ({is_own})"
-        )
 
         def work(connection: SqlConnection) -> frozenset[tuple[str, str]]:
+            sql = (
+                f"SELECT i.kind, i.uuid FROM {connection.dialect.listed()} CROSS JOIN followed_items i "
+                f"WHERE i.uuid = wanted.value AND NOT ({is_own})"
+            )
             return frozenset(connection.execute(sql, (json_array(uuids), follow, *names)))
 
         return await self._database.read(_SOURCE, work)
@@ -118,9 +113,8 @@ class StoredFollowedFiles:
     ) -> None:
         def work(connection: SqlConnection) -> None:
             keys = [(follow, file.name, item.kind, item.key) for item in removed]
-            sql = "DELETE FROM followed_items WHERE follow = ? AND name = ? AND kind = ? AND key = ?"
-            connection.executemany(sql, keys)
-            connection.execute("DELETE FROM followed_files WHERE follow = ? AND name = ?", (follow, file.name))
+            connection.executemany(Delete("followed_items", "follow = ? AND name = ? AND kind = ? AND key = ?"), keys)
+            connection.execute(_DELETE_FILE, (follow, file.name))
             _insert(connection, follow, file, items)
 
         await self._write(work)
@@ -135,8 +129,9 @@ class StoredFollowedFiles:
     async def retain(self, follows: Sequence[str]) -> None:
         def work(connection: SqlConnection) -> None:
             for table in ("followed_files", "followed_items"):
-                others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN (SELECT value FROM json_each(?))"
-                connection.execute(f"DELETE FROM {table} WHERE follow IN ({others})", (json_array(follows),))
+                retained = f"SELECT value FROM {connection.dialect.listed()}"
+                others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN ({retained})"
+                connection.execute(Delete(table, f"follow IN ({others})"), (json_array(follows),))
 
         await self._write(work)
 
@@ -159,5 +154,5 @@ def _insert(connection: SqlConnection, follow: str, file: FollowedFile, items: S
 
 
 def _remove(connection: SqlConnection, follow: str, name: bytes | None) -> None:
-    connection.execute("DELETE FROM followed_files WHERE follow = ? AND name = ?", (follow, name))
-    connection.execute("DELETE FROM followed_items WHERE follow = ? AND name = ?", (follow, name))
+    connection.execute(_DELETE_FILE, (follow, name))
+    connection.execute(Delete("followed_items", "follow = ? AND name = ?"), (follow, name))

@@ -25,7 +25,18 @@ from sources.storage.tables import validation
 from sources.storage.tables.conversation_tables import MEDIA_ITEMS
 from sources.storage.tables.item_table import WriteContext
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PROMPTS, observation_conditions
-from sources.storage.tables.sql import CHUNK_BITS, CHUNKS_MAX, NOTES_INDEX, SqlConnection, json_array, placeholders
+from sources.storage.tables.sql import (
+    CHUNK_BITS,
+    CHUNKS_MAX,
+    NOTES_INDEX,
+    SAVE_STATE,
+    Delete,
+    Insert,
+    SqlConnection,
+    Update,
+    json_array,
+    placeholders,
+)
 from sources.storage.tables.upsert import rows_by_uuid
 from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storable
 
@@ -33,11 +44,11 @@ from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storabl
 # Notes: a title and a text, and the images that the text shows.
 
 _STORED_IMAGES = (
-    "SELECT n.uuid, i.name, i.digest FROM json_each(?) wanted CROSS JOIN notes n ON n.uuid = wanted.value "
-    "JOIN note_images i ON i.note = n.id"
+    "SELECT n.uuid, i.name, i.digest FROM {} CROSS JOIN notes n JOIN note_images i ON i.note = n.id "
+    "WHERE n.uuid = wanted.value"
 )
-_DELETE_IMAGE = "DELETE FROM note_images WHERE note = ? AND name = ?"
-_INSERT_IMAGE = "INSERT INTO note_images (note, name, media_type, digest, data) VALUES (?, ?, ?, ?, ?)"
+_DELETE_IMAGE = Delete("note_images", "note = ? AND name = ?")
+_INSERT_IMAGE = Insert("note_images", "note, name, media_type, digest, data")
 _IMAGES = "FROM note_images i JOIN notes n ON n.id = i.note WHERE n.uuid = ? AND n.deleted = 0"
 
 
@@ -79,9 +90,10 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
 
         def work(connection: SqlConnection, _: WriteContext) -> None:
             rows = rows_by_uuid(connection, self.table.name, list(images))
+            sql = _STORED_IMAGES.format(connection.dialect.listed())
             stored: dict[tuple[str, str], str] = {
                 (uuid, name): digest
-                for uuid, name, digest in connection.execute(_STORED_IMAGES, (json_array(list(images)),)).fetchall()
+                for uuid, name, digest in connection.execute(sql, (json_array(list(images)),)).fetchall()
             }
             current = {
                 (uuid, image.name): (image, digest)
@@ -152,15 +164,19 @@ class StoredObservations(StoredItems[Observation, ObservationDraft, str]):
 # -- prompts -----------------------------------------------------------------------------------------------------------
 # Prompts: named texts with arguments.
 
-_BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"
-
 
 class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
     source = "prompts"
     table = PROMPTS
 
     async def get_by_name(self, name: str) -> SavedPrompt:
-        return await self._read(lambda connection: self.table.get_first(connection, _BY_NAME, name))
+        return await self._read(lambda connection: self._by_name(connection, name))
+
+    def _by_name(self, connection: SqlConnection, name: str) -> SavedPrompt:
+        condition = (
+            f"{connection.dialect.is_same_name('name', '?1')} ORDER BY name = ?1 DESC, last_modified DESC, id DESC"
+        )
+        return self.table.get_first(connection, f"{condition} LIMIT 1", name)
 
     async def save(
         self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
@@ -170,7 +186,7 @@ class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
         def work(connection: SqlConnection, context: WriteContext) -> SavedPrompt:
             def write() -> Sequence[str]:
                 try:
-                    prompt = self.table.get_first(connection, _BY_NAME, name)
+                    prompt = self._by_name(connection, name)
                 except NotFound:
                     if expected_version:
                         raise
@@ -192,7 +208,6 @@ _BOOKMARKS = "bookmarks"
 # The table `state` also holds values of the library itself.
 _PREFIX = "bookmark:"
 _LEASE_PREFIX = "import lease:"
-_SAVE = "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
 class StoredBookmarks:
@@ -215,7 +230,7 @@ class StoredBookmarks:
         value = validation.long_text(self._limits, "text", text)
 
         def work(connection: SqlConnection) -> None:
-            connection.execute(_SAVE, (key, value))
+            connection.execute(SAVE_STATE, (key, value))
 
         await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
 
@@ -228,7 +243,7 @@ class StoredBookmarks:
             end, _, holder = row[0].partition(" ") if row else ("0", "", "")
             if holder not in (owner, instead_of) and float(end) > time.time():
                 return holder
-            connection.execute(_SAVE, (key, f"{time.time() + lifetime_s:.3f} {owner}"))
+            connection.execute(SAVE_STATE, (key, f"{time.time() + lifetime_s:.3f} {owner}"))
             return owner
 
         return await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
@@ -237,7 +252,7 @@ class StoredBookmarks:
         def work(connection: SqlConnection) -> None:
             row = connection.execute("SELECT value FROM state WHERE name = ?", (_LEASE_PREFIX + name,)).fetchone()
             if row and row[0].partition(" ")[2] == owner:
-                connection.execute("DELETE FROM state WHERE name = ?", (_LEASE_PREFIX + name,))
+                connection.execute(Delete("state", "name = ?"), (_LEASE_PREFIX + name,))
 
         await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
 
@@ -246,12 +261,12 @@ class StoredBookmarks:
 # The agents on the message bus, which are stored in the library of their user.
 
 _AGENTS = "agents"
-_INSERT = "INSERT INTO agents (id, name, token_hash, used_at) VALUES (?, ?, ?, ?)"
+_INSERT = Insert("agents", "id, name, token_hash, used_at")
 _SELECT = "SELECT id, name, token_hash, used_at FROM agents WHERE id = ?"
 # All but the `limit` most recently used agents.
-_DELETE_LEAST_RECENTLY_USED = f"""
-    DELETE FROM agents WHERE id IN (SELECT id FROM agents ORDER BY used_at DESC, id DESC LIMIT {COUNT_MAX} OFFSET ?)
-"""
+_DELETE_LEAST_RECENTLY_USED = Delete(
+    "agents", f"id IN (SELECT id FROM agents ORDER BY used_at DESC, id DESC LIMIT {COUNT_MAX} OFFSET ?)"
+)
 
 
 class StoredAgents:
@@ -265,7 +280,7 @@ class StoredAgents:
         name = validation.required_short_text(self._limits, "name", name)
 
         def work(connection: SqlConnection) -> RegisteredAgent:
-            connection.execute("DELETE FROM agents WHERE used_at < ?", (idle_since,))
+            connection.execute(Delete("agents", "used_at < ?"), (idle_since,))
             connection.execute(_DELETE_LEAST_RECENTLY_USED, (max(0, limit - 1),))
             taken = {row[0] for row in connection.execute("SELECT name FROM agents")}
             names = (name if number == 1 else f"{name} {number}" for number in range(1, len(taken) + 2))
@@ -288,7 +303,7 @@ class StoredAgents:
 
     async def set_used(self, agent_id: str, time: str) -> None:
         def work(connection: SqlConnection) -> None:
-            connection.execute("UPDATE agents SET used_at = ?1 WHERE id = ?2 AND used_at < ?1", (time, agent_id))
+            connection.execute(Update("agents", "used_at = ?1", "id = ?2 AND used_at < ?1"), (time, agent_id))
 
         await self._database.write(_AGENTS, NOTES_INDEX, work)
 

@@ -1,5 +1,7 @@
 """The collections of a library in PostgreSQL, with their searches."""
 
+from collections.abc import Sequence
+
 from sources.drafts import (
     ConversationDraft,
     MediaDraft,
@@ -7,16 +9,19 @@ from sources.drafts import (
     ObservationDraft,
     PromptDraft,
 )
+from sources.query import ParsedQuery
 from sources.records import (
     Conversation,
     ExactHit,
     ExactHits,
+    HitPage,
     MediaItem,
     MessageHit,
     MessageHits,
     Note,
     Observation,
     SavedPrompt,
+    SemanticStatus,
 )
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
@@ -27,6 +32,7 @@ from sources.storage.collections.collection import (
     SearchableCollection,
     SearchableObservations,
     SearchSettings,
+    SearchWork,
     StoredItems,
 )
 from sources.storage.collections.items import (
@@ -35,15 +41,18 @@ from sources.storage.collections.items import (
     StoredObservations,
     StoredPrompts,
 )
-from sources.storage.contract import ExactSearch, MessageSearch
+from sources.storage.contract import ExactSearch, MessageSearch, Search
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRY_KINDS
-from sources.storage.postgres.search import entry_sql, exact, substring
+from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
-from sources.storage.postgres.search.statistics import EntryStatistics
+from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
+from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.vector_tables import previous_model
+from sources.storage.search.engine import SearchTarget
 from sources.storage.search.exact_snippets import ExactHighlighter
+from sources.storage.search.fused_search import QueryVector
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT
 from sources.storage.tables.kind_tables import PLAIN_TABLES
@@ -62,6 +71,29 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
     @property
     def _statistics(self) -> EntryStatistics:
         return EntryStatistics(self._library.counts, self._search_settings.sources)
+
+    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
+        self.read_ahead(connection, [SearchWork(self, search, meaning)])
+        return super().run_search(connection, search, meaning)
+
+    def read_ahead(self, connection: SqlConnection, searches: Sequence[SearchWork]) -> None:
+        """Reads what the searches of a call begin with, once in a transaction."""
+        assert isinstance(connection, LibraryConnection)
+        if SEARCHES not in connection.known:
+            connection.known[SEARCHES] = searches
+            self._statistics.read_ahead(connection)
+
+    def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
+        """Once for all sources of a call: near words are those of the library, unless a kind is not counted in it."""
+        assert isinstance(connection, LibraryConnection)
+        kind, known = ENTRY_KINDS[target.index.table], connection.known
+        key = ("corrected", None if kind.is_counted else kind.index, search.query)
+        if key not in known:
+            known[key] = corrected = super()._correct(connection, target, search)
+            if corrected is not None and kind.is_counted:
+                self._statistics.read_ahead(connection, corrected)
+        result: ParsedQuery | None = known[key]
+        return result
 
     async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> LibraryQueryVector:
         library = self._library
@@ -89,11 +121,11 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
 
 
 class PostgresNotes(PostgresCollection[Note, NoteDraft, str], StoredNotes):
-    target = entry_sql.POSTGRES_NOTES
+    target = TARGETS["notes"]
 
 
 class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], StoredMedia):
-    target = entry_sql.POSTGRES_MEDIA
+    target = TARGETS["media"]
 
 
 class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
@@ -102,24 +134,24 @@ class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[Record
     def __init__(self, source: str, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
         super().__init__(database, settings, client_id)
         self.source, self.table = source, PLAIN_TABLES[source]
-        self.target = entry_sql.POSTGRES_KINDS[source]
+        self.target = TARGETS[source]
 
 
 class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
-    target = entry_sql.POSTGRES_KINDS["prompts"]
+    target = TARGETS["prompts"]
 
 
 class PostgresObservations(
     SearchableObservations, PostgresCollection[Observation, ObservationDraft, str], StoredObservations
 ):
-    target = entry_sql.POSTGRES_OBSERVATIONS
+    target = TARGETS["observations"]
 
 
 class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
-    target = entry_sql.POSTGRES_CHATS
-    human_only_target = entry_sql.POSTGRES_HUMAN_ONLY
+    target = TARGETS["chats"]
+    human_only_target = TARGETS["human_only"]
 
     def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str, *, is_agent: bool) -> None:
         StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)

@@ -27,9 +27,10 @@ from sources.storage.job_queue import BackgroundPace
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_ROLE, TENANT_SETTING
 from sources.storage.tables.conversation_tables import CONVERSATIONS, MEDIA_ITEMS, MESSAGES
+from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.item_table import ItemTable
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
-from sources.storage.tables.sql import SqlValue
+from sources.storage.tables.sql import Delete, Insert, SqlValue, Update
 
 # -- pending rows ------------------------------------------------------------------------------------------------------
 # Rows that a job has not sent yet. They are sent together before its next statement, because each statement waits for
@@ -88,10 +89,8 @@ class PendingRows:
             for batch in _batches(items.get(table, ())):
                 columns = ", ".join(batch[0])
                 record = f"json_populate_recordset(CAST(NULL AS {LIBRARY_SCHEMA}.{table}), CAST(? AS JSON))"
-                insert = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {record}"
-                rows = connection.execute(
-                    f"{insert} ON CONFLICT DO NOTHING RETURNING id", (msgspec.json.encode(batch).decode(),)
-                )
+                insert = Insert(table, columns, f"{columns} FROM {record}", key="*", returning="id")
+                rows = connection.execute(insert, (msgspec.json.encode(batch).decode(),))
                 inserted = {rowid for (rowid,) in rows}
                 for values in batch:
                     if values["id"] not in inserted:
@@ -114,35 +113,6 @@ def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
         yield batch
 
 
-# -- statements --------------------------------------------------------------------------------------------------------
-# Translates what SQLite spells differently from PostgreSQL in the SQL of the tables.
-
-_TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    # SQLite keeps the order of a CROSS JOIN and lets it have a condition.
-    (re.compile(r"\bCROSS JOIN\b"), "JOIN"),
-    (re.compile(r"\b(?:NOT INDEXED|INDEXED BY \w+)\b"), ""),
-    (
-        re.compile(r"\bjson_each\((\?\d*)\)(?: (wanted)\b)?"),
-        lambda match: f"json_array_elements_text({match[1]}::json) AS {match[2] or 'elements'} (value)",
-    ),
-    # With the collation "C", `lower` changes ASCII letters only, as NOCASE ignores the case of those only.
-    (re.compile(r"\b(\w+) = (\?\d*) COLLATE NOCASE\b"), r'lower(\1) = lower(\2::text COLLATE "C")'),
-)
-
-
-@lru_cache(maxsize=2_000)
-def to_postgres(sql: str) -> str:
-    for pattern, replacement in _TRANSLATIONS:
-        sql = pattern.sub(replacement, sql)
-    translated, *calls = sql.split("json_extract(")
-    for call in calls:
-        # `column, ?)`. The path is that of nested objects, such as `$._bus.status`, whose first two characters are cut.
-        column, _, rest = call.partition(", ?")
-        number, _, after = rest.partition(")")
-        translated += f"(({column})::json #>> string_to_array(substr(?{number}, 3), '.')){after}"
-    return translated
-
-
 T = TypeVar("T")
 LibraryWork = Callable[["LibraryConnection"], T]
 
@@ -152,10 +122,9 @@ _LAST_ID = "last_id:"
 _CONVERSATIONS, _MESSAGES = "conversations", "messages"
 _STATE = f"{LIBRARY_SCHEMA}.state"
 _TENANT = re.compile("[a-z2-7]{7}")
-_SAVE_LAST_ID = """
-    INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
-    WHERE CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)
-"""
+_SAVE_LAST_ID = Insert(
+    "state", "name, value", key="name", condition="CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)"
+)
 
 
 class LibraryTransaction(Transaction, frozen=True, kw_only=True):
@@ -195,6 +164,10 @@ def set_tenant(tenant: str, *, has_role: bool) -> str:
 
 class LibraryRemoved(Exception):
     """Another process has removed the library."""
+
+
+class NoLibrary(Unavailable):
+    """The user has no library, and background work does not create one."""
 
 
 class LibraryJob(Generic[T]):
@@ -260,6 +233,7 @@ class LibraryConnection(PostgresConnection):
     """Implements `SqlConnection`. `changes` are the rows of item tables that the current job has written: the rowids
     by table, from which full-text indexes are updated."""
 
+    dialect = POSTGRES
     job: LibraryJob[Any] | None = None
     # Whose library the transaction uses. None in one of the control data, which cannot use any.
     tenant: str | None = None
@@ -295,9 +269,8 @@ class LibraryConnection(PostgresConnection):
     def _statement(self, sql: str, parameters: Parameters) -> tuple[Statement, Sequence[Any]]:
         if self.tenant is None:
             return super()._statement(sql, parameters)
-        statement = tenant_statement(to_postgres(sql))
-        arguments = statement.arguments(parameters)
-        return statement, (self.tenant, *arguments) if statement.has_tenant else arguments
+        statement = tenant_statement(sql)
+        return statement, (self.tenant, *parameters) if statement.has_tenant else parameters
 
     def executemany_later(self, sql: str, parameters: Iterable[Parameters], /) -> None:
         self._pending.add_parameters(sql, parameters)
@@ -323,7 +296,7 @@ class LibraryConnection(PostgresConnection):
 
     def update_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in values)
-        self.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values.values(), rowid))
+        self.execute(Update(table, assignments, "id = ?"), (*values.values(), rowid))
         self.add_changes(table, (rowid,))
 
     def restore_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
@@ -332,7 +305,7 @@ class LibraryConnection(PostgresConnection):
     def delete_row(self, table: str, rowid: int) -> None:
         [last] = self.execute(f"SELECT max(id) FROM {table}").fetchall()[0]
         self.execute(_SAVE_LAST_ID, (f"{_LAST_ID}{table}", str(last)))
-        self.execute(f"DELETE FROM {table} WHERE id = ?", (rowid,))
+        self.execute(Delete(table, "id = ?"), (rowid,))
         self.add_changes(table, (rowid,))
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
@@ -379,7 +352,7 @@ class LibraryConnection(PostgresConnection):
 
 
 @lru_cache
-def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+def _insert_sql(table: str, columns: tuple[str, ...]) -> Insert:
     names, values = ", ".join(columns), ", ".join("?" * len(columns))
     if "id" not in columns:
         # One more than the highest id that was ever used, which `delete_row` has saved.
@@ -388,7 +361,7 @@ def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
             f"coalesce((SELECT CAST(value AS BIGINT) FROM state WHERE name = '{_LAST_ID}{table}'), 0))"
         )
         names, values = f"id, {names}", f"({next_id}), {values}"
-    return f"INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT DO NOTHING RETURNING id"
+    return Insert(table, names, values=values, key="*", returning="id")
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from sources.storage.postgres.connection import (
     LibraryRemoved,
     LibraryTransaction,
     LibraryWork,
+    NoLibrary,
     VectorTransaction,
     WriteTransaction,
     job_errors,
@@ -252,9 +253,6 @@ class PostgresDatabase:
         await self._options.prepare()
         return await self.run_control("library", partial(self._options.schemas.find, self.user_id)) is not None
 
-    async def tenant(self) -> str:
-        return self._tenant or await self._open("library")
-
     async def stop_background_work(self) -> None:
         """Builds of indexes must have been stopped."""
         await self.trigram_index.close()
@@ -270,8 +268,11 @@ class PostgresDatabase:
         self, source: str, lane: JobLane | None, work: LibraryWork[T], deadline_ms: int, kind: type[LibraryTransaction]
     ) -> T:
         """Without a lane, a reader is chosen when the library is open. A library that another process has removed is
-        created again. Plain transactions only read."""
+        created again, but not by background work. Plain transactions only read."""
         is_known, is_read_only = self._tenant is not None, kind is LibraryTransaction
+        group = current_job_group()
+        if self._tenant is None and (kind is VectorTransaction or (group is not None and group.is_background)):
+            await self._find(source)
         tenant = self._tenant or await self._open(source)
         transaction = partial(self._transaction, kind, tenant)
         try:
@@ -308,6 +309,14 @@ class PostgresDatabase:
         the background and has no other limit than its deadline."""
         limit_ms = self._options.statement_timeout_ms if kind is not VectorTransaction else 0
         return limit_ms if 0 < limit_ms < remaining_ms else None
+
+    async def _find(self, source: str) -> None:
+        """Finds the tenant of a user who has one. Raises NoLibrary."""
+        await self._options.prepare()
+        ref = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
+        if ref is None or ref.tenant is None:
+            raise NoLibrary("the library was removed")
+        self._tenant = ref.tenant
 
     async def _open(self, source: str) -> str:
         """Concurrent callers share one attempt, which continues if they are cancelled."""

@@ -31,6 +31,7 @@ from sources.storage.postgres.tables import (
     kind_digests,
     kind_table,
 )
+from sources.storage.tables.sql import Delete
 
 
 class LibraryMigration(Struct, frozen=True):
@@ -193,7 +194,7 @@ class LibrarySchemas:
             # First, so that writers wait, and see then that the library is gone.
             for table in ("state", *reversed(TENANT_TABLES)):
                 if table in existing:
-                    connection.execute(f"DELETE FROM {table}")
+                    connection.execute(Delete(table))
             connection.leave_library()
 
     def _is_current(self, connection: PostgresConnection) -> bool:

@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
@@ -13,14 +13,15 @@ from sources.search.scoring import TITLE_AND_BODY, BoostedPeriod, Prominence
 from sources.search.term_matching import TermCounter, best_field
 from sources.storage.contract import Corpus, Search
 from sources.storage.embedding import field_at
+from sources.storage.tables.dialect import Dialect
 from sources.storage.tables.item_table import decode_texts
 from sources.storage.tables.kind_tables import has_tags
-from sources.storage.tables.sql import SqlFilter, Statement, TextIndex, between, contains, equals, json_array
+from sources.storage.tables.sql import SqlFilter, Statement, TextIndex, between, equals, json_array
 from sources.text.chunking import SHORT_CHARS
 
 if TYPE_CHECKING:
     from sources.storage.search.text_search import MatchTier
-    from sources.storage.sqlite.vectors.kinds import VectorKind
+    from sources.storage.vector_kinds import VectorKind
 
 
 class SearchConnection(Protocol):
@@ -252,24 +253,47 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
 # What a search runs on: the full-text index of a source, the tables behind it, and the conditions on their rows.
 
 
+class CandidateSql(Struct, frozen=True):
+    """Selects the columns of candidates. `tables` are joined with a table `wanted`, whose `value` is an index rowid,
+    each on its condition; `more_tables` is the SQL of further joins."""
+
+    columns: str
+    tables: tuple[tuple[str, str], ...]
+    more_tables: str = ""
+
+    def select_listed(self, dialect: Dialect) -> str:
+        """Selects the rowids in a list, which is the parameter, each followed by the columns. In any order."""
+        tables = " ".join([f"{dialect.join} {table} ON {condition}" for table, condition in self.tables])
+        columns = f"CAST(wanted.value AS BIGINT), {self.columns}"
+        return f"SELECT {columns} FROM {dialect.listed()} {tables} {self.more_tables}"
+
+    def select_page(self, page: str, rowid: str = "value") -> str:
+        """Selects the rowid, `rank` and `is_first` of a page of entries, followed by the columns. These are NULL for an
+        entry without a row, such as that of a title."""
+        tables = " ".join([f"LEFT JOIN {table} ON {condition}" for table, condition in self.tables])
+        columns = f"wanted.{rowid}, wanted.rank, wanted.is_first, {self.columns}"
+        return f"SELECT {columns} FROM ({page}) AS wanted {tables} {self.more_tables}"
+
+
 class SearchTarget(Struct, frozen=True, kw_only=True):
     """The searchable form of one collection whose rows have one index entry each; subclasses handle the other cases.
 
     In SQL the rows of `table` are named `r`. `id_column` holds the public id. `weights` are the bm25 weights of the
-    index columns. `candidate_sql` selects the fields of `candidate` for a JSON array of index rowids, in its order.
+    index columns. `select` has the fields of `candidate`.
 
     If an item has several index entries, the rowid of an entry is the item's rowid shifted left by `item_bits`, plus a
     number; the best entry becomes the item's hit. `phrase_columns` are the columns in which phrases are searched, if
     not in all.
     """
 
+    dialect: Dialect
     table: str
     id_column: str
     index: TextIndex
     weights: tuple[float, ...]
     title_column: str
     candidate: type[HitCandidate]
-    candidate_sql: str
+    select: CandidateSql
     prominence: Prominence = TITLE_AND_BODY
     item_bits: int = 0
     phrase_columns: tuple[str, ...] = ()
@@ -279,8 +303,6 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     lexical_head: int = 20
     # Whether matches with all words of a plain query come before the others. They score higher in any case.
     prefers_all_terms: bool = True
-    # The SQL expression of the text in which `Search.contains` is looked up, if a source supports it.
-    literal_text: str = "NULL"
 
     @property
     def join(self) -> str:
@@ -290,7 +312,7 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     def join_on(self, rowid: str) -> str:
         """Returns the same join for index rowids from elsewhere."""
         shift = f" >> {self.item_bits}" if self.item_bits else ""
-        return f"CROSS JOIN {self.table} r ON r.id = {rowid}{shift}"
+        return f"{self.dialect.join} {self.table} r ON r.id = {rowid}{shift}"
 
     @property
     def is_live(self) -> str:
@@ -307,11 +329,11 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
         return "r.created_at"
 
     def filter(self, search: Search) -> SqlFilter:
+        """The conditions that SQL can compare. Those on folded and literal texts are up to the engine."""
         return (
             has_tags(search.tags, self.table, "r.id")
             & between(self.created_at, search.date_from, search.date_to)
             & equals(f"r.{self.id_column}", search.within)
-            & contains(self.literal_text, search.contains)
         )
 
     def list_sql(self, _search: Search) -> str:
@@ -321,8 +343,14 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
 
     def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
         """Returns the candidates of these index entries, in the same order."""
-        rows = connection.execute(self.candidate_sql, (json_array(rowids),)) if rowids else ()
-        return [self.candidate(*row) for row in rows]
+        return self._read_candidates(connection, rowids, self.select) if rowids else []
+
+    def _read_candidates(
+        self, connection: SearchConnection, rowids: Sequence[int], select: CandidateSql
+    ) -> list[HitCandidate]:
+        rows = connection.execute(select.select_listed(self.dialect), (json_array(rowids),))
+        candidates = {rowid: self.candidate(*columns) for rowid, *columns in rows}
+        return [candidates[rowid] for rowid in rowids if rowid in candidates]
 
     def add_context(self, _connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
         """Adds the texts of other items by which candidates were found."""
@@ -379,10 +407,6 @@ class MatchStatements(Protocol):
 class SearchEngine(Protocol):
     """How one engine writes full-text expressions and reads the entries that match them."""
 
-    def sql(self, text: str) -> str:
-        """Returns a statement of a search target, which is written for SQLite, in the dialect of the engine."""
-        ...
-
     def filter(self, connection: Any, target: "SearchTarget", search: Search) -> SqlFilter:
         """Returns the conditions of a search."""
         ...
@@ -418,10 +442,15 @@ class SearchEngine(Protocol):
 
 
 class NearWords(Protocol):
-    def near_words(self, root: str) -> list[str]:
-        """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
-        first."""
+    def near_words(self, roots: Sequence[str]) -> list[list[str]]:
+        """Returns for each stem the words whose stems are nearest to it, or else compounds that end with it, the most
+        frequent first."""
         ...
+
+
+# With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
+# do. With twelve rows they do not.
+OWN_ROWS_MIN = 100
 
 
 class SearchStatistics(Protocol):
@@ -431,11 +460,6 @@ class SearchStatistics(Protocol):
     def engine(self) -> SearchEngine: ...
     def refresh(self, connection: Any) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
-        ...
-
-    def compute_once(self, connection: Any, key: Hashable, compute: Callable[[], T], /) -> T:
-        """Returns what `compute` returns. An engine that runs a search again in the same transaction, when it has the
-        rows that the search waited for, does not compute it again."""
         ...
 
     def count_matches(self, connection: Any, index: Any, match: str) -> int:

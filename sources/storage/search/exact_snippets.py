@@ -167,6 +167,13 @@ class _SnippetRegion:
         yield escape(self._text[position:stop])
 
 
+def exact_tokens(text: str) -> list[str]:
+    """Returns the words of a text, as they are compared."""
+    if text.isascii():
+        return _TOKEN.findall(text.lower())
+    return [_fold(token) for token in _TOKEN.findall(text)]
+
+
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _TOKEN.finditer(text):
         yield _fold(match[0]), match.start(), match.end()

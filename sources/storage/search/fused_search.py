@@ -28,7 +28,7 @@ from sources.storage.search.text_search import MatchTier, TextSearch
 from sources.storage.tables.sql import SqlFilter, json_array
 
 if TYPE_CHECKING:
-    from sources.storage.sqlite.vectors.kinds import VectorKind
+    from sources.storage.vector_kinds import VectorKind
 
 
 # -- meaning -----------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class FusedSearch(TextSearch):
         entries = self._scan.nearest(max(count, _FILTERED_NEAREST), least)
         passing = self._passing(entries)
         if len(passing) < count and len(entries) >= _FILTERED_NEAREST:
-            listing = f"{self._statistics.engine.sql(self._target.list_sql(self._search))}{self._filter.sql}"
+            listing = f"{self._target.list_sql(self._search)}{self._filter.sql}"
             rows = self._connection.execute(f"SELECT number FROM ({listing}) AS listing", self._filter.parameters)
             passing = self._passing(self._scan.nearest(count, least, [rowid >> self._item_bits for (rowid,) in rows]))
         return passing[:count]
@@ -208,8 +208,8 @@ class FusedSearch(TextSearch):
     def _passing(self, entries: Sequence[NearEntry]) -> list[NearEntry]:
         """Leaves out entries that fail the filters, and those without a live row, which only a damaged file has."""
         target = self._target
-        sql = f"SELECT wanted.value FROM json_each(?) wanted {target.join_on('wanted.value')} WHERE {target.is_live}"
-        sql = self._statistics.engine.sql(sql)
+        rowid = "CAST(wanted.value AS BIGINT)"
+        sql = f"SELECT {rowid} FROM {target.dialect.listed()} {target.join_on(rowid)} WHERE {target.is_live}"
         rows = self._connection.execute(
             f"{sql}{self._filter.sql}", (json_array([entry.rowid for entry in entries]), *self._filter.parameters)
         )

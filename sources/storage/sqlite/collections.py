@@ -60,16 +60,8 @@ from sources.storage.sqlite.index.statistics import CorpusStatistics, LibraryInd
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, FullScan
-from sources.storage.sqlite.search.fts5_engine import QueryMeaning
+from sources.storage.sqlite.search.fts5_engine import TARGETS, QueryMeaning
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
-from sources.storage.sqlite.search.targets import (
-    CHATS_TARGET,
-    HUMAN_ONLY_TARGET,
-    KIND_TARGETS,
-    MEDIA_TARGET,
-    NOTES_TARGET,
-    OBSERVATIONS_TARGET,
-)
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, vector_tables
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT, WriteContext
@@ -143,8 +135,8 @@ _TITLE = "c.title"
 class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
-    target = CHATS_TARGET
-    human_only_target = HUMAN_ONLY_TARGET
+    target = TARGETS["chats"]
+    human_only_target = TARGETS["human_only"]
 
     def __init__(
         self,
@@ -274,11 +266,11 @@ def _message_hits(connection: JobConnection, matches: SubstringMatches) -> Messa
 
 
 class SqliteNotes(SqliteCollection[Note, NoteDraft, str], StoredNotes):
-    target = NOTES_TARGET
+    target = TARGETS["notes"]
 
 
 class SqliteMedia(SqliteCollection[MediaItem, MediaDraft, int], StoredMedia):
-    target = MEDIA_TARGET
+    target = TARGETS["media"]
 
 
 class SqliteItems(SqliteCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
@@ -287,11 +279,11 @@ class SqliteItems(SqliteCollection[RecordT, DraftT, IdT], StoredItems[RecordT, D
     def __init__(self, source: str, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
         super().__init__(database, settings, client_id)
         self.source, self.table = source, PLAIN_TABLES[source]
-        self.target = KIND_TARGETS[source]
+        self.target = TARGETS[source]
 
 
 class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
-    target = KIND_TARGETS["prompts"]
+    target = TARGETS["prompts"]
 
 
 # -- observations ------------------------------------------------------------------------------------------------------
@@ -301,7 +293,7 @@ class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPromp
 class SqliteObservations(
     SearchableObservations, SqliteCollection[Observation, ObservationDraft, str], StoredObservations
 ):
-    target = OBSERVATIONS_TARGET
+    target = TARGETS["observations"]
 
 
 # -- library -----------------------------------------------------------------------------------------------------------

@@ -29,8 +29,12 @@ from sources.storage.tables.sql import (
     CHUNK_BITS,
     CHUNKS_MAX,
     MEDIA_INDEX,
+    SAVE_STATE,
+    Delete,
+    Insert,
     SqlConnection,
     SqlValue,
+    Update,
     index_form,
 )
 from sources.storage.tables.validation import FieldLimits, invalid_field, is_storable
@@ -48,12 +52,8 @@ NEXT_NUMBER = """
         UNION ALL SELECT CAST(value AS BIGINT) FROM state WHERE name = 'last_message_number') numbers
 """
 # Sets a modification time, unless there is a later one.
-TOUCH_CONVERSATION = "UPDATE conversations SET last_modified = ?1 WHERE id = ?2 AND last_modified < ?1"
+TOUCH_CONVERSATION = Update("conversations", "last_modified = ?1", "id = ?2 AND last_modified < ?1")
 NEXT_POSITION = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE conversation_id = ?"
-_SAVE_LAST_NUMBER = (
-    "INSERT INTO state (name, value) VALUES ('last_message_number', ?) "
-    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-)
 _HUMAN_ONLY_WITH_TITLE = """
     SELECT c.uuid, c.title, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id
     WHERE m.id = ? AND m.human_only = 1
@@ -102,7 +102,7 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
         last_modified = self.stored_values(connection, key)["last_modified"] if keeps_time else None
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
         if last_modified is not None:
-            connection.execute("UPDATE conversations SET last_modified = ? WHERE id = ?", (last_modified, rowid))
+            connection.execute(Update("conversations", "last_modified = ?", "id = ?"), (last_modified, rowid))
         return rowid
 
     def _require_restorable(self, connection: SqlConnection, rowid: int) -> None:
@@ -112,7 +112,7 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
 
     def purge(self, connection: SqlConnection, key: ItemKey) -> None:
         [next_number] = connection.execute(NEXT_NUMBER).fetchone()
-        connection.execute(_SAVE_LAST_NUMBER, (str(next_number - 1),))
+        connection.execute(SAVE_STATE, ("last_message_number", str(next_number - 1)))
         super().purge(connection, key)
 
     def has_values_of(
@@ -201,7 +201,8 @@ MESSAGES = MessageTable(
         ComputedColumn("position", "messages.position"),
         ComputedColumn("number", "messages.id"),
     ),
-    join="CROSS JOIN conversations c ON c.id = messages.conversation_id",
+    join="CROSS JOIN conversations c",
+    join_condition="c.id = messages.conversation_id",
     is_live="messages.deleted = 0 AND c.deleted = 0",
 )
 
@@ -418,18 +419,17 @@ def _require_chunk_count(body: MediaBody) -> None:
 
 
 def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None:
-    connection.executemany_later("INSERT INTO texts (id, content) VALUES (?, ?)", [(rowid, body.content)])
+    connection.executemany_later(Insert("texts", "id, content"), [(rowid, body.content)])
     base = rowid << CHUNK_BITS
     connection.executemany_later(
-        'INSERT INTO chunks (id, uuid, start, "end", start_ms, end_ms, speaker, text, text_seg) '
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        Insert("chunks", 'id, uuid, start, "end", start_ms, end_ms, speaker, text, text_seg'),
         [
             (base + c.index, c.uuid, c.start, c.end, c.start_ms, c.end_ms, c.speaker, c.text, index_form(c.text))
             for c in body.chunks
         ],
     )
     connection.executemany_later(
-        "INSERT INTO segments (media_id, position, start_ms, end_ms, speaker, text) VALUES (?, ?, ?, ?, ?, ?)",
+        Insert("segments", "media_id, position, start_ms, end_ms, speaker, text"),
         [(rowid, position, s.start_ms, s.end_ms, s.speaker, s.text) for position, s in enumerate(body.segments)],
     )
 
@@ -437,6 +437,6 @@ def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None
 def _delete_body(connection: SqlConnection, rowid: int) -> None:
     # The ids of an item's chunks are a range, so no other index is needed to find them.
     base = rowid << CHUNK_BITS
-    connection.execute("DELETE FROM chunks WHERE id >= ? AND id < ?", (base, base + CHUNKS_MAX))
-    connection.execute("DELETE FROM segments WHERE media_id = ?", (rowid,))
-    connection.execute("DELETE FROM texts WHERE id = ?", (rowid,))
+    connection.execute(Delete("chunks", "id >= ? AND id < ?"), (base, base + CHUNKS_MAX))
+    connection.execute(Delete("segments", "media_id = ?"), (rowid,))
+    connection.execute(Delete("texts", "id = ?"), (rowid,))

@@ -32,7 +32,16 @@ from sources.kinds import Record
 from sources.records import ListPage
 from sources.storage.contract import TagCount
 from sources.storage.tables import validation
-from sources.storage.tables.sql import SqlConnection, SqlValue, TextIndex, index_form, json_array, text_with_tags
+from sources.storage.tables.sql import (
+    Delete,
+    Insert,
+    SqlConnection,
+    SqlValue,
+    TextIndex,
+    index_form,
+    json_array,
+    text_with_tags,
+)
 from sources.storage.tables.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
 
 AnyDraft = (
@@ -155,6 +164,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         index: TextIndex,
         computed: Sequence[ComputedColumn] = (),
         join: str = "",
+        join_condition: str = "TRUE",
         is_live: str = "deleted = 0",
     ) -> None:
         self.name = table
@@ -173,16 +183,16 @@ class ItemTable(Generic[RecordT, DraftT]):
         self._record = _compile_row_factory(record, (*self._stored, *(column.name for column in computed)), decoders)
         stored = ", ".join(f"{table}.{name}" for name in self._stored)
         selected = ", ".join((stored, *(f"({column.sql})" for column in computed)))
-        rows = f"{table} {join}"
-        self._from_live = f"FROM {rows} WHERE {is_live}"
+        rows, is_joined = f"{table} {join}", f"{join_condition} AND " if join else ""
+        self._from_live = f"FROM {rows} WHERE {is_joined}{is_live}"
         self._select_live = f"SELECT {selected} {self._from_live}"
-        self._select_by_rowid = f"SELECT {selected} FROM {rows} WHERE {table}.id = ?"
-        # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
+        self._select_by_rowid = f"SELECT {selected} FROM {rows} WHERE {is_joined}{table}.id = ?"
         self._select_by_rowids = (
-            f"SELECT {table}.id, {selected}, ({{expression}}) FROM json_each(?) wanted "
-            f"CROSS JOIN {table} ON {table}.id = CAST(wanted.value AS BIGINT) {join}"
+            f"SELECT {table}.id, {selected}, ({{expression}}) FROM {{listed}} CROSS JOIN {rows} "
+            f"WHERE {is_joined}{table}.id = CAST(wanted.value AS BIGINT)"
         )
         self._select_stored = f"SELECT {table}.id, {stored} {self._from_live} AND {table}.{key} = ?"
+        self._insert_tags = Insert(f"{table}_tags", "folded, id")
         self._select_rowid = f"SELECT id FROM {table} WHERE {key} = ?"
 
     # Reading
@@ -253,7 +263,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         self, connection: SqlConnection, rowids: Sequence[int], expression: str
     ) -> list[tuple[RecordT, Any]]:
         """Returns the items in the order of the rowids, each with the value of an SQL expression."""
-        sql = self._select_by_rowids.format(expression=expression)
+        sql = self._select_by_rowids.format(expression=expression, listed=connection.dialect.listed())
         rows = connection.execute(sql, (json_array(rowids),)).fetchall()
         by_rowid = {rowid: (self._record(*columns), value) for rowid, *columns, value in rows}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
@@ -342,7 +352,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         rowid: int = stored["id"]
         connection.update_row(self.name, rowid, changes)
         if "tags" in changes:
-            connection.execute(f"DELETE FROM {self.name}_tags WHERE id = ?", (rowid,))
+            connection.execute(Delete(f"{self.name}_tags", "id = ?"), (rowid,))
             self._link_tags(connection, rowid, values)
         return rowid
 
@@ -440,7 +450,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         if values["tags"] == "[]":
             return
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
-        connection.executemany_later(f"INSERT INTO {self.name}_tags (folded, id) VALUES (?, ?)", links)
+        connection.executemany_later(self._insert_tags, links)
 
 
 def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:

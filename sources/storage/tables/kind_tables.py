@@ -15,12 +15,14 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.structs import replace
 
+from config.paths import DatabaseKind
 from sources.drafts import CharacterDraft, ItemDraft, NoteDraft, ObservationDraft, PromptDraft
-from sources.installed import ADDED_KINDS
+from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.kinds import Kind, KindField, Record
 from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT, Character, Note, Observation, SavedPrompt
 from sources.storage.contract import ObservationFilter
 from sources.storage.tables import validation
+from sources.storage.tables.dialect import Dialect
 from sources.storage.tables.item_table import (
     ComputedColumn,
     DraftT,
@@ -34,6 +36,10 @@ from sources.storage.tables.item_table import (
     decode_texts,
 )
 from sources.storage.tables.sql import (
+    CHATS_INDEX,
+    MEDIA_INDEX,
+    Delete,
+    Insert,
     SegmentedTable,
     SqlConnection,
     SqlFilter,
@@ -83,10 +89,10 @@ class IndexColumn(Struct, frozen=True):
     form: str
     has_tags: bool = False
 
-    def text_sql(self, newline: str = "char(10)") -> str:
+    def text_sql(self, dialect: Dialect) -> str:
         """The expression of the text. Lists are JSON, whose punctuation is not part of any word."""
-        text = f" || {newline} || ".join(self.fields)
-        return text_with_tags_sql(text) if self.has_tags else text
+        text = f" || {dialect.character(10)} || ".join(self.fields)
+        return text_with_tags_sql(text, dialect) if self.has_tags else text
 
 
 def index_columns(kind: Kind) -> tuple[IndexColumn, ...]:
@@ -115,9 +121,27 @@ def text_index(kind: Kind) -> TextIndex:
     return TextIndex(f"{kind.source}_index", tuple(column.name for column in index_columns(kind)))
 
 
-def segmented_table(kind: Kind) -> SegmentedTable:
-    forms = tuple((column.form, column.text_sql()) for column in index_columns(kind))
+def segmented_table(kind: Kind, dialect: Dialect) -> SegmentedTable:
+    forms = tuple((column.form, column.text_sql(dialect)) for column in index_columns(kind))
     return SegmentedTable(kind.source, forms, text_index(kind), is_counted=kind.is_source)
+
+
+def segmented_tables(dialect: Dialect) -> Mapping[DatabaseKind, tuple[SegmentedTable, ...]]:
+    """Returns the tables whose text is segmented. Media items come before their chunks, which are indexed with their
+    titles."""
+    title = (("title_seg", text_with_tags_sql("title", dialect)),)
+    return {
+        "chacha": (
+            SegmentedTable("conversations", title, CHATS_INDEX),
+            SegmentedTable("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
+            *(segmented_table(kind, dialect) for kind in TABLE_KINDS if kind.database == "chacha"),
+        ),
+        "media": (
+            SegmentedTable("media", title, MEDIA_INDEX),
+            SegmentedTable("chunks", (("text_seg", "text"),), MEDIA_INDEX),
+        ),
+        "prompts": (segmented_table(PROMPT, dialect),),
+    }
 
 
 # The columns of every item table, as SQLite declares them; PostgreSQL has other names for the types. `arrived` is the
@@ -232,7 +256,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
     ) -> int:
         _require_line_order(draft)
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
-        connection.execute("DELETE FROM observations_values WHERE id = ?", (rowid,))
+        connection.execute(Delete("observations_values", "id = ?"), (rowid,))
         self._link_values(connection, rowid, self.stored_values(connection, key))
         return rowid
 
@@ -248,7 +272,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
             for value in (decode_texts(values[field]) if field in OBSERVATION_LISTS else (values[field],))
         }
         links |= {(name, fold_tag(basename(value)), rowid) for name, value, _ in links if name == "files"}
-        sql = "INSERT INTO observations_values (field, folded, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        sql = Insert("observations_values", "field, folded, id", key="*")
         connection.executemany_later(sql, sorted(links))
 
 

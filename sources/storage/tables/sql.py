@@ -1,12 +1,15 @@
 """What all tables share: building SQL, the connection a job gets, full-text indexes and the order of results."""
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from sources.storage.tables.dialect import Dialect
 from sources.text.folding import fold_bytewise, folds_bytewise
 from sources.text.segmentation import literal_form, segment
 
@@ -43,8 +46,8 @@ def placeholders(values: Sequence[object]) -> str:
 
 
 def json_array(values: Sequence[int | str]) -> str:
-    """Returns the parameter for `json_each(?)`. The SQL text is the same for any number of values, so the statement is
-    prepared once."""
+    """Returns the parameter for `Dialect.listed`. The SQL is the same for any number of values, so that the statement
+    is prepared once."""
     return msgspec.json.encode(values).decode()
 
 
@@ -52,9 +55,9 @@ def equals(column: str, value: str | int | None) -> SqlFilter:
     return SqlFilter() if value is None else SqlFilter((f"{column} = ?",), (value,))
 
 
-def metadata_in(column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
+def metadata_in(dialect: Dialect, column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
     """The value at a JSON path in a metadata column is one of `values`. None means no value."""
-    value = f"json_extract({column}, ?)"
+    value = dialect.json_value(column)
     texts = tuple(text for text in values if text is not None)
     condition = SqlFilter((f"{value} IN ({placeholders(texts)})",), (path, *texts))
     return either(condition, SqlFilter((f"{value} IS NULL",), (path,))) if None in values else condition
@@ -108,6 +111,90 @@ def either(one: SqlFilter, other: SqlFilter) -> SqlFilter:
     return SqlFilter((f"({first} OR {second})",), one.parameters + other.parameters)
 
 
+# -- changes -----------------------------------------------------------------------------------------------------------
+# Statements that change the rows of one table. They are texts, so that SQLite runs them as they are, and know their
+# parts, from which PostgreSQL renders statements that name the tenant. It runs no others that change rows.
+
+
+class Insert(str):
+    """Inserts `values`, which are parameters if nothing else is given, or what `select` returns: a query without its
+    first word. If a row with the same `key` exists, its other columns are updated, if `condition` is met; with the key
+    `*`, the existing row stays."""
+
+    __slots__ = ("columns", "condition", "key", "returning", "select", "table", "values")
+
+    table: str
+    columns: str
+    select: str
+    values: str
+    key: str
+    condition: str
+    returning: str
+
+    def __new__(
+        cls,
+        table: str,
+        columns: str,
+        select: str = "",
+        *,
+        values: str = "",
+        key: str = "",
+        condition: str = "",
+        returning: str = "",
+    ) -> Self:
+        values = values or placeholders(columns.split(", "))
+        rows = f"SELECT {select}" if select else f"VALUES ({values})"
+        end = conflict_clause(columns, key, key, condition) + (f" RETURNING {returning}" if returning else "")
+        insert = super().__new__(cls, f"INSERT INTO {table} ({columns}) {rows}{end}")
+        insert.table, insert.columns, insert.select, insert.values = table, columns, select, values
+        insert.key, insert.condition, insert.returning = key, condition, returning
+        return insert
+
+
+def conflict_clause(columns: str, key: str, unique: str, condition: str) -> str:
+    """`unique` are the columns of the unique index with the key."""
+    if not key or key == "*":
+        return " ON CONFLICT DO NOTHING" if key else ""
+    keys = key.split(", ")
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name not in keys)
+    return f" ON CONFLICT ({unique}) DO UPDATE SET {changes}{f' WHERE {condition}' if condition else ''}"
+
+
+class Update(str):
+    __slots__ = ("assignments", "condition", "table")
+
+    table: str
+    assignments: str
+    condition: str
+
+    def __new__(cls, table: str, assignments: str, condition: str) -> Self:
+        update = super().__new__(cls, f"UPDATE {table} SET {assignments} WHERE {condition}")
+        update.table, update.assignments, update.condition = table, assignments, condition
+        return update
+
+
+class Delete(str):
+    """`using` is a table that the condition needs besides the one whose rows are deleted."""
+
+    __slots__ = ("condition", "returning", "table", "using")
+
+    table: str
+    condition: str
+    using: str
+    returning: str
+
+    def __new__(cls, table: str, condition: str = "TRUE", *, using: str = "", returning: str = "") -> Self:
+        end = f" RETURNING {returning}" if returning else ""
+        text = f"DELETE FROM {table}{f' USING {using}' if using else ''} WHERE {condition}{end}"
+        delete = super().__new__(cls, text)
+        delete.table, delete.condition, delete.using, delete.returning = table, condition, using, returning
+        return delete
+
+
+# Where a library remembers single values.
+SAVE_STATE = Insert("state", "name, value", key="name")
+
+
 # -- connection --------------------------------------------------------------------------------------------------------
 # What the tables need of a connection, which runs one job at a time on a thread of its own.
 
@@ -123,7 +210,11 @@ class SqlRows(Protocol):
 
 
 class SqlConnection(Protocol):
-    """A connection in a transaction. The names of tables are not qualified, and parameters are `?` or `?1`."""
+    """A connection in a transaction. The names of tables are not qualified, and parameters are `?` or `?1`. Rows are
+    changed by an `Insert`, `Update` or `Delete`."""
+
+    @property
+    def dialect(self) -> Dialect: ...
 
     def execute(self, sql: str, parameters: Any = (), /) -> SqlRows: ...
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> object: ...
@@ -198,9 +289,10 @@ def text_with_tags(text: str, tags: str) -> str:
     return text if tags == "[]" else f"{text}{_TAGS_SEPARATOR}{tags}"
 
 
-def text_with_tags_sql(column: str) -> str:
+def text_with_tags_sql(column: str, dialect: Dialect) -> str:
     """The SQL expression of `text_with_tags` for a column of an item table."""
-    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE char(10) || char(173) || tags END"
+    separator = f"{dialect.character(10)} || {dialect.character(173)}"
+    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE {separator} || tags END"
 
 
 def index_form(text: str) -> str | None:
@@ -237,3 +329,32 @@ CHATS_INDEX = TextIndex(
 # together without reading their rows. An item can have a million chunks.
 CHUNK_BITS = 20
 CHUNKS_MAX = 1 << CHUNK_BITS
+
+# -- indexed messages --------------------------------------------------------------------------------------------------
+# What is indexed for a message, as SQL expressions. The context is joined differently by each engine.
+
+# A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
+MESSAGE_OWN = """
+    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
+    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
+        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
+        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
+        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
+    || ' ' || substr(m.created_at, 1, 4)
+"""
+# And, with a lower weight, with a context: the two messages before it that agents may read.
+#
+# A short message often makes sense only together with these ("The blue one, on Friday"). A long one says what it is
+# about, and its words in the entries of its neighbours would only hide where they were written. So a message of more
+# than CONTEXT_CHARS ends the context, and no word of it is in there; of a question that long, its answer has the
+# beginning. 99 % of the messages between people are shorter: the bound is for answers of assistants, logs and letters.
+# A name before each message is left out: it would make every reply to a person a match for the name.
+CONTEXT_CHARS = 400
+BOUNDED_TEXT = f"""
+    CASE WHEN length(text) <= {CONTEXT_CHARS} THEN text
+        WHEN role = 'user' AND m.role = 'assistant' THEN
+            rtrim(substr(text, 1, {CONTEXT_CHARS}), replace(substr(text, 1, {CONTEXT_CHARS}), ' ', ''))
+        ELSE '' END
+"""
+# The length of the message between a message of the context and the one that is indexed.
+CHARS_BETWEEN = "lag(length(text), 1, 0) OVER (ORDER BY position DESC)"

@@ -1,5 +1,7 @@
 """Upserts of imported conversations with their messages, some of which may already be stored."""
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 from collections.abc import Sequence
 
 from msgspec import UNSET, Struct
@@ -19,7 +21,7 @@ from sources.storage.tables.conversation_tables import (
     UNKNOWN_ROLE,
 )
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.sql import SqlConnection, SqlFilter, equals, json_array, metadata_in
+from sources.storage.tables.sql import Delete, Insert, SqlConnection, SqlFilter, Update, equals, json_array, metadata_in
 from sources.storage.tables.upsert import (
     DELETED,
     NEW,
@@ -36,9 +38,6 @@ from sources.storage.tables.upsert import (
 )
 from sources.storage.tables.validation import clamp_count, is_storable
 
-_NEWEST_OF_UPDATED = """
-    SELECT max(r.last_modified) FROM json_each(?) wanted CROSS JOIN messages r ON r.id = CAST(wanted.value AS BIGINT)
-"""
 # A message without a stamp was added here, and one whose version is not that of its stamp was edited in the library.
 _HAS_OWN_MESSAGES = """
     SELECT 1 FROM messages WHERE conversation_id = ? AND deleted = 0 AND
@@ -95,7 +94,9 @@ class ThreadUpserter:
         newest = [self._messages.newest] if self._messages.newest else []
         if updated:
             rowids = json_array([self._messages.rows[uuid_of(draft)].rowid for draft in updated])
-            newest += self._connection.execute(_NEWEST_OF_UPDATED, (rowids,)).fetchone()
+            listed = self._connection.dialect.listed()
+            sql = f"SELECT max(r.last_modified) FROM {listed} CROSS JOIN messages r WHERE r.id = CAST(value AS BIGINT)"
+            newest += self._connection.execute(sql, (rowids,)).fetchone()
         if newest:
             self._connection.executemany_later(TOUCH_CONVERSATION, [(max(newest), conversation)])
         return ThreadUpsertResult(combine_results(own, results), results)
@@ -117,9 +118,10 @@ def withdraw_thread(connection: SqlConnection, uuid: str, context: WriteContext,
 
 def messages_outside(connection: SqlConnection, uuids: Sequence[str], conversations: Sequence[str]) -> Sequence[str]:
     """Returns the messages that are in none of the conversations."""
+    dialect = connection.dialect
     sql = (
-        "SELECT m.uuid FROM json_each(?1) wanted CROSS JOIN messages m ON m.uuid = wanted.value "
-        "JOIN conversations c ON c.id = m.conversation_id WHERE c.uuid NOT IN (SELECT value FROM json_each(?2))"
+        f"SELECT m.uuid FROM {dialect.listed()} CROSS JOIN messages m JOIN conversations c ON c.id = m.conversation_id "
+        f"WHERE m.uuid = wanted.value AND c.uuid NOT IN (SELECT value FROM {dialect.listed(name='others')})"
     )
     rows = connection.execute(sql, (json_array(uuids), json_array(conversations)))
     return [uuid for (uuid,) in rows]
@@ -200,7 +202,7 @@ def list_created(connection: SqlConnection, query: CreatedQuery, limit: int) -> 
     matching = (
         equals("namespace", query.namespace)
         & equals("is_archived", query.is_archived)
-        & _has_metadata("conversations.metadata", query.metadata)
+        & _has_metadata(connection, "conversations.metadata", query.metadata)
     )
     rest = matching
     if query.after is not None and is_storable(query.after.id):
@@ -233,17 +235,18 @@ def messages_after(
     """Numbers increase with the position, and the index by position contains them. For an agent, a human-only message
     has no metadata."""
     column = "CASE messages.human_only WHEN 1 THEN '{}' ELSE messages.metadata END" if is_agent else "messages.metadata"
-    condition = _has_metadata(column, metadata)
+    condition = _has_metadata(connection, column, metadata)
     sql = f"conversation_id = ? AND messages.id > ?{condition.sql} ORDER BY position LIMIT ?"
     return MESSAGES.select(
         connection, sql, (conversation, clamp_count(number), *condition.parameters, clamp_count(limit))
     )
 
 
-def _has_metadata(column: str, metadata: MetadataFilter | None) -> SqlFilter:
+def _has_metadata(connection: SqlConnection, column: str, metadata: MetadataFilter | None) -> SqlFilter:
     if metadata is None:
         return SqlFilter()
-    return metadata_in(column, metadata.path, [value for value in metadata.values if is_storable(value or "")])
+    values = [value for value in metadata.values if is_storable(value or "")]
+    return metadata_in(connection.dialect, column, metadata.path, values)
 
 
 # -- namespaces --------------------------------------------------------------------------------------------------------
@@ -263,7 +266,7 @@ def list_namespaces(connection: SqlConnection) -> Sequence[Namespace]:
 def create_namespace(connection: SqlConnection, name: str) -> Namespace:
     if any(namespace.name == name for namespace in list_namespaces(connection)):
         raise Conflict(f"namespace {name!r} already exists")
-    connection.execute("INSERT INTO namespaces (name) VALUES (?)", (name,))
+    connection.execute(Insert("namespaces", "name"), (name,))
     return Namespace(name, 0)
 
 
@@ -295,8 +298,7 @@ def _get_changeable(connection: SqlConnection, name: str) -> Namespace:
 def _move_conversations(connection: SqlConnection, name: str, new_name: str, context: WriteContext) -> None:
     """Increases the versions of the conversations but keeps their modification times."""
     connection.execute(
-        "UPDATE conversations SET namespace = ?, version = version + 1, client_id = ? "
-        "WHERE namespace = ? AND deleted = 0",
+        Update("conversations", "namespace = ?, version = version + 1, client_id = ?", "namespace = ? AND deleted = 0"),
         (new_name, context.client_id, name),
     )
-    connection.execute("DELETE FROM namespaces WHERE name = ?", (name,))
+    connection.execute(Delete("namespaces", "name = ?"), (name,))

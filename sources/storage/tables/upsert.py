@@ -25,7 +25,7 @@ from config.times import format_timestamp, parse_time
 from sources.drafts import ConversationDraft, ItemDraft, NoteDraft, UpsertResult
 from sources.records import WITHDRAWN, has_edits, version_part, with_version, without_version
 from sources.storage.tables.item_table import AnyDraft, DraftT, ItemTable, WriteContext, decode_texts
-from sources.storage.tables.sql import SqlConnection, json_array
+from sources.storage.tables.sql import Delete, Insert, SqlConnection, Update, json_array
 from sources.storage.tables.validation import COUNT_MAX, invalid_field, is_storable
 
 # 64 bits are enough to tell two states of the same item apart; digests of different items are never compared.
@@ -160,7 +160,7 @@ class Upserter(Generic[DraftT]):
         return is_known
 
     def _set_stamp(self, row: StoredRow, stamp: str | None, draft: DraftT) -> None:
-        self._connection.execute(f"UPDATE {self._table.name} SET arrived = ? WHERE id = ?", (stamp, row.rowid))
+        self._connection.execute(Update(self._table.name, "arrived = ?", "id = ?"), (stamp, row.rowid))
         self._remember(replace(row, import_stamp=stamp), draft)
 
     def _remember(self, row: StoredRow, draft: DraftT) -> None:
@@ -182,10 +182,9 @@ def stored_rows(
 def rows_by_uuid(
     connection: SqlConnection, table: str, uuids: Sequence[str], parent_column: str = "0"
 ) -> dict[str, StoredRow]:
-    # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
     rows = connection.execute(
         f"SELECT r.id, r.uuid, r.arrived, r.deleted, r.version, r.last_modified, {parent_column} "
-        f"FROM json_each(?) wanted CROSS JOIN {table} r ON r.uuid = wanted.value",
+        f"FROM {connection.dialect.listed()} CROSS JOIN {table} r WHERE r.uuid = wanted.value",
         (json_array(uuids),),
     )
     return {row.uuid: row for row in (StoredRow(*columns) for columns in rows)}
@@ -210,7 +209,7 @@ def withdraw_rows(
             continue
         table.delete(connection, key_of(table, row), None, context)
         stamp = with_version(WITHDRAWN, row.version + 1)
-        connection.execute(f"UPDATE {table.name} SET arrived = ? WHERE id = ?", (stamp, row.rowid))
+        connection.execute(Update(table.name, "arrived = ?", "id = ?"), (stamp, row.rowid))
     return kept
 
 
@@ -294,10 +293,12 @@ def run_once(
     """
     digest = sha256(repr(request).encode()).hexdigest()
     # Expired keys are deleted, and the oldest ones if there is no room for one more.
-    connection.execute("DELETE FROM idempotency WHERE made_at < ?", (format_timestamp(now_s - limits.ttl_s),))
+    connection.execute(Delete("idempotency", "made_at < ?"), (format_timestamp(now_s - limits.ttl_s),))
     connection.execute(
-        "DELETE FROM idempotency WHERE key IN ("
-        f"SELECT key FROM idempotency ORDER BY made_at DESC LIMIT {COUNT_MAX} OFFSET ?)",
+        Delete(
+            "idempotency",
+            f"key IN (SELECT key FROM idempotency ORDER BY made_at DESC LIMIT {COUNT_MAX} OFFSET ?)",
+        ),
         (limits.max_keys - 1,),
     )
     row = connection.execute("SELECT digest, made FROM idempotency WHERE key = ?", (key,)).fetchone()
@@ -309,7 +310,7 @@ def run_once(
             # Later than every stored key, so that the order of keys survives a clock that was set back.
             now = format_timestamp(parse_time(newest).timestamp() + 0.001)
         values = (key, digest, msgspec.json.encode(uuids).decode(), now)
-        connection.execute("INSERT INTO idempotency (key, digest, made, made_at) VALUES (?, ?, ?, ?)", values)
+        connection.execute(Insert("idempotency", "key, digest, made, made_at"), values)
         return uuids
     stored_digest, stored_uuids = row
     if stored_digest != digest:

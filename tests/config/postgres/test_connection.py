@@ -40,7 +40,7 @@ def words(connection: PostgresConnection) -> list[str]:
 def test_rows_are_read_as_with_sqlite(connection: PostgresConnection) -> None:
     def work(db: PostgresConnection) -> None:
         assert db.execute("INSERT INTO words VALUES (?, ?)", (1, "one")).rowcount == 1
-        db.executemany("INSERT INTO words VALUES (:id, :word)", [{"id": 2, "word": "two"}, {"word": "three", "id": 3}])
+        db.executemany("INSERT INTO words VALUES (?2, ?1)", [("two", 2), ("three", 3)])
         db.executemany("INSERT INTO words VALUES (?, ?)", [(4, "four")])
         assert db.execute("DELETE FROM words WHERE id > ?", (9,)).rowcount == 0
         rows = db.execute("SELECT id FROM words ORDER BY id")
@@ -174,16 +174,19 @@ async def test_threads_replace_connections_that_the_server_ended(database_url: s
     assert all(rows)
 
 
-async def test_connections_are_replaced_after_a_number_of_statements(database_url: str) -> None:
-    threads = ConnectionThreads(ConnectionOptions(url=database_url, queries_max=5), 1, "test")
+@pytest.mark.parametrize(("lifetime_s", "expected_connections"), [(0.0, 3), (600.0, 1)])
+async def test_connections_are_replaced_at_the_end_of_their_lifetime(
+    database_url: str, lifetime_s: float, expected_connections: int
+) -> None:
+    threads = ConnectionThreads(ConnectionOptions(url=database_url, lifetime_s=lifetime_s), 1, "test")
     try:
         pids = {
-            await threads.run(READING, lambda db: db.execute("SELECT pg_backend_pid()").fetchone()) for _ in range(6)
+            await threads.run(READING, lambda db: db.execute("SELECT pg_backend_pid()").fetchone()) for _ in range(3)
         }
     finally:
         await threads.close()
 
-    assert len(pids) == 3
+    assert len(pids) == expected_connections
 
 
 def test_errors_name_no_values(database_url: str) -> None:

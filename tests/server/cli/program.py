@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[3]
 EXECUTABLE = (sys.executable, "-m", "server.cli")
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 # Tests of these commands are about their process.
 LASTING_COMMANDS = ("serve", "stdio")
 

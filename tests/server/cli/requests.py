@@ -57,4 +57,4 @@ def _open(mcp_url: str, tool: str, arguments: dict[str, Any], credential: str) -
     }
     body = json.dumps(modern(1, "tools/call", name=tool, arguments=arguments)).encode()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open(urllib.request.Request(mcp_url, body, headers), timeout=10)
+    return opener.open(urllib.request.Request(mcp_url, body, headers), timeout=60)

@@ -14,7 +14,7 @@ from tests.server.cli.requests import INITIALIZE, lines
 from tests.server.cli.test_stdio import LEGACY, MODERN, results
 
 # A data directory without SQLite files needs no lock.
-pytestmark = [pytest.mark.sqlite, pytest.mark.slow("runs every command twice, beside a server and without one")]
+pytestmark = [pytest.mark.sqlite, pytest.mark.slow("runs every command twice, with and without a running server")]
 
 # Commands that use no data directory, or are not about one that is in use.
 ELSEWHERE = {

@@ -36,7 +36,7 @@ def test_demo_of_one_user_is_invisible_to_others(program: Program) -> None:
 def test_demo_is_served_separately_and_the_printed_calls_work(program: Program) -> None:
     with program.serving("--demo", "--port", "0") as up:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(first_call(up.welcome), timeout=10) as response:
+        with opener.open(first_call(up.welcome), timeout=60) as response:
             content = json.load(response)["result"]["structuredContent"]
         [command] = [shlex.split(line) for line in up.welcome.splitlines() if "search --demo" in line]
         search = program.run(*command[1:])

@@ -7,6 +7,7 @@ import re
 import select
 import signal
 import subprocess
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
@@ -19,7 +20,7 @@ from server.cli.progress import progress_line
 from sources.importers.engine.limits import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from tests.cases import each_case
-from tests.server.cli.program import EXECUTABLE, Program
+from tests.server.cli.program import EXECUTABLE, TIMEOUT_S, Program
 
 BEAR_ID = "0F2C1E52-93B4-4F6A-8C1D-2B3A4D5E6F70"
 
@@ -148,19 +149,20 @@ def test_progress_bar_is_drawn_on_terminals_only(program: Program) -> None:
     folder = vault(program, Tea="# Tea\nSteep.")
     assert program.run("import", str(folder)).stderr == ""
     read_end, write_end = pty.openpty()
-    try:
-        subprocess.run(
-            [*EXECUTABLE, "import", str(folder)],
-            env=program.environment(TERM="xterm"),
-            stdout=subprocess.PIPE,
-            stderr=write_end,
-            timeout=30,
-            check=True,
-        )
-        output = os.read(read_end, 65_536).decode()
-    finally:
-        os.close(read_end)
-        os.close(write_end)
+    with os.fdopen(read_end, "rb", buffering=0) as terminal:
+        with os.fdopen(write_end, "wb", buffering=0) as errors:
+            subprocess.run(
+                [*EXECUTABLE, "import", str(folder)],
+                env=program.environment(TERM="xterm"),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                timeout=TIMEOUT_S,
+                check=True,
+            )
+        output = ""
+        with suppress(OSError):  # Linux reports the end of a terminal as an error.
+            while part := terminal.read(65_536):
+                output += part.decode()
     assert "\N{LIGHT SHADE}" in output or "\N{FULL BLOCK}" in output
     bar, _, final_line = output.rpartition("\r\x1b[2K")
     assert "\x1b[36m" in bar or "\x1b[2m" in bar

@@ -177,9 +177,9 @@ def test_the_session_continues_after_a_server_restart(program: Program) -> None:
         assert exchange(INITIALIZE)["result"]["protocolVersion"] == "2025-11-25"
         assert exchange(INITIALIZED, request(1, "tools/list"))["result"]["tools"]
         first.process.send_signal(signal.SIGTERM)
-        first.process.wait(timeout=15)
+        first.process.wait(timeout=60)
         assert exchange(request(2, "tools/list"))["error"]["code"] == 503
         with program.serving("--port", first.mcp.removesuffix("/mcp").rpartition(":")[2]):
             assert exchange(request(3, "tools/list"))["result"]["tools"]
             bridge.stdin.close()
-            assert bridge.wait(timeout=15) == 0
+            assert bridge.wait(timeout=60) == 0

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from auth.context import Role
-from auth.follows import Deployments
+from auth.follows import Deployment, Deployments
 from config.errors import InvalidParams
 from server.console.import_page import read_upload_form
 from tests.cases import each_case
@@ -89,7 +89,7 @@ async def test_form_imports_a_file_for_its_owner_only(api: RestClient, ada: Libr
 
 async def test_administrators_see_followed_deployments(api: RestClient, tmp_path: Path) -> None:
     make_user(tmp_path, 7)
-    deployment = await Deployments(api.server.runtime.registry.database).add(str(tmp_path))
+    deployment = await Deployments(api.server.runtime.registry.database).add(Deployment(location=str(tmp_path)))
 
     admin, writer = await sign_in(api, "ada", "admin"), await sign_in(api, "ben")
 
@@ -215,7 +215,7 @@ def test_file_in_a_form_is_read_as_it_was_sent() -> None:
     content = bytes(range(256)) * 5_000
     with tempfile.TemporaryFile() as body:
         body.write(multipart({"format": "markdown"}, "a.md", content))
-        form = read_upload_form(f"multipart/form-data; boundary={BOUNDARY}", body)
-        assert (form.values, form.filename, form.file.read()) == ({"format": "markdown"}, "a.md", content)
+        values, name, file = read_upload_form(f"multipart/form-data; boundary={BOUNDARY}", body)
+        assert (values, name, file.read()) == ({"format": "markdown"}, "a.md", content)
         with pytest.raises(InvalidParams, match="boundary"):
             read_upload_form("multipart/form-data", body)

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from auth.follows import Follows
+from auth.follows import FollowRecord, Follows
 from config.errors import NotFound, QuotaExceeded
 from sources.drafts import NoteImage
 from sources.exporters.export import export_library
@@ -205,7 +205,9 @@ async def test_images_of_a_followed_vault_are_shown_to_their_owner_only(tmp_path
     async with live(make_settings(tmp_path / "data")) as server:
         api = rest_client_of(server)
         owner = await server.user("ada")
-        await Follows(server.runtime.registry.database).add(owner.id, str(vault), per_user_max=1)
+        await Follows(server.runtime.registry.database).add(
+            FollowRecord(user_id=owner.id, location=str(vault)), per_user_max=1
+        )
         async with asyncio.timeout(60):
             while not (notes := (await api.get("/api/v1/library/items?source=notes")).json()["items"]):
                 await asyncio.sleep(0.05)

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from auth.context import READ
-from auth.oauth.grants import ACCESS_TOKEN, GrantRequest, OAuthGrants, TokenResource, generate_credential
+from auth.oauth.grants import ACCESS_TOKEN, GrantRequest, OAuthGrants, TokenResource
 from auth.oauth.tokens import OAuthTokens, TokenRequest
-from auth.registry import Registry
+from auth.registry import Registry, generate_credential
 from auth.tokens import mint_token
 from config.paths import DataRoot
 from config.settings import Settings

@@ -15,7 +15,7 @@ from tests.server.http_client import WAIT_MAX_S
 
 
 async def replay(url: str, client: str = "any", token: str = "") -> list[Check]:
-    return await ConnectionReplay(url, FLOWS[client], token, timeout_s=5).run()
+    return await ConnectionReplay(url, FLOWS[client], token, timeout_s=60).run()
 
 
 async def failure(url: str, client: str = "any", token: str = "") -> tuple[str, str]:

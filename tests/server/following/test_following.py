@@ -38,7 +38,7 @@ async def wait_for_titles(server: LiveServer, user: str, *expected: str) -> None
 async def follow(server: LiveServer, user: str, path: Path, **options: Any) -> FollowRecord:
     owner = await server.user(user)
     follows = Follows(server.runtime.registry.database)
-    return await follows.add(owner.id, str(path), per_user_max=20, **options)
+    return await follows.add(FollowRecord(user_id=owner.id, location=str(path), **options), per_user_max=20)
 
 
 def make_vault(folder: Path, **notes: str) -> Path:

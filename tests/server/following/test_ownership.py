@@ -13,7 +13,7 @@ import pytest
 from auth.accounts.service import AccountLinks
 from auth.context import SCOPES
 from auth.control_database import CONTROL_SCHEMA
-from auth.follows import Deployment, Deployments, Follows
+from auth.follows import Deployment, Deployments, FollowRecord, Follows
 from auth.registry import Registry, UserRecord
 from auth.tokens import mint_token
 from config.errors import InvalidParams
@@ -75,7 +75,7 @@ async def open_registry(settings: Settings) -> AsyncIterator[Registry]:
 async def deployment_of(registry: Registry, tmp_path: Path) -> Deployment:
     root = tmp_path / "user_databases"
     make_user(root, 7)
-    return await Deployments(registry.database).add(str(root.resolve()))
+    return await Deployments(registry.database).add(Deployment(location=str(root.resolve())))
 
 
 @pytest.mark.parametrize("create", [invited, introduced])
@@ -212,7 +212,9 @@ async def test_path_that_the_operator_follows_for_a_user_does_not_depend_on_the_
     (folder / "Tea.md").write_text("# Tea\nSteep.")
     async with live(make_settings(tmp_path / "data", follow_poll_s=0.1, **NO_RATE_LIMITS)) as server:
         user = await server.runtime.registry.add_user("ada", role="writer")
-        await Follows(server.runtime.registry.database).add(user.id, str(folder), per_user_max=None)
+        await Follows(server.runtime.registry.database).add(
+            FollowRecord(user_id=user.id, location=str(folder)), per_user_max=None
+        )
 
         async def has_text() -> bool:
             return bool(await texts(server, "steep"))

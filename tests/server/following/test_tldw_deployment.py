@@ -31,7 +31,7 @@ async def server_of(root: Path) -> AsyncIterator[LiveServer]:
 
 
 async def add(server: LiveServer, root: Path, **options: Any) -> Deployment:
-    return await Deployments(server.runtime.registry.database).add(str(root.resolve()), **options)
+    return await Deployments(server.runtime.registry.database).add(Deployment(location=str(root.resolve()), **options))
 
 
 async def titles(server: LiveServer, user: str, source: str = "notes") -> set[str]:

@@ -40,7 +40,7 @@ async def server(tmp_path: Path, host: DocumentHost) -> AsyncIterator[LiveServer
     settings = make_settings(
         tmp_path / "data",
         oauth_client_metadata_hosts=(f"127.0.0.1:{host.port}",),
-        oauth_client_metadata_timeout_s=1.0,
+        oauth_client_metadata_timeout_s=30.0,
         jwks_refresh_min_s=1.0,
         rate_failures_per_minute=0,
         rate_oauth_per_minute=0,

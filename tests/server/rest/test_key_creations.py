@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from auth.context import READ, SCOPES
-from auth.follows import Follows
+from auth.follows import FollowRecord, Follows
 from tests.server.console.console_fixture import console, text_of
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, send
@@ -95,7 +95,9 @@ async def test_page_offers_to_revoke_what_a_key_created(tmp_path: Path) -> None:
         registry = site.server.runtime.registry
         first, _ = await registry.create_key(user.id, "stolen", [READ])
         second, _ = await registry.create_key(user.id, "left behind", [READ], created_with=first.id)
-        await Follows(registry.database).add(user.id, "/vault", created_with=first.id, per_user_max=None)
+        await Follows(registry.database).add(
+            FollowRecord(user_id=user.id, location="/vault", created_with=first.id), per_user_max=None
+        )
         await ada.sign_in("ada")
         page = await ada.submit("/connect", {"key": first.id}, "/connect/keys/revoke")
         text = text_of(page.text)

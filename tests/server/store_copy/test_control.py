@@ -10,7 +10,7 @@ import pytest
 
 from auth.audit import AuditEvent, AuditFile
 from auth.context import READ
-from auth.follows import Follows
+from auth.follows import FollowRecord, Follows
 from auth.quotas import QuotaOverrides, Quotas
 from auth.registry import ControlLocation, Registry
 from config.errors import InvalidParams, StorageError
@@ -26,7 +26,9 @@ async def fill(path: Path) -> None:
         gone = await registry.add_user("gone", issuer="https://id.example.com", subject="é")
         for user in (ada, ben):
             await registry.create_key(user.id, "laptop", [READ], sources=["notes"])
-            await Follows(registry.database).add(user.id, "/srv/notes", is_confined=True, per_user_max=3)
+            await Follows(registry.database).add(
+                FollowRecord(user_id=user.id, location="/srv/notes", is_confined=True), per_user_max=3
+            )
         await registry.revoke_token("jti", 1e9 + 0.25)
         await registry.delete_user(gone.id)
         await registry.disable_user(ben.id)

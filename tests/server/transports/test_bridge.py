@@ -24,7 +24,7 @@ from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.requests import INITIALIZE, INITIALIZED, modern, request
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 class Output(io.BytesIO):

@@ -9,9 +9,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from config.settings import Settings
-from server.compat.agentkit.conversations import ConversationExporter, line_max_bytes
+from server.compat.agentkit.conversations import ConversationExporter
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.summary import OutcomeCounts
@@ -56,7 +57,7 @@ def conversation(key: str = "k1", **fields: Any) -> dict[str, Any]:
 
 
 async def export_archive(libraries: LibraryFixture, owner: str) -> bytes:
-    exporter = ConversationExporter(libraries.engine, libraries.context(owner), 2, line_max_bytes(Settings()))
+    exporter = ConversationExporter(libraries.engine, libraries.context(owner), replace(Settings(), message_page_max=2))
     return b"".join([block async for block in exporter.as_archive()])
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
-from sources.importers.engine.files import SkippedItem
+from sources.importers.engine.events import SkippedItem
 from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_slides, parse_word
@@ -136,7 +136,7 @@ def test_text_is_in_reading_order(tmp_path: Path, name: str, text: str) -> None:
 def test_properties_of_the_document_are_used(
     tmp_path: Path, name: str, properties: tuple[str, str, str], metadata: dict[str, Any]
 ) -> None:
-    media = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
+    media = read_draft(HERE, write(tmp_path / name, SAMPLES[name]))
 
     assert (media.title, media.author, media.created_at) == properties
     assert media.metadata == {"file": name, **metadata}
@@ -309,7 +309,7 @@ def test_overlong_tag_is_rejected(tmp_path: Path, inside: str) -> None:
     data = word(WORD.replace("</w:body>", f"{inside}</w:body>"))
 
     with pytest.raises(InvalidParams, match="XML contains a tag or comment of more than 1048576 bytes"):
-        read(IMPORTER, write(tmp_path / "a.docx", data), parser_cpu_s=1)
+        read(IMPORTER, write(tmp_path / "a.docx", data), parser_cpu_s=10)
 
 
 def test_repeated_slides_and_chapters_are_read_once(tmp_path: Path) -> None:
@@ -319,11 +319,11 @@ def test_repeated_slides_and_chapters_are_read_once(tmp_path: Path) -> None:
     items = "".join(f'<item id="i{n}" href="text/two.xhtml" media-type="text/html"/>' for n in range(10_000))
     spine = "".join(f'<itemref idref="i{n}"/>' for n in range(10_000))
 
-    slides_draft = read_draft(IMPORTER, write(tmp_path / "a.pptx", packed({**parts, **links})), parser_cpu_s=1)
+    slides_draft = read_draft(IMPORTER, write(tmp_path / "a.pptx", packed({**parts, **links})), parser_cpu_s=10)
     book_draft = read_draft(
         IMPORTER,
         write(tmp_path / "a.epub", book(**{"OEBPS/book.opf": f"<package>{items}{spine}</package>"})),
-        parser_cpu_s=1,
+        parser_cpu_s=10,
     )
 
     assert slides_draft.content == "# Slide 1\n\nfirst\n\nmore"
@@ -392,7 +392,8 @@ def test_damaged_xml_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
         assert isinstance(parse_word(write(Path(folder, "a.docx"), packed({name: data})), LIMITS), ParsedDocument)
 
 
-@settings(max_examples=5)
+@pytest.mark.slow("parses every example in a process of its own")
+@settings(max_examples=20)
 @given(damaged_files({"a.pdf": SAMPLES["a.pdf"]}))
 def test_damaged_pdf_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
     read_or_reject(HERE, *sample)

@@ -25,7 +25,7 @@ from sources.storage.contract import Library
 from sources.storage.postgres import PostgresLibraries
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.vectors.vector_tables import read_state
-from sources.storage.sqlite.vectors.kinds import ALL_KINDS, MESSAGE_VECTORS, NOTE_VECTORS, TITLE_VECTORS, VectorKind
+from sources.storage.vector_kinds import ALL_KINDS, MESSAGE_VECTORS, NOTE_VECTORS, TITLE_VECTORS, VectorKind
 from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture, OpenLibraries, ids, make_search, titles
 

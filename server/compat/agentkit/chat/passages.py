@@ -15,15 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from aggregator.responses import KnowledgeItem
-from aggregator.retrieval import KnowledgeGet, Retriever
-from aggregator.search import Aggregator, KnowledgeSearch
+from aggregator.retrieval import KnowledgeGet
+from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext
 from config.errors import NotFound, SearchFailed
 from config.numbers import replace_unstorable
-from config.settings import Settings
 from server.compat.agentkit.chat.turns import ChatTurn, Completion
+from server.services import Services
 from sources.items import Mode, RetrievalOptions
-from sources.storage.contract import Libraries
 from sources.text.chunking import title_from_text
 
 # The model name of answers that consist of passages only.
@@ -58,96 +57,86 @@ class PassageResults(Struct, frozen=True):
     failed_sources: tuple[str, ...] = ()  # those that returned an error or timed out
 
 
-class PassageFinder:
-    def __init__(self, libraries: Libraries, aggregator: Aggregator, retriever: Retriever, settings: Settings) -> None:
-        self._libraries = libraries
-        self._aggregator = aggregator
-        self._retriever = retriever
-        self._settings = settings
-
-    async def find(self, context: RequestContext, question: str, conversation_id: str | None = None) -> PassageResults:
-        """`conversation_id` is the conversation in which the question is asked."""
-        limit = self._settings.fixed.chat_passages_max
-        query = question[: self._settings.fixed.query_max_chars]
-        request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
-        try:
-            response = await self._aggregator.search(context, request)
-        except SearchFailed as error:
-            return PassageResults((), tuple(error.reports))
-        hits = [hit for hit in response.results if not _is_of_conversation(hit, conversation_id, question)]
-        echoes = await self._echoes(context, hits, question)
-        hits = [hit for hit in hits if hit.uri not in echoes]
-        # The best hit of each item, without hits that score far below the best one.
-        min_score = max((hit.score for hit in hits), default=0.0) * _SCORE_MIN_SHARE
-        best: dict[tuple[str, str | int], KnowledgeItem] = {}
+async def find_passages(
+    services: Services, context: RequestContext, question: str, conversation_id: str | None = None
+) -> PassageResults:
+    """`conversation_id` is the conversation in which the question is asked."""
+    limits = services.settings.fixed
+    limit, query = limits.chat_passages_max, question[: limits.query_max_chars]
+    request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
+    try:
+        response = await services.knowledge.aggregator.search(context, request)
+    except SearchFailed as error:
+        return PassageResults((), tuple(error.reports))
+    title = title_from_text(question)
+    hits = []
+    for hit in response.results:
+        # Neither parts of that conversation, nor the title of one that began with the same question.
+        is_title = hit.conversation_id is not None and hit.message_id is None
+        is_own = hit.conversation_id is not None and hit.conversation_id == conversation_id
+        if not is_own and not (is_title and _is_same_text(hit.title or "", title)):
+            hits.append(hit)
+    # Nor messages that repeat the question, or an answer made of passages.
+    echoes = set[str]()
+    async with services.libraries.library(context) as library:
         for hit in hits:
-            if hit.score >= min_score:
-                best.setdefault((hit.source, hit.id), hit)
-        passages = await self._read(context, list(best.values()), query, limit)
-        failed_sources = tuple(name for name, report in response.sources.items() if report.status != "ok")
-        return PassageResults(passages, failed_sources)
-
-    async def _echoes(self, context: RequestContext, hits: Sequence[KnowledgeItem], question: str) -> frozenset[str]:
-        """Returns the URIs of messages that repeat the question or an answer made of passages."""
-        message_ids = {hit.uri: hit.message_id for hit in hits if hit.message_id is not None}
-        if not message_ids:
-            return frozenset()
-        echoes = set[str]()
-        async with self._libraries.library(context) as library:
-            for uri, message_id in message_ids.items():
+            if hit.message_id is not None:
                 with suppress(NotFound):
-                    message = await library.chats.get_message(message_id)
+                    message = await library.chats.get_message(hit.message_id)
                     if message.model == EXTRACTIVE or _is_same_text(message.content, question):
-                        echoes.add(uri)
-        return frozenset(echoes)
+                        echoes.add(hit.uri)
+    hits = [hit for hit in hits if hit.uri not in echoes]
+    # The best hit of each item, without hits that score far below the best one.
+    min_score = max((hit.score for hit in hits), default=0.0) * _SCORE_MIN_SHARE
+    best: dict[tuple[str, str | int], KnowledgeItem] = {}
+    for hit in hits:
+        if hit.score >= min_score:
+            best.setdefault((hit.source, hit.id), hit)
+    passages = await _read(services, context, list(best.values()), query)
+    failed_sources = tuple(name for name, report in response.sources.items() if report.status != "ok")
+    return PassageResults(passages, failed_sources)
 
-    async def _read(
-        self, context: RequestContext, hits: Sequence[KnowledgeItem], query: str, limit: int
-    ) -> tuple[ChatPassage, ...]:
-        remaining_tokens = self._settings.fixed.chat_context_max_tokens
-        passages: list[ChatPassage] = []
-        for hit in hits:
-            if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:
-                break
-            with suppress(NotFound):  # deleted since the search
-                text = await self._text(context, hit, query, remaining_tokens)
-                is_human_only = False
-                if hit.conversation_id is not None and not context.is_agent:
-                    # The passage may contain neighbours of the message that matched.
-                    is_human_only = text != await self._text(
-                        replace(context, is_agent=True), hit, query, remaining_tokens
-                    )
-                passage = ChatPassage(
-                    uri=hit.uri,
-                    source=hit.source,
-                    title=hit.title or "",
-                    text=text,
-                    score=hit.score,
-                    is_human_only=is_human_only,
+
+async def _read(
+    services: Services, context: RequestContext, hits: Sequence[KnowledgeItem], query: str
+) -> tuple[ChatPassage, ...]:
+    limit, remaining_tokens = services.settings.fixed.chat_passages_max, services.settings.fixed.chat_context_max_tokens
+    passages: list[ChatPassage] = []
+    for hit in hits:
+        if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:
+            break
+        with suppress(NotFound):  # deleted since the search
+            text = await _text(services, context, hit, query, remaining_tokens)
+            is_human_only = False
+            if hit.conversation_id is not None and not context.is_agent:
+                # The passage may contain neighbours of the message that matched.
+                is_human_only = text != await _text(
+                    services, replace(context, is_agent=True), hit, query, remaining_tokens
                 )
-                remaining_tokens -= len(passage.text) // _CHARS_PER_TOKEN + 1
-                passages.append(passage)
-        return tuple(passages)
-
-    async def _text(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> str:
-        # A message says little without its neighbours.
-        mode: Mode = "chunk" if hit.message_id is None else "chunk_with_siblings"
-        options = RetrievalOptions(mode=mode, sibling_window=1, max_tokens=max_tokens + _ENVELOPE_TOKENS)
-        loc = None
-        if hit.loc is not None:
-            loc = {name: value for name in hit.loc.__struct_fields__ if (value := getattr(hit.loc, name)) is not None}
-        request = KnowledgeGet(uri=hit.uri, loc=loc, query=query, retrieval=options)
-        text = (await self._retriever.get(context, request)).content.strip()
-        max_chars = max_tokens * _CHARS_PER_TOKEN
-        return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
+            passage = ChatPassage(
+                uri=hit.uri,
+                source=hit.source,
+                title=hit.title or "",
+                text=text,
+                score=hit.score,
+                is_human_only=is_human_only,
+            )
+            remaining_tokens -= len(passage.text) // _CHARS_PER_TOKEN + 1
+            passages.append(passage)
+    return tuple(passages)
 
 
-def _is_of_conversation(hit: KnowledgeItem, conversation_id: str | None, question: str) -> bool:
-    """Whether the hit is part of that conversation, or is the title of one that began with the same question."""
-    if hit.conversation_id is None:
-        return False
-    is_question_title = hit.message_id is None and _is_same_text(hit.title or "", title_from_text(question))
-    return hit.conversation_id == conversation_id or is_question_title
+async def _text(services: Services, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> str:
+    # A message says little without its neighbours.
+    mode: Mode = "chunk" if hit.message_id is None else "chunk_with_siblings"
+    options = RetrievalOptions(mode=mode, sibling_window=1, max_tokens=max_tokens + _ENVELOPE_TOKENS)
+    loc = None
+    if hit.loc is not None:
+        loc = {name: value for name in hit.loc.__struct_fields__ if (value := getattr(hit.loc, name)) is not None}
+    request = KnowledgeGet(uri=hit.uri, loc=loc, query=query, retrieval=options)
+    text = (await services.knowledge.retriever.get(context, request)).content.strip()
+    max_chars = max_tokens * _CHARS_PER_TOKEN
+    return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
 
 
 def _is_same_text(content: str, question: str) -> bool:

@@ -19,9 +19,16 @@ from sources.kinds import Kind
 from sources.storage.postgres.search.tsquery import ColumnLabels, IndexedColumn, index_tokens, make_tsvector
 from sources.storage.postgres.tables import kind_digests
 from sources.storage.search.vocabulary import NEAR_MAX_CHARS, NEAR_MIN_CHARS
-from sources.storage.sqlite.schema.kinds import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
-from sources.storage.tables.sql import CHUNK_BITS
+from sources.storage.tables.sql import (
+    BOUNDED_TEXT,
+    CHARS_BETWEEN,
+    CHUNK_BITS,
+    CONTEXT_CHARS,
+    MESSAGE_OWN,
+    Delete,
+    Insert,
+)
 from sources.text.segmentation import SEGMENT_VERSION
 
 if TYPE_CHECKING:
@@ -42,29 +49,23 @@ SEGMENT_VERSION_SQL = "(SELECT value FROM state WHERE name = 'segment_version')"
 _READ_INDEX_STATE = f"""
     SELECT value, {IS_SMALL_SQL}, {SEGMENT_VERSION_SQL} FROM state WHERE name = 'writes'
 """
-# A message is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
-MESSAGE_OWN = """
-    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
-    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
-        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
-        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
-        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
-    || ' ' || substr(m.created_at, 1, 4)
-"""
-# And with a context, as in SQLite. The conditions are ranges of the index `messages_in_order`. With
-# `p.conversation_id = m.conversation_id`, PostgreSQL expects few rows in a new table, and sorts all earlier messages of
-# the conversation for each message.
-MESSAGE_CONTEXT = f"""
-    CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT string_agg(text, ' ' ORDER BY position DESC) FROM (
-        SELECT {BOUNDED_TEXT} AS text, position, {CHARS_BETWEEN} AS chars_between FROM (
-            SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position FROM messages p
-            WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
+# The messages before a message `m`, as they are indexed, and as they are written and in order. The conditions are
+# ranges of the index `messages_in_order`. With `p.conversation_id = m.conversation_id`, PostgreSQL expects few rows in
+# a new table, and sorts all earlier messages of the conversation for each message.
+CONTEXTS = f"""
+    SELECT string_agg({BOUNDED_TEXT}, ' ' ORDER BY position DESC) FILTER (WHERE chars_between <= {CONTEXT_CHARS})
+            AS indexed,
+        string_agg(written, chr(10) ORDER BY position) AS written
+    FROM (SELECT text, written, role, position, {CHARS_BETWEEN} AS chars_between
+        FROM (SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position,
+                CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS written
+            FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
                 AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
-            ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier) AS bounded
-        WHERE chars_between <= {CONTEXT_CHARS}), '') END
+            ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier) AS context_messages
 """
 _MESSAGES = f"""
-    SELECT m.id, '', {MESSAGE_OWN}, {MESSAGE_CONTEXT}
+    SELECT m.id, '', {MESSAGE_OWN},
+        CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT indexed FROM ({CONTEXTS}) AS context), '') END
     FROM messages m JOIN conversations c ON c.id = m.conversation_id
     WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = {{}} AND m.id = ANY(CAST(?1 AS BIGINT[]))
 """
@@ -146,6 +147,17 @@ MEDIA_ENTRIES = EntryKind(
 ENTRY_KINDS = {kind.index: kind for kind in (*TABLE_ENTRIES.values(), CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, MEDIA_ENTRIES)}
 
 
+_DELETE_ENTRIES = Delete("index_entries", "kind = ? AND id = ANY(CAST(? AS BIGINT[]))")
+_SAVE_ENTRIES = Insert(
+    "index_entries",
+    "kind, id, words, tsv",
+    "CAST(? AS SMALLINT), id, words, CAST(tsv AS TSVECTOR) "
+    "FROM unnest(CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS TEXT[])) AS entry (id, words, tsv)",
+    key="kind, id",
+)
+_ADD_WORDS = Insert("index_words", "word", "unnest(CAST(? AS TEXT[]))", key="*")
+
+
 def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterable[int]) -> None:
     """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
     remaining = iter(sorted(rowids))
@@ -160,22 +172,12 @@ def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterabl
         existing = {rowid for rowid, *_ in entries}
         missing = [rowid for rowid in batch if rowid not in existing]
         if missing:
-            sql = "DELETE FROM index_entries WHERE kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
-            connection.execute(sql, (kind.number, missing))
+            connection.execute(_DELETE_ENTRIES, (kind.number, missing))
         if entries:
             ids, counts, vectors, words = zip(*entries, strict=True)
-            connection.execute(
-                "INSERT INTO index_entries (kind, id, words, tsv) "
-                "SELECT CAST(? AS SMALLINT), id, words, CAST(tsv AS TSVECTOR) "
-                "FROM unnest(CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS TEXT[])) AS entry (id, words, tsv) "
-                "ON CONFLICT (kind, id) DO UPDATE SET words = excluded.words, tsv = excluded.tsv",
-                (kind.number, list(ids), list(counts), list(vectors)),
-            )
+            connection.execute(_SAVE_ENTRIES, (kind.number, list(ids), list(counts), list(vectors)))
             # In order, so that two transactions cannot wait for each other.
-            connection.execute(
-                "INSERT INTO index_words (word) SELECT unnest(CAST(? AS TEXT[])) ON CONFLICT DO NOTHING",
-                (sorted(set().union(*words)),),
-            )
+            connection.execute(_ADD_WORDS, (sorted(set().union(*words)),))
 
 
 class IndexState(Struct, frozen=True):
@@ -201,12 +203,6 @@ def known_index_state(connection: PostgresConnection) -> IndexState | None:
     """Returns the state of the index if the transaction has read it already."""
     state: IndexState | None = connection.known.get(_INDEX_STATE)
     return state
-
-
-def is_small_index(connection: PostgresConnection) -> bool:
-    """Whether the transaction has read that the index is small."""
-    state = known_index_state(connection)
-    return state is not None and state.is_small
 
 
 def save_index_state(connection: PostgresConnection, state: IndexState) -> None:

@@ -29,8 +29,9 @@ from sources.storage.postgres.index.tasks import IndexTask
 from sources.storage.postgres.index.trigrams import STATE_NAME, index_trigrams
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors.changed_rows import update_vectors
-from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
-from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SegmentedTable, index_form
+from sources.storage.tables.dialect import POSTGRES
+from sources.storage.tables.kind_tables import segmented_tables
+from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SAVE_STATE, Delete, SegmentedTable, Update, index_form
 
 if TYPE_CHECKING:
     from sources.storage.postgres.database import PostgresDatabase
@@ -46,19 +47,15 @@ _SOURCE = "library"
 _BATCH_ROWS = 200
 # A batch of long texts takes longer than other writes.
 _BATCH_EXTRA_MS = 60_000
-# Media items before their chunks, which are indexed with their titles.
-_TABLES = (*CHACHA.segmented, *MEDIA.segmented, *PROMPTS.segmented)
-_SAVE_VERSION = """
-    INSERT INTO state (name, value) VALUES ('segment_version', ?)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value
-"""
+_TABLES = tuple(table for tables in segmented_tables(POSTGRES).values() for table in tables)
+_OWN_ROW = "WHERE r.id = index_entries.id"
 _ROWS_OF_KINDS = {
-    **{kind: f"SELECT 1 FROM {table} r WHERE r.id = e.id AND r.deleted = 0" for table, kind in TABLE_ENTRIES.items()},
-    MEDIA_ENTRIES: "SELECT 1 FROM chunks r WHERE r.id = e.id",
-    HUMAN_ONLY_ENTRIES: "SELECT 1 FROM messages r WHERE r.id = e.id AND r.deleted = 0 AND r.human_only = 1",
-    CHAT_ENTRIES: """
-        SELECT 1 FROM messages r WHERE r.id = e.id AND r.deleted = 0 AND r.human_only = 0
-        UNION ALL SELECT 1 FROM conversations r WHERE r.id = -e.id AND r.deleted = 0""",
+    **{kind: f"SELECT 1 FROM {table} r {_OWN_ROW} AND r.deleted = 0" for table, kind in TABLE_ENTRIES.items()},
+    MEDIA_ENTRIES: f"SELECT 1 FROM chunks r {_OWN_ROW}",
+    HUMAN_ONLY_ENTRIES: f"SELECT 1 FROM messages r {_OWN_ROW} AND r.deleted = 0 AND r.human_only = 1",
+    CHAT_ENTRIES: f"""
+        SELECT 1 FROM messages r {_OWN_ROW} AND r.deleted = 0 AND r.human_only = 0
+        UNION ALL SELECT 1 FROM conversations r WHERE r.id = -index_entries.id AND r.deleted = 0""",
 }
 
 
@@ -67,12 +64,12 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
 
     def remove_unused(connection: LibraryConnection) -> None:
         # Words, which the entries of the batches add again, and entries without a row.
-        connection.execute("DELETE FROM index_words")
+        connection.execute(Delete("index_words"))
         for kind, rows in _ROWS_OF_KINDS.items():
-            connection.execute(f"DELETE FROM index_entries e WHERE e.kind = {kind.number:d} AND NOT EXISTS ({rows})")
+            connection.execute(Delete("index_entries", f"kind = {kind.number:d} AND NOT EXISTS ({rows})"))
 
     def save_version(connection: LibraryConnection) -> None:
-        connection.execute(_SAVE_VERSION, (ENTRIES_VERSION,))
+        connection.execute(SAVE_STATE, ("segment_version", ENTRIES_VERSION))
 
     def count_entries(connection: LibraryConnection) -> dict[str, int]:
         rows = connection.execute("SELECT kind, count(*) FROM index_entries GROUP BY kind").fetchall()
@@ -125,7 +122,7 @@ async def check_index(database: "PostgresDatabase") -> dict[str, int]:
             others, last = await database.read(_SOURCE, partial(compare, table, last), _BATCH_EXTRA_MS)
             forms += others
     entries = [
-        f"SELECT count(*) FROM index_entries e WHERE e.kind = {kind.number:d} AND NOT EXISTS ({rows})"
+        f"SELECT count(*) FROM index_entries WHERE kind = {kind.number:d} AND NOT EXISTS ({rows})"
         for kind, rows in _ROWS_OF_KINDS.items()
     ]
     return {
@@ -142,9 +139,7 @@ def is_outdated(connection: LibraryConnection) -> bool:
 
 def _read_forms(table: SegmentedTable, after: int, connection: LibraryConnection) -> list[tuple[Any, ...]]:
     """Returns the rowid, the texts and the stored index forms of the rows after a rowid."""
-    # PostgreSQL calls the function differently.
-    texts = [text.replace("char(", "chr(") for _, text in table.forms]
-    columns = ", ".join([*texts, *(name for name, _ in table.forms)])
+    columns = ", ".join([*(text for _, text in table.forms), *(name for name, _ in table.forms)])
     return connection.execute(
         f"SELECT id, {columns} FROM {table.table} WHERE id > ? ORDER BY id LIMIT ?", (after, _BATCH_ROWS)
     ).fetchall()
@@ -162,7 +157,7 @@ def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnectio
         if forms != values[len(names) :]:
             changed.append((*forms, rowid))
     assignments = ", ".join(f"{name} = ?" for name in names)
-    connection.executemany(f"UPDATE {table.table} SET {assignments} WHERE id = ?", changed)
+    connection.executemany(Update(table.table, assignments, "id = ?"), changed)
     rowids: list[int] = [rowid for rowid, *_ in rows]
     if table.table == "chunks":
         index_rows(connection, MEDIA_ENTRIES, rowids)
@@ -225,10 +220,12 @@ _MESSAGES_TO_INDEX = f"""
         ELSE m.deleted = 0 AND NOT {_IS_INDEXED} END
 """
 _PURGED = "SELECT id FROM unnest(CAST(? AS BIGINT[])) AS changed (id) WHERE id NOT IN (SELECT id FROM conversations)"
-_ENTRIES_WITHOUT_MESSAGE = f"""
-    DELETE FROM index_entries WHERE kind IN ({CHAT_ENTRIES.number}, {HUMAN_ONLY_ENTRIES.number}) AND id > 0
-    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = index_entries.id) RETURNING kind, id
-"""
+_ENTRIES_WITHOUT_MESSAGE = Delete(
+    "index_entries",
+    f"kind IN ({CHAT_ENTRIES.number}, {HUMAN_ONLY_ENTRIES.number}) AND id > 0 "
+    "AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = index_entries.id)",
+    returning="kind, id",
+)
 # For each item by itself, so that the primary keys are used.
 _CHUNKS_OF = f"""
     SELECT chunk.id FROM unnest(CAST(? AS BIGINT[])) AS item (id) JOIN LATERAL (

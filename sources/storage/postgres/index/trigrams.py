@@ -22,6 +22,7 @@ from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.tasks import IndexTask
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.search.tsquery import TENANT_MARK, quote_lexeme
+from sources.storage.tables.sql import SAVE_STATE, Delete, Insert
 
 if TYPE_CHECKING:
     from sources.storage.postgres.database import PostgresDatabase
@@ -44,15 +45,14 @@ _EVERY = "*"
 _LOOKED_UP_MAX = 50
 _HAS_MANY = "SELECT 1 FROM messages OFFSET ? LIMIT 1"
 _STATE = f"SELECT value FROM state WHERE name = '{STATE_NAME}'"
-_SAVE_STATE = f"""INSERT INTO state (name, value) VALUES ('{STATE_NAME}', ?)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 _LIVE = "SELECT id, content FROM messages WHERE deleted = 0 AND id = ANY(CAST(? AS BIGINT[]))"
 _NEXT = "SELECT id FROM messages WHERE id > CAST(? AS BIGINT) ORDER BY id LIMIT ?"
-_INSERT = """
-    INSERT INTO message_trigrams (id, tsv) SELECT id, CAST(tsv AS TSVECTOR)
-    FROM unnest(CAST(? AS BIGINT[]), CAST(? AS TEXT[])) AS made (id, tsv)
-    ON CONFLICT (id) DO UPDATE SET tsv = excluded.tsv
-"""
+_SAVE = Insert(
+    "message_trigrams",
+    "id, tsv",
+    "id, CAST(tsv AS TSVECTOR) FROM unnest(CAST(? AS BIGINT[]), CAST(? AS TEXT[])) AS made (id, tsv)",
+    key="id",
+)
 
 
 def trigram_query(text: str) -> str | None:
@@ -73,7 +73,7 @@ def index_trigrams(connection: LibraryConnection, rowids: Collection[int]) -> No
     tenant = connection.tenant or ""
     remaining = iter(sorted(rowids))
     while batch := list(islice(remaining, _BATCH_ROWS)):
-        connection.execute("DELETE FROM message_trigrams WHERE id = ANY(CAST(? AS BIGINT[]))", (batch,))
+        connection.execute(Delete("message_trigrams", "id = ANY(CAST(? AS BIGINT[]))"), (batch,))
         ids, vectors = [], []
         for rowid, content in connection.execute(_LIVE, (batch,)):
             trigrams = set(_trigrams(content.casefold()))
@@ -82,7 +82,7 @@ def index_trigrams(connection: LibraryConnection, rowids: Collection[int]) -> No
             ids.append(rowid)
             vectors.append(" ".join([quote_lexeme(tenant + trigram) for trigram in trigrams]))
         if ids:
-            connection.execute(_INSERT, (ids, vectors))
+            connection.execute(_SAVE, (ids, vectors))
 
 
 def _trigrams(text: str) -> list[str]:
@@ -132,8 +132,8 @@ def _build_batch(owner: str, connection: LibraryConnection) -> bool:
     rowids = [rowid for (rowid,) in connection.execute(_NEXT, (last, _BATCH_ROWS))]
     if rowids:
         index_trigrams(connection, rowids)
-        connection.execute(_SAVE_STATE, (str(rowids[-1]),))
+        connection.execute(SAVE_STATE, (STATE_NAME, str(rowids[-1])))
         return True
-    connection.execute(_SAVE_STATE, (_COMPLETE,))
+    connection.execute(SAVE_STATE, (STATE_NAME, _COMPLETE))
     release(connection, _LEASE_NAME, owner)
     return False

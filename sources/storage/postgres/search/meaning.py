@@ -25,7 +25,7 @@ from sources.storage.postgres.vectors.vector_tables import (
     read_state,
 )
 from sources.storage.search.fused_search import CountRows, NearEntry
-from sources.storage.sqlite.vectors.kinds import VectorKind
+from sources.storage.vector_kinds import VectorKind
 
 # An HNSW index returns at most this many passages at once.
 _INDEX_MAX = 1_000

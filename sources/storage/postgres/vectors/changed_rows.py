@@ -5,22 +5,23 @@ from collections.abc import Callable, Collection, Mapping
 
 from config.postgres.connection import PostgresConnection
 from sources.storage.postgres.vectors.vector_tables import read_digests, read_state
+from sources.storage.tables.sql import Delete, Insert
 
 _LISTED = "kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
 _IS_LIVE = "EXISTS (SELECT 1 FROM index_entries e WHERE e.kind = {0}.kind AND e.id = {0}.id)"
 # Constants only, so that each is translated once.
 _DELETE_DEAD = tuple(
-    f"DELETE FROM {table} WHERE {_LISTED} AND NOT {_IS_LIVE.format(table)}"  # noqa: S608 - constants
-    for table in ("vectors", "vector_queue")
+    Delete(table, f"{_LISTED} AND NOT {_IS_LIVE.format(table)}") for table in ("vectors", "vector_queue")
 )
 _DIGESTS = f"SELECT id, min(digest) FROM vectors WHERE {_LISTED} GROUP BY id"  # noqa: S608 - constants
-_DELETE = f"DELETE FROM vectors WHERE {_LISTED}"  # noqa: S608 - constants
-_QUEUE = """
-    INSERT INTO vector_queue (kind, id) SELECT e.kind, e.id FROM index_entries e
-    WHERE e.kind = ? AND e.id = ANY(CAST(? AS BIGINT[]))
-    AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.kind = e.kind AND v.id = e.id)
-    ON CONFLICT DO NOTHING
-"""
+_DELETE = Delete("vectors", _LISTED)
+_QUEUE = Insert(
+    "vector_queue",
+    "kind, id",
+    """e.kind, e.id FROM index_entries e WHERE e.kind = ? AND e.id = ANY(CAST(? AS BIGINT[]))
+    AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.kind = e.kind AND v.id = e.id)""",
+    key="*",
+)
 
 
 def update_vectors(connection: PostgresConnection, indexed: Mapping[int, Collection[int]]) -> None:

@@ -13,6 +13,7 @@ from config.paths import UserId
 from config.postgres.connection import PostgresConnection
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import NOTHING, EmbeddingScheduler, PassageBatch, PendingWork, VectorCoverage
+from sources.storage.postgres.connection import LibraryConnection, NoLibrary
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors import vector_tables
@@ -70,7 +71,10 @@ class LibraryVectors:
 
     async def end_lease(self, process_id: str) -> None:
         """Lets other processes embed the library. Does nothing if the lease is not that of the process."""
-        await self._database.write_vectors(_SOURCE, lambda connection: release(connection, EMBEDDING_LEASE, process_id))
+        with suppress(NoLibrary):
+            await self._database.write_vectors(
+                _SOURCE, lambda connection: release(connection, EMBEDDING_LEASE, process_id)
+            )
 
     async def create(self, model: ModelInfo) -> None:
         await self._extension()
@@ -101,15 +105,14 @@ class LibraryVectors:
         extension = await self._extension()
         owner = self._database.process_id
 
-        def prepare(connection: PostgresConnection) -> vector_tables.HnswIndex | None:
+        def prepare(connection: LibraryConnection) -> vector_tables.HnswIndex | None:
             index = None if has_queue(connection) else self._missing_index(connection)
             return index if index is not None and vector_tables.claim_build(connection, owner) else None
 
         index = await self._database.write_vectors(_SOURCE, prepare)
         if index is None:
             return False
-        statements = index.statements(await self._database.tenant(), extension)
-        if not await self._database.index_builds.run(statements):
+        if not await self._database.index_builds.run(index.statements(extension)):
             logger.warning("An index of vectors could not be built; searches compare all vectors")
             return False
         await self._database.write_vectors(_SOURCE, partial(vector_tables.finish_build, index, owner))
@@ -122,7 +125,7 @@ class LibraryVectors:
         except SemanticUnavailable as error:
             raise StorageError(error.reason) from None
 
-    def _find_work(self, model: ModelInfo, connection: PostgresConnection) -> PendingWork:
+    def _find_work(self, model: ModelInfo, connection: LibraryConnection) -> PendingWork:
         state = read_state(connection)
         if state is None or state.model != model.id:
             return PendingWork(library_coverage(connection, None), is_created=False)
@@ -131,7 +134,7 @@ class LibraryVectors:
         is_cleaning = state.has_old_models or self._missing_index(connection) is not None
         return PendingWork(VectorCoverage(1, 0), needs_cleaning=is_cleaning)
 
-    def _missing_index(self, connection: PostgresConnection) -> vector_tables.HnswIndex | None:
+    def _missing_index(self, connection: LibraryConnection) -> vector_tables.HnswIndex | None:
         return vector_tables.find_missing(connection, self._options.index_min_passages)
 
 

@@ -19,9 +19,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.postgres.connection import PostgresConnection, Rows
+from config.postgres.connection import PostgresConnection
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
+from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.extensions import find_extension
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
@@ -31,10 +32,11 @@ from sources.storage.postgres.index.entries import (
     TABLE_ENTRIES,
 )
 from sources.storage.postgres.jobs import claim, is_held, release
-from sources.storage.postgres.search.entry_sql import postgres_sql
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
 from sources.storage.search.fused_search import CountRows
-from sources.storage.sqlite.vectors.kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
+from sources.storage.tables.dialect import POSTGRES
+from sources.storage.tables.sql import SAVE_STATE, Delete, Insert
+from sources.storage.vector_kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
 
 # -- passages ----------------------------------------------------------------------------------------------------------
 # The passages of rows, which are the same as on SQLite, and a number that changes with them.
@@ -63,14 +65,13 @@ def read_passages(
     for number, rowid in rows:
         sign = -1 if rowid < 0 else 1
         by_kind.setdefault((number, sign), []).append(sign * rowid)
-    translated = _TranslatedConnection(connection)
     return {
         (number, sign * rowid): passages
         for (number, sign), rowids in by_kind.items()
         # Negative rowids are those of titles.
         for rowid, passages in (
             TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
-        ).passages(translated, rowids, has_context=has_context)
+        ).passages(connection, POSTGRES, rowids, has_context=has_context)
     }
 
 
@@ -85,16 +86,6 @@ def read_digests(connection: PostgresConnection, rows: Iterable[VectorRow]) -> d
             digest.update(f"{passage.start} {passage.end} {len(text)} ".encode() + text)
         digests[row] = int.from_bytes(digest.digest(), signed=True)
     return digests
-
-
-class _TranslatedConnection:
-    """Runs the statements of the kinds, which are written for SQLite."""
-
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        return self._connection.execute(postgres_sql(sql), parameters)
 
 
 # -- extension ---------------------------------------------------------------------------------------------------------
@@ -196,22 +187,23 @@ _KIND_ORDER = [
     )
 ]
 _SELECT_STATE = f"SELECT value FROM state WHERE name = '{_STATE_NAME}'"
-_SAVE_STATE = "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-_QUEUE_ALL = """
-    INSERT INTO vector_queue (kind, id) SELECT e.kind, e.id FROM index_entries e
-    WHERE NOT EXISTS (SELECT 1 FROM vectors v WHERE v.kind = e.kind AND v.id = e.id AND v.model = ?)
-    ON CONFLICT DO NOTHING
-"""
+_QUEUE_ALL = Insert(
+    "vector_queue",
+    "kind, id",
+    """e.kind, e.id FROM index_entries e
+    WHERE NOT EXISTS (SELECT 1 FROM vectors v WHERE v.kind = e.kind AND v.id = e.id AND v.model = ?)""",
+    key="*",
+)
 _QUEUED = """
     SELECT ordered.kind, queued.id FROM unnest(CAST(? AS SMALLINT[])) WITH ORDINALITY AS ordered (kind, place)
     JOIN LATERAL (
         SELECT q.id FROM vector_queue q WHERE q.kind = ordered.kind ORDER BY q.id DESC LIMIT ?
     ) AS queued ON TRUE ORDER BY ordered.place, queued.id DESC LIMIT ?
 """
-_DELETE_OLD = """
-    DELETE FROM vectors WHERE (kind, id, model, passage) IN (
-        SELECT kind, id, model, passage FROM vectors WHERE model <> ? LIMIT ?)
-"""
+_DELETE_OLD = Delete(
+    "vectors",
+    "(kind, id, model, passage) IN (SELECT kind, id, model, passage FROM vectors WHERE model <> ? LIMIT ?)",
+)
 _LISTED = "unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[])) AS listed (kind, id)"
 
 
@@ -241,7 +233,7 @@ def read_state(connection: PostgresConnection) -> LibraryVectorState | None:
 
 
 def save_state(connection: PostgresConnection, state: LibraryVectorState) -> LibraryVectorState:
-    connection.execute(_SAVE_STATE, (_STATE_NAME, msgspec.json.encode(state).decode()))
+    connection.execute(SAVE_STATE, (_STATE_NAME, msgspec.json.encode(state).decode()))
     return state
 
 
@@ -249,7 +241,7 @@ def start_model(connection: PostgresConnection, model: str) -> LibraryVectorStat
     """If the vectors are of another model, new ones are made for all rows."""
     state = read_state(connection)
     if state is None:
-        connection.execute("DELETE FROM vectors")
+        connection.execute(Delete("vectors"))
         state = LibraryVectorState(_VERSION, "", {})
     if state.model == model:
         return state
@@ -261,8 +253,8 @@ def start_model(connection: PostgresConnection, model: str) -> LibraryVectorStat
 def clear_vectors(connection: PostgresConnection) -> None:
     """Removes the vectors of a library whose rows are replaced."""
     if read_state(connection) is not None:
-        connection.execute("DELETE FROM vectors")
-        connection.execute("DELETE FROM vector_queue")
+        connection.execute(Delete("vectors"))
+        connection.execute(Delete("vector_queue"))
 
 
 # Making vectors
@@ -312,17 +304,18 @@ def save_vectors(
         if row in is_unchanged:
             for number, (passage, vector) in enumerate(zip(passages, own, strict=True)):
                 stored.append((*row, number, passage.start, passage.end, digests[row], encode_vector(vector)))
-    _delete_listed(connection, "vectors", unchanged, f" AND t.model = {state.number:d}")
+    _delete_listed(connection, "vectors", unchanged, f" AND vectors.model = {state.number:d}")
     if stored:
-        connection.execute(
-            "INSERT INTO vectors (kind, id, model, passage, char_start, char_end, digest, vector) "
-            f"SELECT kind, id, {state.number:d}, passage, char_start, char_end, digest, "
+        insert = Insert(
+            "vectors",
+            "kind, id, model, passage, char_start, char_end, digest, vector",
+            f"kind, id, {state.number:d}, passage, char_start, char_end, digest, "
             f"CAST(vector AS {extension.vector_type}) "
             "FROM unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS INTEGER[]), "
             "CAST(? AS INTEGER[]), CAST(? AS BIGINT[]), CAST(? AS TEXT[])) "
             "AS made (kind, id, passage, char_start, char_end, digest, vector)",
-            [list(column) for column in zip(*stored, strict=True)],
         )
+        connection.execute(insert, [list(column) for column in zip(*stored, strict=True)])
     _delete_listed(connection, "vector_queue", unchanged)
     return len(stored)
 
@@ -396,8 +389,8 @@ def hnsw_index_name(tenant: str, model: int, kind: int) -> str:
 def _delete_listed(connection: PostgresConnection, table: str, rows: Sequence[VectorRow], condition: str = "") -> None:
     if rows:
         kinds, ids = ([row[place] for row in rows] for place in (0, 1))
-        sql = f"DELETE FROM {table} t USING {_LISTED} WHERE t.kind = listed.kind AND t.id = listed.id{condition}"
-        connection.execute(sql, (kinds, ids))
+        is_listed = f"{table}.kind = listed.kind AND {table}.id = listed.id{condition}"
+        connection.execute(Delete(table, is_listed, using=_LISTED), (kinds, ids))
 
 
 # -- hnsw index --------------------------------------------------------------------------------------------------------
@@ -414,14 +407,15 @@ _VECTOR = "SELECT CAST(vector AS TEXT) FROM vectors WHERE model = ? AND kind = ?
 
 
 class HnswIndex(Struct, frozen=True):
+    tenant: str
     model: int
     kind: int
     dimension: int
 
-    def statements(self, tenant: str, extension: VectorExtension) -> tuple[str, ...]:
+    def statements(self, extension: VectorExtension) -> tuple[str, ...]:
         """Removes what an interrupted build left, and the index of a model that is no longer used. The dimension is
         that of the model, because an index needs one and the table has vectors of any."""
-        name = hnsw_index_name(tenant, self.model, self.kind)
+        tenant, name = self.tenant, hnsw_index_name(self.tenant, self.model, self.kind)
         vector = f"(CAST(vector AS {extension.vector_type}({self.dimension:d})))"
         old = [hnsw_index_name(tenant, model, self.kind) for model in range(max(1, self.model - 3), self.model)]
         return (
@@ -434,7 +428,7 @@ class HnswIndex(Struct, frozen=True):
         )
 
 
-def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex | None:
+def find_missing(connection: LibraryConnection, min_passages: int) -> HnswIndex | None:
     """Returns an index that would help and does not exist."""
     state = read_state(connection)
     if state is None or not min_passages or is_held(connection, _LEASE_NAME):
@@ -443,7 +437,8 @@ def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex
         if (state.number, kind) not in state.indexes:
             [(vector,)] = connection.execute(_VECTOR, (state.number, kind)).fetchall()
             dimension = vector.count(",") + 1
-            return HnswIndex(state.number, kind, dimension) if dimension <= _DIMENSIONS_MAX else None
+            index = HnswIndex(connection.tenant or "", state.number, kind, dimension)
+            return index if dimension <= _DIMENSIONS_MAX else None
     return None
 
 

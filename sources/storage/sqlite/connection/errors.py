@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable, result_code
+from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.sql import CHUNK_BITS, SqlValue
 
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -115,6 +116,8 @@ _ENQUEUE_PARTS = {
 
 class RowConnection(sqlite3.Connection):
     """Implements `executemany_later` and the row methods of `SqlConnection`."""
+
+    dialect = SQLITE
 
     def executemany_later(self, sql: str, parameters: Iterable[Any], /) -> object:
         """Runs the statement at once: no other process has to be waited for."""

@@ -27,8 +27,9 @@ from sources.storage.sqlite.index.text_index import (
     save_segment_version,
 )
 from sources.storage.sqlite.schema.conversion import convert
-from sources.storage.sqlite.vectors.kinds import ITEM_VECTORS
+from sources.storage.sqlite.vectors.kinds import vector_ddl
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
+from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.kind_tables import (
     ITEM_COLUMNS,
     column_definitions,
@@ -37,7 +38,8 @@ from sources.storage.tables.kind_tables import (
     segmented_table,
     text_index,
 )
-from sources.storage.tables.sql import SegmentedTable, TextIndex
+from sources.storage.tables.sql import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS, SegmentedTable, TextIndex
+from sources.storage.vector_kinds import ITEM_VECTORS
 
 _STATE = "kind:"
 
@@ -118,7 +120,7 @@ def _change(connection: sqlite3.Connection, kind: Kind) -> None:
     connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
     last: int | None = BEFORE_FIRST_ROWID
     while last is not None:
-        last = resegment_batch(segmented_table(kind), last, connection)
+        last = resegment_batch(segmented_table(kind, SQLITE), last, connection)
 
 
 def _stored_versions(connection: sqlite3.Connection) -> set[tuple[str, str]]:
@@ -130,42 +132,17 @@ def _stored_versions(connection: sqlite3.Connection) -> set[tuple[str, str]]:
 def _versions() -> dict[str, str]:
     """A digest of the statements of each installed kind."""
     return {
-        kind.source: sha256("\0".join((*kind_statements(kind), *ITEM_VECTORS[kind.source].ddl())).encode()).hexdigest()
+        kind.source: sha256(
+            "\0".join((*kind_statements(kind), *vector_ddl(ITEM_VECTORS[kind.source]))).encode()
+        ).hexdigest()
         for kind in ADDED_KINDS
     }
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
-# What is indexed for a message, as SQL expressions.
-#
 # Agents search `chats_index`, which contains no text of a human-only message, not even as the context of another one.
 # Neither a hit, nor a count, nor a rank can therefore depend on such a text. People search both indexes.
 
-# A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
-MESSAGE_OWN = """
-    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
-    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
-        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
-        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
-        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
-    || ' ' || substr(m.created_at, 1, 4)
-"""
-# And, with a lower weight, with a context: the two messages before it that agents may read.
-#
-# A short message often makes sense only together with these ("The blue one, on Friday"). A long one says what it is
-# about, and its words in the entries of its neighbours would only hide where they were written. So a message of more
-# than CONTEXT_CHARS ends the context, and no word of it is in there; of a question that long, its answer has the
-# beginning. 99 % of the messages between people are shorter: the bound is for answers of assistants, logs and letters.
-# A name before each message is left out: it would make every reply to a person a match for the name.
-CONTEXT_CHARS = 400
-BOUNDED_TEXT = f"""
-    CASE WHEN length(text) <= {CONTEXT_CHARS} THEN text
-        WHEN role = 'user' AND m.role = 'assistant' THEN
-            rtrim(substr(text, 1, {CONTEXT_CHARS}), replace(substr(text, 1, {CONTEXT_CHARS}), ' ', ''))
-        ELSE '' END
-"""
-# The length of the message between a message of the context and the one that is indexed.
-CHARS_BETWEEN = "lag(length(text), 1, 0) OVER (ORDER BY position DESC)"
 MESSAGE_CONTEXT = f"""
     CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT group_concat(text, ' ') FROM (
         SELECT {BOUNDED_TEXT} AS text, {CHARS_BETWEEN} AS chars_between FROM (

@@ -6,28 +6,27 @@ change without a migration: a backup with others is rejected (see `maintenance.l
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.installed import TABLE_KINDS
 from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema.kinds import (
     MESSAGE_CONTEXT,
-    MESSAGE_OWN,
     DatabaseSchema,
     item_indexes,
     kind_statements,
 )
-from sources.storage.tables.kind_tables import ITEM_COLUMNS, segmented_table
+from sources.storage.tables.dialect import SQLITE
+from sources.storage.tables.kind_tables import ITEM_COLUMNS, segmented_tables
 from sources.storage.tables.sql import (
     CHATS_INDEX,
     CHUNK_BITS,
     HUMAN_ONLY_INDEX,
     MEDIA_INDEX,
-    SegmentedTable,
-    text_with_tags_sql,
+    MESSAGE_OWN,
 )
 
 # -- shared ------------------------------------------------------------------------------------------------------------
 
+_SEGMENTED = segmented_tables(SQLITE)
 _ITEM_COLUMNS = ",\n    ".join(ITEM_COLUMNS)
 
 SHARED_TABLES = (
@@ -225,11 +224,7 @@ CHACHA = DatabaseSchema(
         *_OBSERVATIONS,
         *_AGENTS_AND_FILES,
     ),
-    segmented=(
-        SegmentedTable("conversations", (("title_seg", text_with_tags_sql("title")),), CHATS_INDEX),
-        SegmentedTable("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
-        *(segmented_table(kind) for kind in TABLE_KINDS if kind.database == "chacha"),
-    ),
+    segmented=_SEGMENTED["chacha"],
 )
 
 
@@ -298,10 +293,7 @@ MEDIA = DatabaseSchema(
     first_version=3,
     statements=(*SHARED_TABLES, *_MEDIA, *_MEDIA_INDEX),
     has_text_weights=True,
-    segmented=(
-        SegmentedTable("media", (("title_seg", text_with_tags_sql("title")),), MEDIA_INDEX),
-        SegmentedTable("chunks", (("text_seg", "text"),), MEDIA_INDEX),
-    ),
+    segmented=_SEGMENTED["media"],
 )
 
 
@@ -316,5 +308,5 @@ PROMPTS = DatabaseSchema(
         *kind_statements(PROMPT),
         "CREATE INDEX prompts_by_name ON prompts (name COLLATE NOCASE) WHERE deleted = 0",
     ),
-    segmented=(segmented_table(PROMPT),),
+    segmented=_SEGMENTED["prompts"],
 )

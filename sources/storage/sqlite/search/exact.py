@@ -7,34 +7,22 @@ of their own, which only people search.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from itertools import islice, zip_longest
-from operator import attrgetter
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.records import MessageHits
 from sources.storage.contract import ExactSearch, MessageSearch
-from sources.storage.search.exact_snippets import ExactPhrase, read_phrases
+from sources.storage.search.exact_expression import ExactMatch, ExactMatches, merge_matches, run_expression
+from sources.storage.search.exact_snippets import read_phrases
 from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search.substring import IS_LIVE, NEWEST_FIRST, SubstringMatches, message_filter
 from sources.storage.tables.sql import SqlFilter, contains_ignoring_case, either, equals
 from sources.storage.tables.validation import clamp_count, is_storable
-from sources.text.segmentation import SEPARATOR, separate_letters
 
-# How often one phrase may occur. FTS5 counts the matches again for each occurrence, in a step that cannot be
-# interrupted: sixteen times the same letter in a message of a megabyte took five seconds.
-_REPEATS_MAX = 2
-# How often one word may occur in all phrases together. A phrase of 300 times the same word took nine seconds.
-_WORD_REPEATS_MAX = 8
-_NO_WORD = "searched for nothing; the expression contains no words"
 # Matches from which it is estimated how common an expression is.
 _SAMPLE_ROWS = 2_000
-_OPERATORS = frozenset(("AND", "OR", "NOT", "NEAR"))
 
 _OPTIONS = "content='', tokenize='unicode61'"
 _TEXT_EXPRESSION = "separate_letters({})"
@@ -68,63 +56,35 @@ _CONVERSATION_RANGE = """
 _Parameters = Mapping[str, str | int]
 
 
-class ExactMatch(Struct, frozen=True):
-    rowid: int
-    rank: float
-
-
-class ExactMatches(Struct, frozen=True):
-    """`read_as` is set if the expression was searched as words. `phrases` are those to highlight."""
-
-    matches: tuple[ExactMatch, ...] = ()
-    phrases: tuple[ExactPhrase, ...] = ()
-    read_as: str | None = None
-    is_ranked: bool = True
-
-
 def find(
     connection: sqlite3.Connection,
     search: ExactSearch,
     ranked_rows_max: int,
     indexes: Sequence[MessageIndex] = (EXACT_INDEX,),
 ) -> ExactMatches:
-    """The indexes must exist. An expression with too many phrases, or with a phrase or a word too often, is searched as
-    words."""
+    """The indexes must exist."""
     matches, *others = [_find(connection, search, ranked_rows_max, index) for index in indexes]
     for other in others:
-        matches = _merge(matches, other, clamp_count(search.limit))
+        matches = merge_matches(matches, other, clamp_count(search.limit))
     return matches
 
 
 def _find(
     connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: int, index: MessageIndex
 ) -> ExactMatches:
-    expression = separate_letters(search.expression)
     index_search = _IndexSearch(connection, search, ranked_rows_max, index.table)
-    # FTS5 takes a leading `*` as a command, not as an expression.
-    is_expression = expression.strip() and is_storable(expression) and not expression.lstrip().startswith("*")
-    if is_expression and _is_affordable(read_phrases(expression), search.phrases_max):
+
+    def run(expression: str) -> ExactMatches | None:
         try:
             return index_search.run(expression)
         except sqlite3.OperationalError as error:
             # Other codes are not about the expression but about the file or the deadline.
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                 raise
-    words = _quoted_words(expression, search.phrases_max)
-    if not words:
-        return ExactMatches(read_as=_NO_WORD)
-    return replace(index_search.run(words), read_as=words.replace(SEPARATOR, ""))
+            return None
 
-
-def _merge(one: ExactMatches, other: ExactMatches, limit: int) -> ExactMatches:
-    """Ranks of two indexes cannot be compared, so ranked matches alternate."""
-    is_ranked = one.is_ranked and other.is_ranked
-    if is_ranked:
-        pairs = zip_longest(one.matches, other.matches)
-        matches = [match for pair in pairs for match in pair if match is not None]
-    else:
-        matches = sorted((*one.matches, *other.matches), key=attrgetter("rowid"), reverse=True)
-    return replace(one, matches=tuple(matches[:limit]), is_ranked=is_ranked)
+    matches, read_as = run_expression(search, run)
+    return replace(matches or ExactMatches(), read_as=read_as)
 
 
 class _IndexSearch:
@@ -174,41 +134,6 @@ def _conversation_range(connection: sqlite3.Connection, conversation_id: str) ->
         return None
     row = connection.execute(_CONVERSATION_RANGE, (conversation_id,)).fetchone()
     return None if row is None else dict(zip(("conversation", "first", "last"), row, strict=True))
-
-
-def _is_affordable(phrases: Sequence[ExactPhrase], phrases_max: int) -> bool:
-    return (
-        len(phrases) <= phrases_max
-        and _most_common_count(phrases) <= _REPEATS_MAX
-        and _most_common_count(token for phrase in phrases for token in phrase.tokens) <= _WORD_REPEATS_MAX
-    )
-
-
-def _most_common_count(values: Iterable[object]) -> int:
-    return max(Counter(values).values(), default=0)
-
-
-def _quoted_words(text: str, words_max: int) -> str:
-    """Returns an expression of the first words, each quoted so that none is syntax, and each once. Words without a
-    letter or digit are omitted."""
-    if not is_storable(text):
-        text = "".join(character if is_storable(character) else " " for character in text)
-    words = [word for word in text.split() if word not in _OPERATORS and any(map(_is_token_character, word))]
-    quoted = dict.fromkeys(part for word in words for part in _affordable_parts(word.replace('"', " ").strip()))
-    return " AND ".join(f'"{part}"' for part in islice(quoted, words_max))
-
-
-def _affordable_parts(word: str) -> Iterable[str]:
-    """A word can be a phrase, such as `fox-trot` or a word of several letters that are indexed as words. One that
-    repeats itself too often is split."""
-    tokens = [token for phrase in read_phrases(f'"{word}"') for token in phrase.tokens]
-    return (word,) if _most_common_count(tokens) <= _WORD_REPEATS_MAX else tokens
-
-
-def _is_token_character(character: str) -> bool:
-    """As defined by FTS5's unicode61 tokenizer."""
-    category = unicodedata.category(character)
-    return category[0] in "LN" or category == "Co"
 
 
 # -- full scan ---------------------------------------------------------------------------------------------------------

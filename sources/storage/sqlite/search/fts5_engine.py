@@ -11,17 +11,31 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.query import AllOf, AnyOf, Expression, Prefix, Title, Without, Word
-from sources.records import SemanticStatus
+from sources.records import OBSERVATION, SemanticStatus
 from sources.search.scoring import BoostedPeriod, scale_to_range
 from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
 from sources.storage.search.engine import CandidateRow, SearchConnection, SearchTarget
 from sources.storage.search.fused_search import CountRows, NearEntry
+from sources.storage.search.targets import MessageContext, search_targets
 from sources.storage.search.text_search import MatchTier, TierSql
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.vectors.kinds import TitleVectors, VectorKind
+from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, VectorTables
-from sources.storage.tables.sql import SqlFilter, Statement, json_array
+from sources.storage.tables.dialect import SQLITE
+from sources.storage.tables.kind_tables import OBSERVATION_LISTS
+from sources.storage.tables.sql import (
+    SqlFilter,
+    Statement,
+    contains,
+    either,
+    json_array,
+    one_of_ignoring_case,
+    placeholders,
+)
+from sources.storage.tables.validation import is_storable
+from sources.storage.vector_kinds import TitleVectors, VectorKind
+from sources.text.segmentation import literal_form
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -68,15 +82,6 @@ def _compile(expression: Expression, title: str, phrase_columns: tuple[str, ...]
 # The entries of a match tier in an FTS5 index.
 
 
-@lru_cache
-def _around_page(candidate_sql: str) -> tuple[str, str]:
-    """Returns the SQL before and after a page of entries that selects their candidates too, in the same order. Entries
-    without a row in the table, such as those of titles, have NULL instead."""
-    sql = candidate_sql.replace("CROSS JOIN", "LEFT JOIN").replace("wanted.value", "wanted.number")
-    before, after = sql.split("json_each(?)")
-    return before.replace("SELECT", "SELECT wanted.number, wanted.rank, wanted.is_first,", 1), after
-
-
 class MatchSql(TierSql, frozen=True):
     """bm25 is computed only if the order or a score needs it (`is_ranked`), because it is most of the cost of a
     search."""
@@ -91,14 +96,14 @@ class MatchSql(TierSql, frozen=True):
             is_first = "is_first DESC, " if self.tier.first else ""
             boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
             # LIMIT as in `select_extremes`.
-            boosted_order = f"{is_first}rank * CASE {cases} ELSE 1 END, number DESC"
-            rows = f"SELECT number, rank, is_first FROM ({sql} LIMIT -1)"
+            boosted_order = f"{is_first}rank * CASE {cases} ELSE 1 END, value DESC"
+            rows = f"SELECT value, rank, is_first FROM ({sql} LIMIT -1)"
             return f"{rows} ORDER BY {boosted_order} LIMIT ? OFFSET ?", (*parameters, *boosted, limit, offset)
         sql, parameters = self._entries()
         order = {
-            "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, number DESC",
-            "newest": "number DESC",
-            "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank, number DESC",
+            "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, value DESC",
+            "newest": "value DESC",
+            "recent": f"{self.target.age} DESC, value >> {self.item_bits} DESC, rank, value DESC",
         }
         return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
 
@@ -109,15 +114,14 @@ class MatchSql(TierSql, frozen=True):
         if self.item_bits:
             return None
         page, parameters = self.select_entries(limit, offset)
-        before, after = _around_page(self.target.candidate_sql)
-        rows: Sequence[CandidateRow] = connection.execute(f"{before}({page}){after}", parameters).fetchall()
+        rows: Sequence[CandidateRow] = connection.execute(self.target.select.select_page(page), parameters).fetchall()
         return rows
 
     def select_extremes(self) -> Statement:
         """Selects the best and the worst rank of an item."""
         sql, parameters = self._entries()
         # LIMIT keeps SQLite from merging the queries: bm25 is available where the index is read, but not when grouping.
-        items = f"SELECT min(rank) AS rank FROM ({sql} LIMIT -1) GROUP BY number >> {self.item_bits}"
+        items = f"SELECT min(rank) AS rank FROM ({sql} LIMIT -1) GROUP BY value >> {self.item_bits}"
         return f"SELECT min(rank), max(rank) FROM ({items})", parameters
 
     def select_rowids(self) -> Statement:
@@ -156,7 +160,7 @@ class MatchSql(TierSql, frozen=True):
             is_first = f"{table}.rowid IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
             parameters = (self.tier.first, *parameters)
         created = f", {created_at} AS created" if created_at else ""
-        return f"SELECT {table}.rowid AS number, {rank} AS rank, {is_first} AS is_first{created} {sql}", parameters
+        return f"SELECT {table}.rowid AS value, {rank} AS rank, {is_first} AS is_first{created} {sql}", parameters
 
     def _matching(self) -> Statement:
         table = self.target.index.table
@@ -175,15 +179,41 @@ class MatchSql(TierSql, frozen=True):
 
 _NO_FILTER = SqlFilter()
 
+# A control character between the values keeps a text from matching across two of them. Lists are JSON.
+_OBSERVATION_TEXT = " || char(1) || ".join(
+    f"(SELECT coalesce(group_concat(value, char(1)), '') FROM json_each(r.{name}))"
+    if name in OBSERVATION_LISTS
+    else f"r.{name}"
+    for name in ("title", *OBSERVATION.searched)
+)
+# The SQL expression of the text in which `Search.contains` is looked up, of the sources that support it.
+_LITERAL_TEXTS = {"conversations": "r.content", "observations": _OBSERVATION_TEXT}
+_PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"
+_PROJECT = f"coalesce(nullif(literal_form({_PROJECT_IN_METADATA}), ''), literal_form(namespace))"
+
+
+def _text_filter(target: SearchTarget, search: Search) -> SqlFilter:
+    """The conditions on folded and literal texts, with functions that every connection registers."""
+    conditions = contains(_LITERAL_TEXTS.get(target.table, "NULL"), search.contains)
+    if target.table == "media":
+        conditions &= one_of_ignoring_case("r.media_type", search.media_types)
+    elif target.table == "conversations":
+        if search.projects:
+            # A subquery, so that the projects are compared once per conversation and not once per message.
+            names = tuple(literal_form(name) for name in search.projects if is_storable(name))
+            condition = f"c.id IN (SELECT id FROM conversations WHERE {_PROJECT} IN ({placeholders(names)}))"
+            conditions &= SqlFilter((condition,), names)
+        if search.senders:
+            sender, role = (one_of_ignoring_case(column, search.senders) for column in ("r.sender", "r.role"))
+            conditions &= either(sender, role)
+    return conditions
+
 
 class Fts5Engine:
     """Implements `SearchEngine`."""
 
-    def sql(self, text: str) -> str:
-        return text
-
     def filter(self, connection: SearchConnection, target: SearchTarget, search: Search) -> SqlFilter:
-        return _NO_FILTER if search.is_unrestricted else target.filter(search)
+        return _NO_FILTER if search.is_unrestricted else target.filter(search) & _text_filter(target, search)
 
     def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:
         if target is None:
@@ -213,6 +243,18 @@ class Fts5Engine:
 
 
 FTS5 = Fts5Engine()
+
+# The messages that `MESSAGE_CONTEXT` is taken from, as they are written and in order.
+_SELECT_WRITTEN = """
+    SELECT m.uuid, (SELECT coalesce(group_concat(text, char(10)), '') FROM (
+        SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text FROM (
+            SELECT p.* FROM messages p WHERE p.conversation_id = m.conversation_id
+                AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
+            ORDER BY p.position DESC LIMIT 2) p
+        ORDER BY p.position))
+    FROM json_each(?) wanted CROSS JOIN messages m ON m.uuid = wanted.value
+"""
+TARGETS = search_targets(SQLITE, MessageContext(MESSAGE_CONTEXT, _SELECT_WRITTEN))
 
 
 # -- meaning -----------------------------------------------------------------------------------------------------------

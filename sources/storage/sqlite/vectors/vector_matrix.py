@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from sources.storage.sqlite.vectors.kinds import VectorKind
+from sources.storage.vector_kinds import VectorKind
 
 # -- dot products ------------------------------------------------------------------------------------------------------
 # The products of one vector with many others. Vectors have the length 127, so that all numbers are small integers and

@@ -28,8 +28,10 @@ from sources.semantic.model import SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
 from sources.storage.search.fused_search import CountRows
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.vectors.kinds import VectorKind, kinds_of
+from sources.storage.sqlite.vectors.kinds import count_sql, rowids_sql, rows_without_item_sql, vector_ddl
+from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.sql import json_array
+from sources.storage.vector_kinds import VectorKind, kinds_of
 
 if TYPE_CHECKING:
     from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
@@ -99,7 +101,7 @@ class VectorTables(Struct, frozen=True):
         )
         for object_type, name in objects.fetchall():
             connection.execute(f"DROP {object_type} {name}")
-        for statement in kind.ddl():
+        for statement in vector_ddl(kind):
             connection.execute(statement)
         [last] = connection.execute(f"SELECT coalesce(max(id), 0) FROM {kind.table}").fetchone()
         self._save(connection, replace(state, unfinished={**state.unfinished, kind.name: last}))
@@ -135,7 +137,7 @@ class VectorTables(Struct, frozen=True):
                 has_vectors = f"SELECT 1 FROM {kind.vectors} v WHERE v.item = r.id AND v.model = ?"
                 unfinished = _first_column(
                     connection,
-                    f"{kind.rowids_sql()} AND NOT EXISTS ({has_vectors}) ORDER BY r.id DESC LIMIT ?",
+                    f"{rowids_sql(kind)} AND NOT EXISTS ({has_vectors}) ORDER BY r.id DESC LIMIT ?",
                     last,
                     number,
                     BATCH_ROWS,
@@ -159,7 +161,7 @@ class VectorTables(Struct, frozen=True):
         if state is None or state.model != model:
             return 0
         number = self.model_number(connection, model)
-        current = dict(kind.passages(connection, batch.rows, has_context=has_context))
+        current = dict(kind.passages(connection, SQLITE, batch.rows, has_context=has_context))
         remaining, saved = iter(vectors), 0
         for rowid, passages in batch.passages.items():
             own = [next(remaining) for _ in passages]
@@ -233,7 +235,7 @@ class VectorTables(Struct, frozen=True):
         """Counts the rows of some kinds that have vectors of the model of `state`, or of the old model of a number."""
         total = missing = 0
         for kind in kinds:
-            rows = count(kind.count_sql(), (2**63 - 1,))
+            rows = count(count_sql(kind), (2**63 - 1,))
             total += rows
             if state is None:
                 missing += rows
@@ -242,7 +244,7 @@ class VectorTables(Struct, frozen=True):
                 missing += rows - count(vectors, (old_model,))
             else:
                 last = state.unfinished.get(kind.name, 0)
-                missing += count(kind.count_sql(), (last,)) if last else 0
+                missing += count(count_sql(kind), (last,)) if last else 0
                 missing += count(f"SELECT count(*) FROM {kind.queue}", ())
         return VectorCoverage(total, missing)
 
@@ -267,9 +269,9 @@ class VectorTables(Struct, frozen=True):
             return
         stored = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
         for kind in self.kinds:
-            if not stored.issuperset(kind.ddl()):
+            if not stored.issuperset(vector_ddl(kind)):
                 yield f"{kind.vectors}: a table or trigger is missing"
-            elif connection.execute(f"{kind.rows_without_item_sql()} LIMIT 1").fetchone() is not None:
+            elif connection.execute(f"{rows_without_item_sql(kind)} LIMIT 1").fetchone() is not None:
                 yield f"{kind.vectors}: has a vector without its row"
 
     def repair(self, connection: sqlite3.Connection) -> None:
@@ -282,12 +284,12 @@ class VectorTables(Struct, frozen=True):
             self.drop(connection)  # the next use of the library creates them again
             return
         for kind in self.kinds:
-            connection.execute(f"DELETE FROM {kind.vectors} WHERE id IN ({kind.rows_without_item_sql()})")
+            connection.execute(f"DELETE FROM {kind.vectors} WHERE id IN ({rows_without_item_sql(kind)})")
         self._start_over(connection, state.model)
 
     def _ddl(self) -> Iterator[str]:
         for kind in self.kinds:
-            yield from kind.ddl()
+            yield from vector_ddl(kind)
 
     def _start_over(self, connection: sqlite3.Connection, model: str) -> VectorState:
         """Rows that have vectors of the model are skipped when their turn comes."""
@@ -309,7 +311,7 @@ class VectorTables(Struct, frozen=True):
         passages: dict[int, Sequence[Passage]] = {}
         chars = 0
         for count, rowid in enumerate(rowids, 1):
-            for _, own in kind.passages(connection, [rowid], has_context=has_context):
+            for _, own in kind.passages(connection, SQLITE, [rowid], has_context=has_context):
                 passages[rowid] = own
                 chars += sum(len(passage.text) for passage in own)
             if chars >= BATCH_CHARS:

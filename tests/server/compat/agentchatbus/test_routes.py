@@ -1,19 +1,15 @@
 """The message bus over REST: registration, threads, synchronized posts, and isolation between users."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Route
 
 from auth.context import READ, WRITE
+from server.app import build_app
 from server.compat.agentchatbus.agents import REPLY_TOKEN_LIMITS
-from server.compat.agentchatbus.routes import bus_operations
 from server.compat.agentchatbus.service import MessageBus
-from server.http_services import build_http_services
-from server.rest.handler import RestHandler
+from server.metrics import Metrics
 from tests.cases import each_case
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents, detail
 from tests.server.compat.agentkit.conversations_api import create_conversation, post
@@ -377,21 +373,8 @@ async def test_reply_token_of_another_thread_is_rejected(api: RestClient, agent:
 async def test_expired_reply_token_is_rejected(api: RestClient) -> None:
     now, runtime = [1_800_000_000.0], api.server.runtime
     bus = MessageBus(runtime.libraries, runtime.settings, lambda: now[0])
-    operations_by_path: dict[str, list[Any]] = {}
-    for operation in bus_operations(bus, runtime.libraries, runtime.open_streams, runtime.settings):
-        operations_by_path.setdefault(operation.path, []).append(operation)
-    routes = [
-        Route(
-            path,
-            RestHandler(
-                api.server.runtime,
-                build_http_services(api.server.runtime).browser,
-                operations,
-            ),
-        )
-        for path, operations in operations_by_path.items()
-    ]
-    agent = await BusAgent.register(RestClient(api.server, Starlette(routes=routes)))
+    app = build_app(msgspec.structs.replace(runtime, bus=bus), Metrics())
+    agent = await BusAgent.register(RestClient(api.server, app))
     thread = await agent.create_thread()
     now[0] += REPLY_TOKEN_LIMITS.ttl_s
 

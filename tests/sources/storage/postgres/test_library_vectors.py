@@ -18,6 +18,7 @@ from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.jobs import claim
 from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import read_state
+from sources.storage.tables.sql import Update
 from tests.servers.postgres import with_database
 from tests.servers.shared import SharedServer
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_postgres, titles
@@ -169,7 +170,7 @@ def _plan(connection: LibraryConnection) -> list[str]:
 
 async def _forget_indexes(libraries: LibraryFixture) -> None:
     def work(connection: PostgresConnection) -> None:
-        connection.execute("UPDATE state SET value = replace(value, '[[1,1]]', '[]') WHERE name = 'vectors'")
+        connection.execute(Update("state", "value = replace(value, '[[1,1]]', '[]')", "name = 'vectors'"))
 
     assert isinstance(libraries.engine, PostgresLibraries)
     database = await libraries.engine._database(libraries.context("ada").user_id)

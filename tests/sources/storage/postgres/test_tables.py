@@ -15,7 +15,12 @@ from config.paths import UserId
 from config.postgres.connection import ConnectionOptions
 from server.store_copy.migration import move_schemas
 from sources.drafts import NoteDraft
+from sources.storage.job_queue import background_jobs
+from sources.storage.postgres.connection import NoLibrary
+from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.schema import FIRST_VERSION, LibraryMigration, LibrarySchemas
+from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
+from sources.storage.tables.sql import NOTES_INDEX, Delete
 from tests.older_versions import postgres_script
 from tests.older_versions.contents import check_contents, check_writing
 from tests.sources.storage.library_fixture import open_sqlite, total_items
@@ -135,12 +140,40 @@ async def test_a_removed_library_is_empty_for_every_server(open_engine: OpenEngi
                 await ada.notes.create(NoteDraft(title="secret"))
                 await ben.notes.create(NoteDraft(title="kept"))
         await engine.remove(one.context("ada").user_id)
-        # Background work of a server may have opened the library again, as an empty one with another tenant.
         assert await _fetch(database_url, _TENANTS_WITH_TEXT) == [(1,)]
         for libraries in (other, one):
             async with libraries.library("ada") as ada, libraries.library("ben") as ben:
                 assert (await ada.notes.list(10, 0)).total == 0
                 assert (await ben.notes.list(10, 0)).total == 2
+
+
+async def test_background_work_does_not_create_a_library_again(
+    open_engine: OpenEngine, database_url: str, tmp_path: Path
+) -> None:
+    async with open_engine() as (engine, one), open_engine() as (other_engine, other):
+        for libraries in (one, other):
+            async with libraries.library("ada") as ada:
+                await ada.notes.create(NoteDraft(title="secret"))
+        user_id = one.context("ada").user_id
+        database = await other_engine._database(user_id)
+        await database.index_update.wait_until_finished()
+        # A library that the other server has open, and one that it does not know.
+        for known in (database, PostgresDatabase(user_id, other_engine._options)):
+            await engine.remove(user_id)
+            vectors = LibraryVectors(known, VectorOptions(index_min_passages=0))
+            known.index_update.start()
+            known.trigram_index.start(0)
+            await known.index_update.wait_until_finished()
+            await known.trigram_index.wait_until_finished()
+            await vectors.end_lease("a process that has ended")
+            with pytest.raises(NoLibrary):
+                await known.write_vectors("test", lambda connection: connection.execute(Delete("vector_queue")))
+            with background_jobs(), pytest.raises(NoLibrary):
+                await known.write("test", NOTES_INDEX, lambda connection: None)
+        assert await _fetch(database_url, "SELECT tenant_id FROM florilegium.tenants") == []
+        async with other.library("ada") as ada:
+            await ada.notes.create(NoteDraft(title="new"))
+            assert [note.title for note in (await ada.notes.list(10, 0)).rows] == ["new"]
 
 
 async def test_libraries_with_schemas_are_moved_to_the_shared_tables(

@@ -28,6 +28,7 @@ from sources.storage.contract import ExactSearch, Library, MessageSearch
 from sources.storage.postgres.connection import LibraryConnection, LibraryTransaction
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_SETTING, TENANT_TABLES
+from sources.storage.tables.sql import Delete, Insert, Update
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_postgres
 from tests.sources.storage.test_vectors import SEMANTIC
 
@@ -141,10 +142,10 @@ async def test_a_statement_of_another_tenant_finds_and_changes_nothing(
         assert connection.execute(f"SELECT count(*) FROM index_entries WHERE {match}", ("'\x01Ntea'",)).fetchone() == (
             0,
         )
-        assert connection.execute("UPDATE notes SET title = 'x' WHERE id > 0").rowcount == 0
-        assert connection.execute("DELETE FROM index_entries WHERE id > 0").rowcount == 0
+        assert connection.execute(Update("notes", "title = 'x'", "id > 0")).rowcount == 0
+        assert connection.execute(Delete("index_entries", "id > 0")).rowcount == 0
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            connection.execute("INSERT INTO state (name, value) VALUES ('x', 'y')")
+            connection.execute(Insert("state", "name, value"), ("x", "y"))
 
     await in_transaction(database_url, LibraryTransaction(tenant=one), work)
 

@@ -7,7 +7,7 @@ import pytest
 from config.errors import StorageError
 from sources.drafts import NoteDraft, PromptDraft
 from sources.query import parse
-from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN
+from sources.storage.search.engine import OWN_ROWS_MIN
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 
 

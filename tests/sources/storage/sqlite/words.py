@@ -9,7 +9,7 @@ from tests.sources.storage.sqlite.conftest import INDEX
 
 # Takes longer than any test waits.
 ENDLESS_SQL = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def insert_word(text: str) -> Callable[[sqlite3.Connection], None]:

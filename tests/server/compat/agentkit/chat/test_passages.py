@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from server.compat.agentkit.chat import passages
 from server.compat.agentkit.chat.passages import PassageResults
-from server.http_services import build_http_services
 from tests.server.compat.agentkit.chat.conftest import ChatClient
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
@@ -14,8 +14,7 @@ from tests.sources.source_fixture import LibraryUser
 async def find_passages(
     api: RestClient, user: LibraryUser, question: str, conversation_id: str | None = None
 ) -> PassageResults:
-    finder = build_http_services(api.server.runtime).agentkit.chat.passages
-    return await finder.find(user.context, question, conversation_id)
+    return await passages.find_passages(api.server.runtime, user.context, question, conversation_id)
 
 
 def uris(results: PassageResults) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a search runs on in SQLite: the index of each source, the tables behind it and the fields of a hit."""
+"""What a search runs on: the index of each source, the tables behind it and the fields of a hit."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
@@ -14,6 +14,7 @@ from sources.records import ALTERNATE_BRANCH_LABEL, CHARACTER, NOTE, OBSERVATION
 from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.storage.contract import Search
 from sources.storage.search.engine import (
+    CandidateSql,
     FieldsCandidate,
     HitCandidate,
     NamedFieldsCandidate,
@@ -21,33 +22,33 @@ from sources.storage.search.engine import (
     SearchTarget,
     TextCandidate,
 )
-from sources.storage.sqlite.schema.kinds import MESSAGE_CONTEXT, MESSAGE_OWN
-from sources.storage.sqlite.vectors.kinds import (
-    CHUNK_VECTORS,
-    HUMAN_ONLY_VECTORS,
-    ITEM_VECTORS,
-    MESSAGE_VECTORS,
-    TITLE_VECTORS,
-)
+from sources.storage.tables.dialect import Dialect
 from sources.storage.tables.item_table import decode_texts
-from sources.storage.tables.kind_tables import OBSERVATION_LISTS, has_tags, indexed_sql, text_index
+from sources.storage.tables.kind_tables import has_tags, indexed_sql, text_index
 from sources.storage.tables.sql import (
     CHATS_INDEX,
     CHUNK_BITS,
     CHUNKS_MAX,
     HUMAN_ONLY_INDEX,
     MEDIA_INDEX,
+    MESSAGE_OWN,
     SqlFilter,
     between,
-    contains,
-    either,
     equals,
     json_array,
-    one_of_ignoring_case,
-    placeholders,
 )
-from sources.storage.tables.validation import is_storable
-from sources.text.segmentation import literal_form, segment
+from sources.storage.vector_kinds import (
+    CHUNK_VECTORS,
+    HUMAN_ONLY_VECTORS,
+    ITEM_VECTORS,
+    MESSAGE_VECTORS,
+    TITLE_VECTORS,
+)
+from sources.text.segmentation import segment
+
+# The rowid of an index entry in `CandidateSql`, and the columns that every candidate has after its id and title.
+_ROWID = "CAST(wanted.value AS BIGINT)"
+_ITEM_COLUMNS = "r.tags, r.created_at, r.last_modified, r.version, r.content_hash"
 
 
 class NoteCandidate(TextCandidate, gc=False):
@@ -59,20 +60,19 @@ class NoteCandidate(TextCandidate, gc=False):
         return self.make_hit(self.hit_text)
 
 
-NOTES_TARGET = SearchTarget(
-    table="notes",
-    id_column="uuid",
-    index=text_index(NOTE),
-    weights=(2.0, 1.0),
-    title_column="title",
-    candidate=NoteCandidate,
-    candidate_sql="""
-        SELECT r.uuid, r.title, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.title_seg, r.content, r.content_seg
-        FROM json_each(?) wanted CROSS JOIN notes r ON r.id = wanted.value
-    """,
-    vectors=(ITEM_VECTORS["notes"],),
-)
+def _notes_target(dialect: Dialect) -> SearchTarget:
+    columns = f"r.uuid, r.title, {_ITEM_COLUMNS}, r.title_seg, r.content, r.content_seg"
+    return SearchTarget(
+        dialect=dialect,
+        table="notes",
+        id_column="uuid",
+        index=text_index(NOTE),
+        weights=(2.0, 1.0),
+        title_column="title",
+        candidate=NoteCandidate,
+        select=CandidateSql(columns, (("notes r", f"r.id = {_ROWID}"),)),
+        vectors=(ITEM_VECTORS["notes"],),
+    )
 
 
 # -- media -------------------------------------------------------------------------------------------------------------
@@ -107,28 +107,24 @@ class MediaCandidate(TextCandidate, gc=False):
         )
 
 
-class _MediaTarget(SearchTarget, frozen=True, kw_only=True):
-    def filter(self, search: Search) -> SqlFilter:
-        return super().filter(search) & one_of_ignoring_case("r.media_type", search.media_types)
-
-
-MEDIA_TARGET = _MediaTarget(
-    table="media",
-    id_column="id",
-    index=MEDIA_INDEX,
-    weights=(2.0, 1.0),
-    title_column="title",
-    candidate=MediaCandidate,
-    candidate_sql=f"""
-        SELECT r.id, r.title, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.title_seg, c.text, c.text_seg, r.length_chars, r.media_type, r.url, c.id & {CHUNKS_MAX - 1}, c.uuid,
-            c.start_ms, r.text_weight
-        FROM json_each(?) wanted CROSS JOIN chunks c ON c.id = wanted.value
-            CROSS JOIN media r ON r.id = c.id >> {CHUNK_BITS}
-    """,
-    item_bits=CHUNK_BITS,
-    vectors=(CHUNK_VECTORS,),
-)
+def _media_target(dialect: Dialect) -> SearchTarget:
+    columns = (
+        f"r.id, r.title, {_ITEM_COLUMNS}, r.title_seg, c.text, c.text_seg, r.length_chars, r.media_type, r.url, "
+        f"c.id & {CHUNKS_MAX - 1}, c.uuid, c.start_ms, r.text_weight"
+    )
+    tables = (("chunks c", f"c.id = {_ROWID}"), ("media r", f"r.id = c.id >> {CHUNK_BITS}"))
+    return SearchTarget(
+        dialect=dialect,
+        table="media",
+        id_column="id",
+        index=MEDIA_INDEX,
+        weights=(2.0, 1.0),
+        title_column="title",
+        candidate=MediaCandidate,
+        select=CandidateSql(columns, tables),
+        item_bits=CHUNK_BITS,
+        vectors=(CHUNK_VECTORS,),
+    )
 
 
 # -- kinds with several fields -----------------------------------------------------------------------------------------
@@ -198,30 +194,26 @@ def _layout(source: str) -> _KindLayout:
     )
 
 
-def kind_target(kind: Kind) -> SearchTarget:
+def _kind_target(kind: Kind, dialect: Dialect) -> SearchTarget:
     """The weight of a title is twice that of each other column."""
-    _, *body = indexed_sql(kind, table="r.")
+    _, *body = indexed_sql(kind, dialect.character(10), "r.")
+    values = ", ".join(f"r.{name}" for name in _layout(kind.source).stored)
+    joined = " || ' ' || ".join(body)
+    columns = (
+        f"r.{kind.key}, r.{kind.title}, {_ITEM_COLUMNS}, r.{kind.title}_seg, {joined}, "
+        f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT)"
+    )
     return SearchTarget(
+        dialect=dialect,
         table=kind.source,
         id_column=kind.key,
         index=text_index(kind),
         weights=(2.0, *(1.0 for _ in body)),
         title_column=kind.title,
         candidate=KindCandidate,
-        candidate_sql=f"""
-        SELECT r.{kind.key}, r.{kind.title}, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.{kind.title}_seg, {" || ' ' || ".join(body)}, '{kind.source}',
-            CAST(json_array({", ".join(f"r.{name}" for name in _layout(kind.source).stored)}) AS TEXT)
-        FROM json_each(?) wanted CROSS JOIN {kind.source} r ON r.id = wanted.value
-        """,
+        select=CandidateSql(columns, ((f"{kind.source} r", f"r.id = {_ROWID}"),)),
         vectors=(ITEM_VECTORS[kind.source],),
     )
-
-
-# By source.
-KIND_TARGETS: Mapping[str, SearchTarget] = {
-    kind.source: kind_target(kind) for kind in (CHARACTER, PROMPT, *ADDED_KINDS)
-}
 
 
 # -- observations ------------------------------------------------------------------------------------------------------
@@ -245,29 +237,20 @@ class ObservationCandidate(FieldsCandidate, gc=False):
         return "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
 
 
-# A control character between the values keeps a text from matching across two of them. Lists are JSON.
-_LITERAL_TEXT = " || char(1) || ".join(
-    f"(SELECT coalesce(group_concat(value, char(1)), '') FROM json_each(r.{name}))"
-    if name in OBSERVATION_LISTS
-    else f"r.{name}"
-    for name in ("title", *OBSERVATION.searched)
-)
-
-OBSERVATIONS_TARGET = SearchTarget(
-    table="observations",
-    id_column="uuid",
-    index=text_index(OBSERVATION),
-    weights=(2.0, 1.0),
-    title_column="title",
-    candidate=ObservationCandidate,
-    candidate_sql=f"""
-        SELECT r.uuid, r.title, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.title_seg, {indexed_sql(OBSERVATION, table="r.")[1]}, r.subtitle, r.narrative, r.facts
-        FROM json_each(?) wanted CROSS JOIN observations r ON r.id = wanted.value
-    """,
-    literal_text=_LITERAL_TEXT,
-    vectors=(ITEM_VECTORS["observations"],),
-)
+def _observations_target(dialect: Dialect) -> SearchTarget:
+    body = indexed_sql(OBSERVATION, dialect.character(10), "r.")[1]
+    columns = f"r.uuid, r.title, {_ITEM_COLUMNS}, r.title_seg, {body}, r.subtitle, r.narrative, r.facts"
+    return SearchTarget(
+        dialect=dialect,
+        table="observations",
+        id_column="uuid",
+        index=text_index(OBSERVATION),
+        weights=(2.0, 1.0),
+        title_column="title",
+        candidate=ObservationCandidate,
+        select=CandidateSql(columns, (("observations r", f"r.id = {_ROWID}"),)),
+        vectors=(ITEM_VECTORS["observations"],),
+    )
 
 
 # -- chats -------------------------------------------------------------------------------------------------------------
@@ -337,50 +320,44 @@ def _indexed_name(sender: str) -> str:
     return segment(sender)
 
 
-_SELECT_MESSAGES = f"""
-    SELECT c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash,
-        m.content, length(m.content), m.uuid, m.position, m.sender, m.role,
-        {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id, m.is_canonical
-    FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
-        CROSS JOIN conversations c ON c.id = m.conversation_id
-"""
+class MessageContext(Struct, frozen=True):
+    """How an engine reads the messages before a message `m`. `indexed` is the SQL expression of what the index has of
+    them, and `written` that of the messages as they are written and in order, or NULL if they are read later, with
+    `select_written`: for a JSON array of uuids, it selects each and the messages. `table` is what the expressions
+    need."""
+
+    indexed: str
+    select_written: str
+    written: str = "NULL"
+    table: str = ""
+
+
 # The text of a title's hit is the first message of its conversation that agents may read.
-_SELECT_TITLES = """
-    SELECT c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash,
+_TITLES = CandidateSql(
+    """c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash,
         coalesce(first.content, ''),
         coalesce((SELECT sum(length(m.content)) FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0), 0),
-        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id, 1
-    FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
-        LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
-            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)
-"""
-# The messages that `MESSAGE_CONTEXT` is taken from, as they are written and in order.
-_CONTEXT_TEXTS = """
-    SELECT m.uuid, (SELECT coalesce(group_concat(text, char(10)), '') FROM (
-        SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text FROM (
-            SELECT p.* FROM messages p WHERE p.conversation_id = m.conversation_id
-                AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
-            ORDER BY p.position DESC LIMIT 2) p
-        ORDER BY p.position))
-    FROM json_each(?) wanted CROSS JOIN messages m ON m.uuid = wanted.value
-"""
+        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id, 1""",
+    (("conversations c", f"c.id = -{_ROWID}"),),
+    """LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
+            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)""",
+)
 # Compared with a condition on the column, this need not read the rows, which can be long.
-_HUMAN_ONLY_IDS = "SELECT id FROM messages INDEXED BY messages_human_only WHERE human_only = 1 AND deleted = 0"
+_HUMAN_ONLY_IDS = "SELECT id FROM messages WHERE human_only = 1 AND deleted = 0"
 
 
 class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
     """An index rowid is the rowid of a message, or the negative rowid of a conversation for its title. In conditions,
     `r` is the message, NULL for titles, and `c` is the conversation."""
 
+    context: MessageContext
     is_human_only: bool = False
-    title_sql: str = _SELECT_TITLES
-    context_sql: str = _CONTEXT_TEXTS
 
     def join_on(self, rowid: str) -> str:
         return (
             f"LEFT JOIN messages r ON r.id = {rowid} "
-            f"CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -{rowid})"
+            f"{self.dialect.join} conversations c ON c.id = coalesce(r.conversation_id, -{rowid})"
         )
 
     @property
@@ -402,13 +379,7 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             & equals("c.character_id", search.character_id)
             & equals("c.uuid", search.within)
             & equals("c.namespace", search.namespace)
-            & contains("r.content", search.contains)
-            & _in_projects(search.projects)
         )
-        if search.senders:
-            conditions &= either(
-                one_of_ignoring_case("r.sender", search.senders), one_of_ignoring_case("r.role", search.senders)
-            )
         if search.by != "both":
             conditions &= SqlFilter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
         return conditions
@@ -430,11 +401,11 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         titles: list[int] = []
         for rowid in rowids:
             (messages if rowid > 0 else titles).append(rowid)
-        by_rowid: dict[int, HitCandidate] = {}
-        for sql, wanted in ((self.candidate_sql, messages), (self.title_sql, titles)):
-            for row in connection.execute(sql, (json_array(wanted),)) if wanted else ():
-                candidate = ChatCandidate(*row)
-                by_rowid[candidate.rowid] = candidate
+        found = self._read_candidates(connection, messages, self.select) if messages else []
+        if not titles:
+            return found
+        found += self._read_candidates(connection, titles, _TITLES)
+        by_rowid = {one.rowid: one for one in found if isinstance(one, ChatCandidate)}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
 
     def add_context(self, connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
@@ -444,41 +415,47 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             if isinstance(one, ChatCandidate) and one.is_matched_aside and one.rowid > 0 and one.found_through is None:
                 found[one.part_id or ""] = one
         if found:
-            for message_id, text in connection.execute(self.context_sql, (json_array([*found]),)):
+            for message_id, text in connection.execute(self.context.select_written, (json_array([*found]),)):
                 found[message_id].found_through = text
 
 
-_PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"
-_PROJECT = f"coalesce(nullif(literal_form({_PROJECT_IN_METADATA}), ''), literal_form(namespace))"
+def _chats_target(dialect: Dialect, context: MessageContext) -> _ChatsTarget:
+    columns = (
+        "c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash, m.content, "
+        "length(m.content), m.uuid, m.position, m.sender, m.role, "
+        f"{MESSAGE_OWN}, {context.indexed}, m.id, m.is_canonical, {context.written}"
+    )
+    tables = (("messages m", f"m.id = {_ROWID}"), ("conversations c", "c.id = m.conversation_id"))
+    return _ChatsTarget(
+        dialect=dialect,
+        context=context,
+        table="conversations",
+        id_column="uuid",
+        index=CHATS_INDEX,
+        weights=(3.0, 3.0, 1.0),
+        title_column="title",
+        candidate=ChatCandidate,
+        select=CandidateSql(columns, tables, context.table),
+        prominence=MESSAGE_AND_CONTEXT,
+        # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
+        phrase_columns=("title", "own"),
+        vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
+        # A long message, such as an assistant's answer, contains all words of a question by chance more often than not.
+        prefers_all_terms=False,
+        # Messages are short, so that words alone order them less reliably than other texts.
+        lexical_head=40,
+    )
 
 
-def _in_projects(projects: Sequence[str]) -> SqlFilter:
-    """A subquery, so that the projects are compared once per conversation and not once per message."""
-    if not projects:
-        return SqlFilter()
-    names = tuple(literal_form(name) for name in projects if is_storable(name))
-    condition = f"c.id IN (SELECT id FROM conversations WHERE {_PROJECT} IN ({placeholders(names)}))"
-    return SqlFilter((condition,), names)
-
-
-CHATS_TARGET = _ChatsTarget(
-    table="conversations",
-    id_column="uuid",
-    index=CHATS_INDEX,
-    weights=(3.0, 3.0, 1.0),
-    title_column="title",
-    candidate=ChatCandidate,
-    candidate_sql=_SELECT_MESSAGES,
-    prominence=MESSAGE_AND_CONTEXT,
-    # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
-    phrase_columns=("title", "own"),
-    vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
-    # A long message, such as an assistant's answer, contains all words of a question by chance more often than not.
-    prefers_all_terms=False,
-    # Messages are short, so that words alone order them less reliably than other texts.
-    lexical_head=40,
-)
-# What only people search.
-HUMAN_ONLY_TARGET: SearchTarget = replace(
-    CHATS_TARGET, index=HUMAN_ONLY_INDEX, is_human_only=True, vectors=(HUMAN_ONLY_VECTORS,)
-)
+def search_targets(dialect: Dialect, context: MessageContext) -> Mapping[str, SearchTarget]:
+    """Returns the targets of an engine by source. That of human-only messages is what only people search."""
+    chats = _chats_target(dialect, context)
+    human_only = replace(chats, index=HUMAN_ONLY_INDEX, is_human_only=True, vectors=(HUMAN_ONLY_VECTORS,))
+    return {
+        "notes": _notes_target(dialect),
+        "media": _media_target(dialect),
+        "observations": _observations_target(dialect),
+        "chats": chats,
+        "human_only": human_only,
+        **{kind.source: _kind_target(kind, dialect) for kind in (CHARACTER, PROMPT, *ADDED_KINDS)},
+    }

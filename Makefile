@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-all test-second test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-counts bench-retrieval bench-quality bench-languages bench-sources bench-tokens bench-answers bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test test-all test-second test-postgres check check-style check-mypy check-pyright node-packages format conformance bench-protocol bench-counts bench-retrieval bench-quality bench-languages bench-sources bench-tokens bench-answers bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -98,6 +98,10 @@ check-mypy: $(DEVELOPMENT)
 
 check-pyright: $(DEVELOPMENT)
 	$(BIN)/python -m tests.clients.node_tools pyright
+
+# Installs what tests and pyright would otherwise install when they first need it.
+node-packages: $(DEVELOPMENT)
+	$(BIN)/python -m tests.clients.node_tools pyright --version
 
 format: $(DEVELOPMENT)
 	$(BIN)/ruff format .

@@ -515,13 +515,16 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
     ranges = item.highlights if item.highlights is not UNSET else ()
     text = item.snippet or ""
     boosts = QueryBoosts(plan.query.times, plan.query.own_terms)
+    moment = item.created_at or ""
+    if item.sender:
+        moment = boosts.time.moment(moment, text)
     return HitExplanation(
         position=hit.position,
         rank_in_source=hit.rank,
         bm25=hit.bm25,
         terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
         seen_before=plan.state.seen.has(hit.uri, hit.version or 0),
-        time_boost=boosts.time.factor(item.created_at or "") if plan.query.times else UNSET,
+        time_boost=boosts.time.factor(moment) if plan.query.times else UNSET,
         sender_boost=by_sender if (by_sender := boosts.sender.factor(item.sender or "")) > 1 else UNSET,
         lexical=UNSET if hit.lexical is None else round(hit.lexical, _PART_DIGITS),
         semantic=UNSET if hit.cosine is None else round(max(0.0, hit.cosine), _PART_DIGITS),

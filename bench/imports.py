@@ -30,8 +30,8 @@ from config.paths import DataRoot
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile
+from sources.importers.engine.events import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback

@@ -16,7 +16,7 @@ from msgspec import Struct
 from bench.library import SEED
 from bench.prose import Prose
 from config.settings import Settings
-from sources.importers.engine.files import ImportedConversation, ImportedNote
+from sources.importers.engine.events import ImportedConversation, ImportedNote
 from sources.importers.engine.limits import import_limits
 from sources.importers.registry import all_importers, importer_by_name
 

@@ -5,6 +5,7 @@ and debug output of libraries, which includes frames and SQL statements, is drop
 """
 
 import asyncio
+import atexit
 import importlib
 import itertools
 import logging
@@ -184,16 +185,39 @@ def configure(
     handler = _StandardHandler(max(level, logging.INFO))
     logging.basicConfig(handlers=[handler], level=handler.level, force=True)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    _request_log.flush()
     _request_log.write = write if level <= logging.INFO and not is_text else None
 
 
 class _RequestLog:
-    """Where `log_request` writes JSON lines without loguru; None if lines are text, disabled or not configured."""
+    """Where `log_request` writes JSON lines without loguru. All lines of one turn of the event loop are written
+    together, because each write is a system call."""
 
+    # None if lines are text, disabled or not configured.
     write: Callable[[str], None] | None = None
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        if not self._lines:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:  # no event loop
+                self._lines.append(line)
+                self.flush()
+                return
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        if self._lines and self.write is not None:
+            self.write("\n".join(self._lines))
+        self._lines.clear()
 
 
 _request_log = _RequestLog()
+# The last turn of an event loop may end without it.
+atexit.register(_request_log.flush)
 
 
 class _RequestLine(Struct, omit_defaults=True):
@@ -237,9 +261,9 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
         fields.trace_id,
     )
     try:
-        _request_log.write(_encode(line))
+        _request_log.add(_encode(line))
     except UnicodeEncodeError:
-        _request_log.write(_encode({name: _encodable(value) for name, value in asdict(line).items()}))
+        _request_log.add(_encode({name: _encodable(value) for name, value in asdict(line).items()}))
 
 
 # The same callers and paths come again and again, and masking costs more than the rest of a line.

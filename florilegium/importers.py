@@ -6,8 +6,7 @@ importer must not import `florilegium.sources` or other modules that need the se
 """
 
 from sources.drafts import ItemDraft
-from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     DoubtfulItem,
     FailedItem,
     ImportedNote,
@@ -15,12 +14,10 @@ from sources.importers.engine.files import (
     ImportEvent,
     ReadPosition,
     SkippedItem,
-    file_key,
-    modified_at,
-    read_json,
-    read_text,
     stable_uuid,
 )
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_key, modified_at, read_json, read_text
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 

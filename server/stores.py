@@ -119,10 +119,6 @@ _POSTGRES_IDLE_TIMEOUT_MS = 10_000
 # Connections move to a new primary or a new host behind a name within ten minutes.
 _POSTGRES_CONNECTION_LIFETIME_S = 600.0
 
-# A backend of PostgreSQL remembers every table that it has used, so a connection is replaced after this many
-# statements.
-_POSTGRES_CONNECTION_MAX_QUERIES = 5000
-
 
 def control_location(settings: Settings, data_root: DataRoot) -> ControlLocation:
     return connection_options(settings) if _is_in_postgres(settings) else data_root.control_path
@@ -231,7 +227,6 @@ def _connection_values(settings: Settings) -> dict[str, Any]:
         "url": settings.storage_url,
         "connect_timeout_s": settings.fixed.postgres_connect_timeout_s,
         "statement_cache": settings.postgres_statement_cache,
-        "queries_max": _POSTGRES_CONNECTION_MAX_QUERIES,
         "lifetime_s": _POSTGRES_CONNECTION_LIFETIME_S,
         "silence_max_s": _POSTGRES_SILENCE_MAX_MS / 1000,
     }

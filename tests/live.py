@@ -34,8 +34,13 @@ from tests.sources.storage.library_fixture import empty_library_files
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 JWT_SECRET = "a test secret of more than 32 bytes"
-# For HTTP clients: servers of tests have no TLS, and reading the certificates of the system takes longer than a test.
-NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+# For HTTP clients of the servers of tests. These have no TLS, and reading the certificates of the system takes longer
+# than a test. The timeout is for busy machines.
+HTTP_OPTIONS: dict[str, Any] = {
+    "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    "trust_env": False,
+    "timeout": 60,
+}
 # For tests that are many calls of one user.
 NO_RATE_LIMITS = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
 

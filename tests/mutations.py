@@ -60,8 +60,8 @@ DEFECTS = (
     ),
     Defect(
         "auth/browser_sessions.py",
-        "return is_current and epoch == user.epoch and not user.is_disabled",
-        "return is_current and not user.is_disabled",
+        "is_current and epoch == user.epoch and not user.is_disabled",
+        "is_current and not user.is_disabled",
         "tests/auth/test_browser_sessions.py",
     ),
     Defect(

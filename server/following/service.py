@@ -132,7 +132,12 @@ class FollowSchedule:
         for name, pause_s in report.doubts.items():
             self._names.setdefault(name, now + pause_s)
         if work.scope is None:
-            self._next_full_at = min(self._next_full_at, now + max(self._interval_s, report.scan_s / _SCAN_SHARE))
+            interval_s = self.record.interval_s
+            if interval_s is None and self.record.is_url:
+                interval_s = _FOLLOW_URL_S
+            elif interval_s is None:
+                interval_s = _FOLLOW_SCAN_S if self.is_watched else self._settings.fixed.follow_unwatched_scan_s
+            self._next_full_at = min(self._next_full_at, now + max(interval_s, report.scan_s / _SCAN_SHARE))
 
     def fail(self, now: float) -> None:
         if self._is_requested:
@@ -142,14 +147,6 @@ class FollowSchedule:
         self._failures += 1
         self._not_before = now + pause
         self._next_full_at = min(self._next_full_at, now + pause)
-
-    @property
-    def _interval_s(self) -> float:
-        if self.record.interval_s is not None:
-            return self.record.interval_s
-        if self.record.is_url:
-            return _FOLLOW_URL_S
-        return _FOLLOW_SCAN_S if self.is_watched else self._settings.fixed.follow_unwatched_scan_s
 
 
 _REQUEST = "followed source"
@@ -287,7 +284,15 @@ class FollowService:
             if modified != source.notes_modified:
                 source.schedule.request_changed()
             source.notes_modified = modified
-        self._watch_folders()
+        # Without events, no folder is watched.
+        followed_now = self._followed.values() if self._settings.fixed.follow_events else ()
+        self._watcher.watch(
+            {
+                followed.record.location: followed.folder_id
+                for followed in followed_now
+                if followed.folder_id is not None and followed.record.paused_at is None
+            }
+        )
         now = time.monotonic()
         for followed in self._followed.values():
             work = followed.schedule.due(now)
@@ -323,7 +328,18 @@ class FollowService:
                 continue
             was_there = followed.folder_id is not None or followed.signature is not None
             try:
-                followed.folder_id, signature = _look_at(record)
+                path = Path(record.location)
+                if record.is_confined and path.resolve() != path:
+                    raise SourceMissing("the path was replaced by a link")
+                status = path.stat()
+                # The identity of a folder that can be watched, or the signature of the files to look at.
+                followed.folder_id = signature = None
+                if not stat.S_ISDIR(status.st_mode):
+                    signature = scan_file(path)
+                elif names := followed_names(record.format):
+                    signature = scan_names(path, names)
+                else:
+                    followed.folder_id = f"{status.st_dev}:{status.st_ino}"
             except (OSError, SourceMissing):
                 followed.folder_id = signature = None
                 if was_there:
@@ -338,16 +354,6 @@ class FollowService:
                 elif signature != followed.signature:
                     followed.schedule.request_changed()
             followed.signature = signature
-
-    def _watch_folders(self) -> None:
-        if self._settings.fixed.follow_events:
-            self._watcher.watch(
-                {
-                    followed.record.location: followed.folder_id
-                    for followed in self._followed.values()
-                    if followed.folder_id is not None and followed.record.paused_at is None
-                }
-            )
 
     def _note_watching(self, is_watching: bool) -> None:
         """Changes before the folders were watched are found by a scan."""
@@ -426,19 +432,6 @@ class FollowService:
 
     def _context(self, owner: UserRecord) -> RequestContext:
         return build_context(local_principal(owner), self._data_root, _REQUEST, is_agent=False)
-
-
-def _look_at(record: FollowRecord) -> tuple[str | None, str | None]:
-    """Returns the identity of a folder that can be watched, or the signature of the files to look at."""
-    path = Path(record.location)
-    if record.is_confined and path.resolve() != path:
-        raise SourceMissing("the path was replaced by a link")
-    status = path.stat()
-    if not stat.S_ISDIR(status.st_mode):
-        return None, scan_file(path)
-    if names := followed_names(record.format):
-        return None, scan_names(path, names)
-    return f"{status.st_dev}:{status.st_ino}", None
 
 
 @asynccontextmanager

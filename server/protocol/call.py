@@ -8,7 +8,7 @@ import hmac
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -235,10 +235,11 @@ class Started(Generic[T]):
     def __init__(self, work: Awaitable[T]) -> None:
         self._steps = work.__await__()
         self.is_done = False
+        self.result: T
         try:
             self._waits_for = next(self._steps)
         except StopIteration as ended:
-            self.is_done, self.result = True, cast("T", ended.value)
+            self.is_done, self.result = True, ended.value
 
     def __await__(self) -> Generator[Any, Any, T]:
         """Runs the rest. What the coroutine waits for, and what it gets, a cancellation included, is passed on."""
@@ -251,7 +252,8 @@ class Started(Generic[T]):
                 else:
                     self._waits_for = self._steps.send(value)
         except StopIteration as ended:
-            return cast("T", ended.value)
+            result: T = ended.value
+            return result
 
 
 async def run_handler(call: Call, name: str, work: Awaitable[T], deadline_ms: int) -> T:

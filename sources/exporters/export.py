@@ -9,7 +9,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -117,7 +117,7 @@ _FILE_MODE = 0o600
 async def export_library(library: Library, folder: Path) -> ExportManifest:
     """Writes in threads, because a library may be large. Raises Conflict if the folder is not empty: nothing is ever
     overwritten."""
-    with _disk_errors():
+    try:
         await asyncio.to_thread(create_empty_folder, folder)
         await asyncio.to_thread(_write_file, folder / UNFINISHED_MANIFEST, [])
         export = _LibraryExport(library, folder)
@@ -129,6 +129,8 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
         for kind in (OBSERVATION, PROMPT, *ADDED_KINDS):
             await export.export_items(kind)
         return await asyncio.to_thread(_write_manifest, folder, export.counts)
+    except OSError as error:
+        raise StorageError(f"the export cannot be written: {error.strerror or 'disk error'}") from error
 
 
 def _write_manifest(folder: Path, counts: dict[str, int]) -> ExportManifest:
@@ -186,24 +188,22 @@ class _LibraryExport:
                     await asyncio.to_thread(write, file, row, images)
 
     async def export_media(self) -> None:
-        async with self._open_kind("media") as file:
-            async for rows in _pages(self._library.media.list_after):
-                for row in rows:
-                    try:
-                        await self._export_media_item(file, row)
-                    except NotFound:
-                        continue  # deleted since the page was read
+        media = self._library.media
 
-    async def _export_media_item(self, file: IO[bytes], row: MediaItem) -> None:
-        content = await self._library.media.content(row.id)
-        segments = await self._library.media.segments(row.id) if row.has_transcript else ()
-        chunks = await self._library.media.chunks(row.id, 0, _CHUNKS_MAX)
-
-        def write() -> None:
+        def write(file: IO[bytes], row: MediaItem, content: str, segments: Any, chunks: Any) -> None:
             self._write_line(file, "media", lines.media_line(row, content, segments, chunks))
             self._write_page("media", row.title, row.uuid, media_page(row, content))
 
-        await asyncio.to_thread(write)
+        async with self._open_kind("media") as file:
+            async for rows in _pages(media.list_after):
+                for row in rows:
+                    try:
+                        content = await media.content(row.id)
+                        segments = await media.segments(row.id) if row.has_transcript else ()
+                        chunks = await media.chunks(row.id, 0, _CHUNKS_MAX)
+                    except NotFound:
+                        continue  # deleted since the page was read
+                    await asyncio.to_thread(write, file, row, content, segments, chunks)
 
     async def export_chats(self) -> None:
         self.counts["messages"] = 0
@@ -283,11 +283,3 @@ def _write_file(path: Path, parts: Iterable[bytes]) -> None:
 def _create_file(path: Path) -> IO[bytes]:
     """Creates a file that only its owner can read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
-
-
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"the export cannot be written: {error.strerror or 'disk error'}") from error

@@ -21,7 +21,8 @@ from config.times import format_timestamp
 from sources.following.note_files import SourceLayout, file_name, new_file, with_body, with_fields
 from sources.following.scan import SourceMissing, file_signature
 from sources.importers.engine.confined_files import open_file_in, open_folder, open_parent
-from sources.importers.engine.files import ImportedConversation, ImportedItem, ItemKind, decode_text, stable_uuid
+from sources.importers.engine.events import ImportedConversation, ImportedItem, ItemKind, stable_uuid
+from sources.importers.engine.files import decode_text
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import normalize_keys, remove_code, split_front_matter
 from sources.importers.formats.markdown import title_and_tags

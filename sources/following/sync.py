@@ -131,7 +131,10 @@ class SourceSync:
     async def _run_folder(self, layout: SourceLayout, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
         if scope is not None:
             # A file that was created in a new folder before that was watched caused no event.
-            self.report.retries |= await asyncio.to_thread(_new_folders, layout, scope)
+            # The names of folders have a slash at the end: those are not looked at once more.
+            names = [name for name in scope if not name.endswith(b"/")]
+            folders = await asyncio.to_thread(lambda: [name for name in names if is_folder(layout.path_of(name))])
+            self.report.retries |= {name + b"/" for name in folders}
             scope = [name.rstrip(b"/") for name in scope]
         scan = await self._scan(layout, scope)
         if scope is not None and scan.root_id != state.root_id:
@@ -146,8 +149,12 @@ class SourceSync:
         # The files below a folder on another file system that is not mounted now may still exist.
         unmounted = [os.fsencode(mount) for mount in state.mounts if os.fsencode(mount) not in scan.mounts]
         unknown = (*unmounted, *scan.unreadable)
-        missing_names = [name for name in known if name not in scan.files and not name.startswith(unknown)]
-        missing = await self._confirm_missing(layout, missing_names)
+        absent = [name for name in known if name not in scan.files and not name.startswith(unknown)]
+        missing: list[bytes] = []
+        if absent:
+            await asyncio.sleep(_DELETION_PAUSE_S)
+            missing = await asyncio.to_thread(missing_names, layout.root, absent)
+            self.report.retries.update(set(absent) - set(missing))
         changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
         files = match_moves(await self._inspect(layout, changed, scan.files), known, missing)
         await self._import_files(layout, files)
@@ -207,14 +214,6 @@ class SourceSync:
             return await self._files.files(self._record.id)
         in_folders = [await self._files.files(self._record.id, name + b"/") for name in scope if name]
         return [*await self._files.find(self._record.id, scope), *(file for files in in_folders for file in files)]
-
-    async def _confirm_missing(self, layout: SourceLayout, names: Sequence[bytes]) -> list[bytes]:
-        if not names:
-            return []
-        await asyncio.sleep(_DELETION_PAUSE_S)
-        missing = await asyncio.to_thread(missing_names, layout.root, names)
-        self.report.retries.update(set(names) - set(missing))
-        return missing
 
     async def _inspect(
         self, layout: SourceLayout, names: Sequence[bytes], signatures: Mapping[bytes, str]
@@ -421,11 +420,6 @@ def _former_key(name: bytes) -> str:
 
 def _is_changed(known: FollowedFile | None, signature: str) -> bool:
     return known is None or known.signature != signature or not is_settled(signature)
-
-
-def _new_folders(layout: SourceLayout, scope: Sequence[bytes]) -> set[bytes]:
-    """Returns the names of folders, with a slash at the end: those are not looked at once more."""
-    return {name + b"/" for name in scope if not name.endswith(b"/") and is_folder(layout.path_of(name))}
 
 
 def _first_problem(summary: ImportSummary) -> str:

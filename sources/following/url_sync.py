@@ -16,7 +16,7 @@ from config.settings import Settings
 from sources.following.identities import FileIdentities
 from sources.following.state import SourceState, SyncReport
 from sources.importers.engine.discovery import DiscoveredFile
-from sources.importers.engine.files import ImportedItem, ImportedMedia, ItemKind
+from sources.importers.engine.events import ImportedItem, ImportedMedia, ItemKind
 from sources.importers.engine.import_runner import ImportRunner
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files, open_reader_process

@@ -18,7 +18,7 @@ from sources.importers.engine import reader_messages
 from sources.importers.engine.batches import BatchReader, limit_events
 from sources.importers.engine.confined_files import confine_reading
 from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
-from sources.importers.engine.files import FailedItem, ImportedItem
+from sources.importers.engine.events import FailedItem, ImportedItem
 from sources.importers.engine.importer import ParsingImporter
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, DocumentKind, ParsedDocument, ParseFailure

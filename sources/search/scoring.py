@@ -6,7 +6,7 @@ but never on the other hits. `scale_to_range` is the alternative, which ranks wi
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
 from math import log, sqrt
@@ -18,9 +18,10 @@ from msgspec import Struct
 from config.times import format_time
 from sources.query import Term
 from sources.search.term_matching import JoinedForms, TermCounter, TermCounts
+from sources.text.folding import fold
 from sources.text.segmentation import segment
 from sources.text.stemming import STOPWORDS, stem
-from sources.times import TimeSpan
+from sources.times import RELATIVE_WORDS, TimeSpan, find_times, resolve
 
 if TYPE_CHECKING:
     from sources.storage.contract import Search
@@ -214,6 +215,9 @@ _INSIDE = 1.2
 _NEAR = 1.1
 _SHORTLY_AFTER = timedelta(days=10)
 _WIDE = frozenset(("year", "open"))
+# A person's message; an assistant's answer rarely says when something happened, and takes longer to read.
+_MESSAGE_CHARS_MAX = 500
+_CLOCK_CHANGE = timedelta(hours=2)
 # The stored form sorts as text; these sort before and after every time.
 _FIRST, _LAST = "", "~"
 
@@ -234,6 +238,21 @@ class TimeBoost:
         # The first period that contains a time decides.
         self.periods = tuple(sorted(periods, key=lambda period: -period.factor))
         self._inside = [period for span in times for period in _periods(span)[:1]]
+        lengths = [span.end - span.start for span in times if span.precision not in _WIDE and span.start and span.end]
+        # What a message means is no longer than the named time: "last year" says nothing about 5 May.
+        self._meant_max = max(lengths, default=timedelta()) + _CLOCK_CHANGE
+
+    def moment(self, created_at: str, text: str) -> str:
+        """Returns the time that a message is about: when it was written, unless a relative time in it means one that
+        the query names. "Last Friday", written on 9 May, is 5 May."""
+        if not created_at or len(text) > _MESSAGE_CHARS_MAX or self.contains(created_at):
+            return created_at
+        for start, end in _meant_times(created_at, text):
+            # The middle is on the same day in nearly every time zone.
+            middle = format_time(start + (end - start) / 2)
+            if end - start <= self._meant_max and self.contains(middle):
+                return middle
+        return created_at
 
     def factor(self, created_at: str) -> float:
         return next((period.factor for period in self.periods if period.start <= created_at < period.end), 1.0)
@@ -242,6 +261,15 @@ class TimeBoost:
         """Returns whether a time is in one of the named times. What was created then counts as containing their
         words."""
         return any(period.start <= created_at < period.end for period in self._inside)
+
+
+def _meant_times(created_at: str, text: str) -> list[tuple[datetime, datetime]]:
+    """Returns the times that the relative times of a text mean, given when it was written."""
+    if RELATIVE_WORDS.isdisjoint(fold(text).split()):
+        return []
+    written = datetime.fromisoformat(created_at)
+    spans = [resolve(mention, written) for mention in find_times(text) if mention.bound == "in" and mention.counts_back]
+    return [(span.start, span.end) for span in spans if span and span.start and span.end]
 
 
 def _periods(span: TimeSpan) -> list[BoostedPeriod]:
@@ -269,6 +297,8 @@ class BoostedMatch(Protocol):
     def created_at(self) -> str: ...
     @property
     def speaker(self) -> str: ...
+    @property
+    def hit_text(self) -> str: ...
 
 
 class QueryBoosts:
@@ -278,16 +308,27 @@ class QueryBoosts:
         self.time = TimeBoost(times)
         self.sender = SenderBoost(terms)
 
-    def apply_to(self, scores: list[float], matches: Sequence[BoostedMatch]) -> list[float]:
+    def moments(self, matches: Sequence[BoostedMatch]) -> list[str]:
+        """Returns the times that matches of one kind are about, or none if the query names no time."""
+        if not self.time.periods or not matches:
+            return []
+        if not matches[0].has_speakers:
+            return [match.created_at for match in matches]
+        return [self.time.moment(match.created_at, match.hit_text) for match in matches]
+
+    def apply_to(
+        self, scores: list[float], matches: Sequence[BoostedMatch], moments: Sequence[str] = ()
+    ) -> list[float]:
         """Returns the boosted scores of several matches of one kind."""
         by_sender = bool(self.sender.stems) and bool(matches) and matches[0].has_speakers
         if not self.time.periods and not by_sender:
             return scores
+        if self.time.periods:
+            times = moments or self.moments(matches)
+            scores = [raise_odds(score, self.time.factor(time)) for score, time in zip(scores, times, strict=True)]
         boosted: list[float] = []
         for match_score, match in zip(scores, matches, strict=True):
             score = match_score
-            if self.time.periods:
-                score = raise_odds(score, self.time.factor(match.created_at))
             if (factor := self.sender.factor(match.speaker)) != 1:
                 score = raise_odds(score, factor)
             boosted.append(score)
@@ -351,8 +392,9 @@ class ComparableScoring(BlockScoring):
 
     def score(self, block: "list[HitCandidate]") -> None:
         forms, counts, is_in_other, lengths = _count_terms(block, self._counter)
+        moments = self._boosts.moments(block)
         if self._time_terms:
-            self._add_times(block, counts)
+            self._add_times(moments, counts)
         if self._near_terms:
             _remove_repetition(self._near_terms, counts, len(block))
         names: dict[int, tuple[int, ...]] = {}
@@ -376,7 +418,7 @@ class ComparableScoring(BlockScoring):
         for index, in_name in names.items():
             scores[index] = self._scorer.name_score(in_name)
             block[index].is_only_named = not self._own_terms & ~sum(1 << term for term in in_name)
-        scores = self._boosts.apply_to(scores, block)
+        scores = self._boosts.apply_to(scores, block, moments)
         own_terms = self._own_terms
         for candidate, score, terms, prominent, is_matched_in_other in zip(
             block, scores, tally.terms, tally.prominent, is_in_other, strict=True
@@ -411,10 +453,10 @@ class ComparableScoring(BlockScoring):
                     opening_shares[index] = self._opening.count(" ") / max(1, form.count(" "))
         return shares, opening_shares
 
-    def _add_times(self, block: "Sequence[HitCandidate]", counts: Sequence[TermCounts]) -> None:
+    def _add_times(self, moments: Sequence[str], counts: Sequence[TermCounts]) -> None:
         """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
-        for number, candidate in enumerate(block, len(block)):
-            if self._boosts.time.contains(candidate.created_at):
+        for number, moment in enumerate(moments, len(moments)):
+            if self._boosts.time.contains(moment):
                 for term in self._time_terms:
                     counts[term].setdefault(number, 1)
 

@@ -174,8 +174,10 @@ def tokenize(text: str) -> list[str]:
 def _form_and_tail(text: str) -> tuple[str, list[str], list[str]]:
     """Returns the index form, the parts of camelCase words, and Vietnamese words with their marks."""
     tones: list[str] = []
-    if folds_bytewise(text):
-        text, encoded, form, _ = fold_identifiers(text)
+    # Soft hyphens are ignored, and one separates a text from its tags. Without them most Western text is plain.
+    plain = text.replace("\u00ad", "") if "\u00ad" in text else text
+    if folds_bytewise(plain):
+        text, encoded, form, _ = fold_identifiers(plain)
     else:
         # Composed first: the E of a decomposed É is not the capital of a camelCase word.
         text = normalize_letters(text)

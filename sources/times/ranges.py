@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sources.text.folding import fold
 from sources.text.stemming import STOPWORDS
-from sources.times.east_asian import asks_for_anything_east_asian, find_east_asian_times
+from sources.times.attached import asks_for_anything_attached, find_attached_times
 from sources.times.scanner import MENTIONS_MAX, FoundTime, scan, tokenize_times
 from sources.times.words import (
     ASKING_WORDS,
@@ -21,6 +21,7 @@ from sources.times.words import (
     NAMING_WORDS,
     PERIOD_SIGNS,
     PERIOD_WORDS,
+    VOCABULARIES,
     CalendarDate,
     CalendarUnit,
     Instant,
@@ -28,12 +29,15 @@ from sources.times.words import (
     PeriodBetween,
     RecentPeriod,
     RelativeYear,
-    Season,
     SingleTime,
+    Third,
+    ThreeMonths,
     TimeExpression,
     TimeMention,
     Unit,
     Weekday,
+    WeekOfMonth,
+    WeekOfYear,
     Year,
 )
 
@@ -47,12 +51,14 @@ _PRECISION: dict[Unit, Precision] = {
     "weekend": "day",
     "week": "week",
     "month": "month",
+    "quarter": "season",
     "year": "year",
 }
-# 29 February is at most eight years back: 1896, 1904.
+# 29 February is at most eight years back: 1896, 1904. The 53rd week of a year is at most seven.
 _YEARS_BACK_MAX = 8
-# The first month of each season in the northern hemisphere, by the meteorological calendar.
-_SEASON_MONTHS = (3, 6, 9, 12)
+# The first day of each third of a month, and the first month of each third of a year.
+_THIRDS_OF_MONTH = (1, 11, 21)
+_THIRDS_OF_YEAR = (1, 5, 9)
 
 
 class TimeSpan(Struct, frozen=True):
@@ -93,11 +99,17 @@ def _period(expression: TimeExpression, now: datetime) -> _Period | None:
     match expression:
         case CalendarDate():
             return _calendar_period(expression, now)
-        case Season(number=number, year=year):
-            years = [_year_number(year, today)] if year is not None else [today.year, today.year - 1]
-            first = [date(candidate, _SEASON_MONTHS[number], 1) for candidate in years]
-            begun = [day for day in first if year is not None or day <= today]
-            return _days(begun[0], _add_months(begun[0], 3), now, "season") if begun else None
+        case ThreeMonths(first_month=month, year=year):
+            first = _begun([date(one, month, 1) for one in _years(year, today)], year, today)
+            return _days(first, _add_months(first, 3), now, "season") if first else None
+        case WeekOfYear(number=number, year=year):
+            mondays = [_monday(one, number) for one in _years(year, today)]
+            first = _begun([day for day in mondays if day is not None], year, today)
+            return _days(first, first + timedelta(weeks=1), now, "week") if first else None
+        case WeekOfMonth(date=named, number=number):
+            return _week_of_month(_calendar_period(named, now), number, now)
+        case Third(date=named, number=number):
+            return _third(named, _calendar_period(named, now), number, now)
         case Weekday(number=number, weeks_back=int() as weeks_back):
             day = _calendar_unit("week", weeks_back, today)[0] + timedelta(days=number)
             return _days(day, day + timedelta(days=1), now, "day")
@@ -144,6 +156,43 @@ def _calendar_period(named: CalendarDate, now: datetime) -> _Period | None:
     return None
 
 
+def _years(year: Year | None, today: date) -> list[int]:
+    if year is not None:
+        return [_year_number(year, today)]
+    return list(range(today.year, max(0, today.year - _YEARS_BACK_MAX - 1), -1))
+
+
+def _begun(days: Sequence[date], year: Year | None, today: date) -> date | None:
+    """Returns the latest day that has come, or the one of a year that is named."""
+    return next((day for day in days if year is not None or day <= today), None)
+
+
+def _monday(year: int, week: int) -> date | None:
+    try:
+        return date.fromisocalendar(year, week, 1)
+    except ValueError:
+        return None  # most years have 52 weeks
+
+
+def _week_of_month(month: _Period | None, number: int, now: datetime) -> _Period | None:
+    if month is None:
+        return None
+    first, end = (time.astimezone(now.tzinfo).date() for time in month[:2])
+    first = first + timedelta(weeks=number - 1) if number else end - timedelta(weeks=1)
+    return _days(first, min(first + timedelta(weeks=1), end), now, "week") if first < end else None
+
+
+def _third(named: CalendarDate, period: _Period | None, number: int, now: datetime) -> _Period | None:
+    if period is None:
+        return None
+    first, end = (time.astimezone(now.tzinfo).date() for time in period[:2])
+    if named.month is not None:
+        firsts = [first.replace(day=day) for day in _THIRDS_OF_MONTH]
+    else:
+        firsts = [first.replace(month=month) for month in _THIRDS_OF_YEAR]
+    return _days(firsts[number], (*firsts, end)[number + 1], now, "week" if named.month else "season")
+
+
 def _year_number(year: Year, today: date) -> int:
     return today.year - year.back if isinstance(year, RelativeYear) else year
 
@@ -169,6 +218,9 @@ def _calendar_unit(unit: Unit, back: int, today: date) -> tuple[date, date]:
         case "month":
             first = today.replace(day=1)
             return _add_months(first, -back), _add_months(first, 1 - back)
+        case "quarter":
+            first = today.replace(month=(today.month - 1) // 3 * 3 + 1, day=1)
+            return _add_months(first, -3 * back), _add_months(first, 3 - 3 * back)
         case "year":
             return date(today.year - back, 1, 1), date(today.year - back + 1, 1, 1)
         case _:
@@ -181,8 +233,9 @@ def _go_back(moment: datetime, unit: Unit, count: int) -> datetime:
     match unit:
         case "minute" | "hour":
             return moment.astimezone(UTC) - count * timedelta(**{f"{unit}s": 1})
-        case "month" | "year":
-            first = _add_months(moment.date().replace(day=1), -count * (12 if unit == "year" else 1))
+        case "month" | "quarter" | "year":
+            months = {"month": 1, "quarter": 3, "year": 12}[unit]
+            first = _add_months(moment.date().replace(day=1), -count * months)
             last_day = (_add_months(first, 1) - timedelta(days=1)).day
             day = first.replace(day=min(moment.day, last_day))
         case _:
@@ -225,11 +278,18 @@ def find_times(text: str) -> tuple[TimeMention, ...]:
     for token in tokens:
         words.add(token.folded)
         has_number = has_number or token.is_year or token.date is not None
-    found = find_east_asian_times(text)
+    found = find_attached_times(text)
+    read: list[frozenset[str]] = []
     for language in LANGUAGES:
         # A number alone is read in any language, so once; with a word such as "since" it is not alone.
         reads_number = has_number and (language == LANGUAGES[0] or not words.isdisjoint(BOUND_WORDS[language]))
         if reads_number or not words.isdisjoint(NAMING_WORDS[language]):
+            # A language that knows no other words of the text than one before it finds nothing else: "in August 2023"
+            # is English, and would be German and Danish, too.
+            known = VOCABULARIES[language] & words
+            if any(known <= others for others in read):
+                continue
+            read.append(known)
             has_companions = not words.isdisjoint(COMPANIONS.get(language, ()))
             found += scan(text, tokens, language, has_companions=has_companions)
     if not found:
@@ -239,9 +299,9 @@ def find_times(text: str) -> tuple[TimeMention, ...]:
 
 def asks_for_anything(text: str, words: str) -> bool:
     """Whether a text asks for nothing in particular of the time that these words in it name: "qu'ai-je fait hier ?"."""
-    named = fold(words).split()
-    rest = fold(text).replace(" ".join(named), " ", 1).split()
-    return asks_for_anything_east_asian("".join(rest)) or any(
+    rest = fold(text).replace(" ".join(fold(words).split()), " ", 1).split()
+    named = [token.folded for token in tokenize_times(words)]
+    return asks_for_anything_attached("".join(rest)) or any(
         not NAMING_WORDS[language].isdisjoint(named)
         and all(word in asking or (language == "en" and word in STOPWORDS) for word in rest)
         for language, asking in ASKING_WORDS.items()
@@ -299,11 +359,15 @@ def _with_years(found: Sequence[FoundTime]) -> list[FoundTime]:
     result: list[FoundTime] = []
     year: Year | None = None
     for one in reversed(found):
-        date = one.mention.expression
-        if isinstance(date, CalendarDate):
-            year = date.year or year
-            date = replace(date, year=year)
-        result.append(replace(one, mention=replace(one.mention, expression=date)))
+        expression = one.mention.expression
+        match expression:
+            case CalendarDate():
+                year = expression.year or year
+                expression = replace(expression, year=year)
+            case Third(date=date) | WeekOfMonth(date=date):
+                year = date.year or year
+                expression = replace(expression, date=replace(date, year=year))
+        result.append(replace(one, mention=replace(one.mention, expression=expression)))
     return result[::-1]
 
 

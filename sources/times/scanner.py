@@ -11,6 +11,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from sources.text.folding import fold
+from sources.times.languages import EXACT_WORDS
 from sources.times.words import (
     LEXICONS,
     PERIOD_CONNECTIONS,
@@ -23,18 +24,23 @@ from sources.times.words import (
     PeriodBefore,
     RecentPeriod,
     RelativeYear,
-    Season,
+    Third,
+    ThreeMonths,
     TimeExpression,
     TimeMention,
     TimeWord,
     Unit,
     Weekday,
+    WeekOfMonth,
+    WeekOfYear,
     WordKind,
     Year,
 )
 
 # A date with slashes is read if only one of its first two numbers can be a month.
 _MONTH_NUMBER, _OTHER_DAY_NUMBER = "(?:0?[1-9]|1[0-2])", "(?:1[3-9]|2\\d|3[01])"
+# Accents that are characters of their own, and the vowel signs of Hindi, which are no letters for Python.
+_MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0903\u093a-\u094f"
 _TOKEN = re.compile(
     rf"""
       (?P<iso> \d{{4}} - \d{{1,2}} (?: - \d{{1,2}} )? (?![\w-]) )
@@ -42,7 +48,8 @@ _TOKEN = re.compile(
     | (?P<dotted> \d{{1,2}} \. \d{{1,2}} \. \d{{4}} (?!\w) )
     | (?P<month_first> {_MONTH_NUMBER} / {_OTHER_DAY_NUMBER} / \d{{4}} (?![\w/]) )
     | (?P<day_first> {_OTHER_DAY_NUMBER} / {_MONTH_NUMBER} / \d{{4}} (?![\w/]) )
-    | [^\W_]+
+    | [Kk]?[Ww] (?= \d{{1,2}} (?!\w) )  # W19 and KW19
+    | (?: [^\W_] | [{_MARKS}] )+
     """,
     re.VERBOSE,
 )
@@ -54,11 +61,15 @@ _GAPS = frozenset(("", ",", ".", "-", "'", "’", "–", "º"))
 _GAP_CHARS_MAX = 3
 _COUNT_DIGITS_MAX = 4
 _DAY_MAX = 31
+_WEEK_MAX = 53
+_QUARTER_MAX = 4
+# The first month of each season in the northern hemisphere, by the meteorological calendar.
+_SEASON_MONTHS = (3, 6, 9, 12)
 # A query names one or two times; the rest of a longer list is not worth the work.
 MENTIONS_MAX = 4
 _BOUNDS: tuple[Bound, ...] = ("since", "after", "before")
 _NAMES: tuple[WordKind, ...] = ("unit", "weekday", "season", "month")
-_CONTEXT: tuple[WordKind, ...] = ("in", "of", "since", "after", "before", "last", "this")
+_CONTEXT: tuple[WordKind, ...] = ("in", "of", "since", "after", "before", "last", "this", "part")
 
 
 class TimeToken(Struct, frozen=True):
@@ -92,9 +103,13 @@ _WordMatch = tuple[TimeWord, int]
 
 def tokenize_times(text: str) -> list[TimeToken]:
     return [
-        TimeToken(match[0], fold(match[0]).strip(), match.start(), match.end(), _token_date(match))
+        TimeToken(match[0], _folded(match[0]), match.start(), match.end(), _token_date(match))
         for match in _TOKEN.finditer(text)
     ]
+
+
+def _folded(word: str) -> str:
+    return lower if (lower := word.lower()) in EXACT_WORDS else fold(word).strip()
 
 
 def _token_date(match: re.Match[str]) -> CalendarDate | None:
@@ -148,12 +163,16 @@ class _LanguageScanner:
     def _mention(self, index: int) -> tuple[TimeExpression, Bound, int] | None:
         part = self._time(index, has_context=self._has_context(index))
         if part is not None:
+            for word, after in self._words[part[1]] if self._continues(part[1]) else ():
+                if word.kind in _BOUNDS and word.value:
+                    return part[0], word.kind, after
             return part[0], "in", part[1]
         for bound in _BOUNDS:
-            after = self._word(index, bound)
-            part = after and self._time(self._skip_links(after[1]), has_context=True, is_continued=True)
-            if part:
-                return part[0], bound, part[1]
+            before = self._word(index, bound)
+            if before and not before[0].value and (self._has_companions or not before[0].is_weak):
+                part = self._time(self._skip_links(before[1]), has_context=True, is_continued=True)
+                if part:
+                    return part[0], bound, part[1]
         return None
 
     def _time(self, index: int, *, has_context: bool, is_continued: bool = False) -> _Part | None:
@@ -161,15 +180,84 @@ class _LanguageScanner:
             return None
         return (
             self._period_before(index)
+            or self._part_of_date(index, has_context=has_context)
             or self._within(self._unit_back(index))
             or self._day_word(index)
             or self._date(index, has_context=has_context)
             or self._weekday_or_season(index)
         )
 
+    # -- parts of months and years -------------------------------------------------------------------------------------
+
+    def _part_of_date(self, index: int, *, has_context: bool) -> _Part | None:
+        """Reads "mid May", "first week of May", "Q3 2023", "third quarter of 2023" and "KW 19"."""
+        if part := self._word(index, "part"):
+            match self._date(self._skip_links(part[1]), has_context=True):
+                case (CalendarDate(day=None) as date, after):
+                    return Third(date, part[0].value), after
+        if quarter := self._word(index, "quarter"):
+            month = 3 * quarter[0].value - 2
+            if year := self._year_of_part(quarter[1]):
+                return ThreeMonths(month, year[0]), year[1]
+            return (ThreeMonths(month), quarter[1]) if has_context else None
+        return self._week_of_year(index) or self._counted_part(index)
+
+    def _counted_part(self, index: int) -> _Part | None:
+        """Reads the week of a month or the quarter of a year that an ordinal, or "last", counts."""
+        counted = self._ordinal(index) or self._word_value(index, "last")
+        unit = self._next_word(counted[1], "unit") if counted else None
+        if unit is None and (unit := self._word(index, "unit")):  # "الأسبوع الأول"
+            counted = self._ordinal(unit[1]) if self._continues(unit[1]) else None
+            unit = (unit[0], counted[1]) if counted else None
+        if counted is None or unit is None:
+            return None
+        number, (word, after) = counted[0], unit
+        if UNITS[word.value] == "quarter" and number <= _QUARTER_MAX:
+            # Without a year, the fourth quarter may be that of a match.
+            year = self._year_of_part(after)
+            return (ThreeMonths(3 * (number or 4) - 2, year[0]), year[1]) if year else None
+        if UNITS[word.value] == "week":
+            link = self._next_word(after, "in") or self._next_word(after, "of")
+            match self._date(link[1] if link else after, has_context=True) if self._continues(after) else None:
+                case (CalendarDate(month=int(), day=None) as date, end):
+                    return WeekOfMonth(date, number), end
+        return None
+
+    def _week_of_year(self, index: int) -> _Part | None:
+        """Reads "KW 19" and "week 19 of 2025". Without a year, the 19th week may be that of anything."""
+        word = self._word(index, "week number") or self._word(index, "unit")
+        if word is None or (word[0].kind == "unit" and UNITS[word[0].value] != "week"):
+            return None
+        number = self._count(word[1]) if self._continues(word[1]) else None
+        if number is None or not 1 <= number[0] <= _WEEK_MAX:
+            return None
+        if year := self._year_of_part(number[1]):
+            return WeekOfYear(number[0], year[0]), year[1]
+        is_clear = word[0].kind == "week number" and not word[0].is_weak
+        return (WeekOfYear(number[0]), number[1]) if is_clear else None
+
+    def _year_of_part(self, index: int) -> tuple[Year, int] | None:
+        """Reads the year after a quarter or a week, also that of Q3/2023."""
+        if index < len(self._tokens) and self._text[self._tokens[index - 1].end : self._tokens[index].start] == "/":
+            return self._year(index)
+        return self._year_after(index)
+
+    def _ordinal(self, index: int) -> tuple[int, int] | None:
+        """Reads "first", "1st" and the "3." of "3. Quartal"."""
+        if index >= len(self._tokens):
+            return None
+        number = _day_number(self._tokens[index])
+        return (number, index + 1) if number else self._word_value(index, "ordinal")
+
+    def _word_value(self, index: int, kind: WordKind) -> tuple[int, int] | None:
+        word = self._word(index, kind)
+        return (word[0].value, word[1]) if word else None
+
     # -- relative times ------------------------------------------------------------------------------------------------
 
     def _unit_back(self, index: int) -> _Part | None:
+        if back := self._word(index, "back"):
+            return CalendarUnit(UNITS[back[0].value], back[0].count), back[1]
         return self._ago(index) or self._counted_back(index)
 
     def _counted_unit(self, index: int, unit: Unit) -> tuple[int, int] | None:
@@ -197,7 +285,7 @@ class _LanguageScanner:
         if unit.unit != "year":
             return part
         if season := self._word(index, "season"):
-            return Season(season[0].value, RelativeYear(unit.back)), season[1]
+            return ThreeMonths(_SEASON_MONTHS[season[0].value], RelativeYear(unit.back)), season[1]
         match self._date(index, has_context=True):
             case (CalendarDate(year=None, month=month, day=day), end):
                 return CalendarDate(RelativeYear(unit.back), month, day), end
@@ -224,7 +312,7 @@ class _LanguageScanner:
         count = self._count(index)
         if count is not None and (last := self._next_word(count[1], "last")):
             unit = self._next_word(last[1], "unit")
-            return (RecentPeriod(UNITS[unit[0].value], count[0]), unit[1]) if unit else None
+            return (RecentPeriod(UNITS[unit[0].value], count[0] * unit[0].count), unit[1]) if unit else None
         # Reads "lunes pasado". In "August last year", the year is the last one.
         for kind in _NAMES:
             name = self._word(index, kind)
@@ -266,7 +354,7 @@ class _LanguageScanner:
 
     def _weekday_or_season(self, index: int) -> _Part | None:
         weekday = self._word(index, "weekday")
-        if weekday is not None:
+        if weekday is not None and (self._has_companions or not weekday[0].is_weak):
             week = self._counted_unit(weekday[1], "week")
             number = weekday[0].value
             return (
@@ -274,7 +362,7 @@ class _LanguageScanner:
             )
         season = self._word(index, "season")
         year = season and self._year_after(season[1])
-        return (Season(season[0].value, year[0]), year[1]) if season and year else None
+        return (ThreeMonths(_SEASON_MONTHS[season[0].value], year[0]), year[1]) if season and year else None
 
     # -- dates ---------------------------------------------------------------------------------------------------------
 
@@ -291,7 +379,27 @@ class _LanguageScanner:
         if month is not None:
             return self._date_of_month(index, month, has_context=has_context)
         year = self._year(index)
-        return (CalendarDate(year[0]), year[1]) if year else None
+        return (self._date_after_year(*year) or (CalendarDate(year[0]), year[1])) if year else None
+
+    def _date_after_year(self, year: int, index: int) -> _Part | None:
+        """Reads what some languages put after the year: "2023 Ağustos", "2022 की गर्मियों", "2023-Q3", "2025-W19"."""
+        index = self._skip_links(index)
+        if not self._continues(index) or self._year(index):
+            return None
+        if quarter := self._word(index, "quarter"):
+            return ThreeMonths(3 * quarter[0].value - 2, year), quarter[1]
+        if (week := self._word(index, "week number")) and (number := self._count(week[1])):
+            return (WeekOfYear(number[0], year), number[1]) if 1 <= number[0] <= _WEEK_MAX else None
+        if (season := self._word(index, "season")) and not season[0].is_weak and not self._year_after(season[1]):
+            return ThreeMonths(_SEASON_MONTHS[season[0].value], year), season[1]
+        month = self._word(index, "month")
+        if month is None or month[0].is_weak or self._year_after(month[1]):
+            return None
+        match self._date_of_month(index, month, has_context=True):
+            case (CalendarDate(year=None, month=named_month, day=day), after):
+                return CalendarDate(year, named_month, day), after
+            case _:
+                return None
 
     def _date_of_day(self, index: int, day: int) -> _Part | None:
         """Reads "5 August 2023" and "5 de agosto". A weak month needs a capital, an ordinal or a year: you may be one
@@ -302,7 +410,7 @@ class _LanguageScanner:
         word, after = month
         year = self._year_after(after)
         is_clear = year or not word.is_weak or self._is_capitalized(after - 1) or not self._tokens[index].raw.isdigit()
-        if not is_clear:
+        if not is_clear and not self._has_companions:
             return None
         return CalendarDate(year[0] if year else None, word.value, day), year[1] if year else after
 
@@ -398,10 +506,12 @@ class _LanguageScanner:
     def _count_and_unit(self, index: int, *, needs_count: bool) -> tuple[tuple[Unit, int], int] | None:
         """Reads "three days", and "week" as one week unless a count is needed."""
         count = self._count(index)
-        if count is None and needs_count:
-            return None
         unit = self._next_word(count[1], "unit") if count else self._word(index, "unit")
-        return ((UNITS[unit[0].value], count[0] if count else 1), unit[1]) if unit else None
+        if count is None and needs_count and unit and unit[0].count == 1:
+            return None
+        if unit is None:
+            return None
+        return (UNITS[unit[0].value], unit[0].count * (count[0] if count else 1)), unit[1]
 
 
 def _is_gap(text: str) -> bool:
@@ -422,10 +532,11 @@ def _counted(name: TimeWord, is_past: bool) -> TimeExpression:
     match name.kind:
         case "unit":
             unit = UNITS[name.value]
-            return RecentPeriod(unit, 1) if unit in {"minute", "hour"} else CalendarUnit(unit, int(is_past))
+            is_recent = name.count > 1 or unit in {"minute", "hour"}
+            return RecentPeriod(unit, name.count) if is_recent else CalendarUnit(unit, int(is_past))
         case "weekday":
             return Weekday(name.value, is_past)
         case "season":
-            return Season(name.value)
+            return ThreeMonths(_SEASON_MONTHS[name.value])
         case _:
             return CalendarDate(None, name.value)

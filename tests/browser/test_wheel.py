@@ -17,7 +17,7 @@ import pytest
 from msgspec import Struct
 
 from tests.browser.driver import BrowserDriver
-from tests.live import NO_CERTIFICATES, free_port
+from tests.live import HTTP_OPTIONS, free_port
 
 pytestmark = pytest.mark.slow("builds and installs a wheel")
 
@@ -99,9 +99,7 @@ def test_server_runs_from_the_wheel(installed: Installed) -> None:
 
 def test_every_page_and_every_file_is_served(installed: Installed, browser: BrowserDriver) -> None:
     """Follows the links from the search page, also those of scripts to other scripts."""
-    with httpx2.Client(
-        verify=NO_CERTIFICATES, base_url=installed.url, headers=HTML, trust_env=False, timeout=60
-    ) as client:
+    with httpx2.Client(**HTTP_OPTIONS, base_url=installed.url, headers=HTML) as client:
         pages = crawl(client)
         loads = {path for text in pages.values() for path in re.findall(r'(?:src|href)="(/static/[^"]+)"', text)}
         for path in sorted(loads):

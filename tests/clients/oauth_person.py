@@ -12,7 +12,7 @@ from msgspec import Struct
 from auth.accounts.service import Accounts
 from tests.clients.node_tools import environment, node
 from tests.clients.programs import ProgramResult
-from tests.live import NO_CERTIFICATES, LiveServer
+from tests.live import HTTP_OPTIONS, LiveServer
 from tests.server.oauth.browser import Page, open_browser
 
 PASSWORD = "a long enough passphrase"
@@ -36,7 +36,7 @@ class Person(Struct, frozen=True):
         """Does the same, and opens the address to which the page leads: a program that listens on this machine."""
         page = await self.allow(url)
         assert page.location, page.words
-        async with httpx2.AsyncClient(verify=NO_CERTIFICATES, trust_env=False, timeout=30) as http:
+        async with httpx2.AsyncClient(**HTTP_OPTIONS) as http:
             response = await http.get(page.location)
             assert response.status_code < 400, response.text
 

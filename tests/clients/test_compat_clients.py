@@ -1,19 +1,19 @@
 """Clients of Letta and AgentChatBus over sockets: the official MCP client in the profiles `letta` and `bus`, and the
 requests of AgentChatBus's integration tests."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from auth.context import SCOPES, ClientId, Principal, build_context
 from sources.drafts import ConversationDraft, MessageDraft
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.clients.python_client import connect
+from tests.live import HTTP_OPTIONS, LiveServer, live, make_settings
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 MODES = ("2026-07-28", "legacy")
 
@@ -33,27 +33,14 @@ async def call_only_tool(
     server: LiveServer, name: str, mode: str, profile: str, **arguments: Any
 ) -> tuple[list[str], Any]:
     """Returns the listed tools, and the result of the only one."""
-    async with (
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name), trust_env=False) as http,
-        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
-    ):
+    async with connect(server, name, profile, mode=mode) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         result = await client.call_tool(names[0], arguments)
     assert not result.is_error
     return names, result
 
 
-@asynccontextmanager
-async def bus_client(server: LiveServer, name: str, mode: str) -> AsyncIterator[Client]:
-    """Connects the official client to the profile `bus`."""
-    async with (
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name), trust_env=False) as http,
-        Client(streamable_http_client(f"{server.mcp}/bus", http_client=http), mode=mode) as client,
-    ):
-        yield client
-
-
-async def call(client: Client, tool: str, **arguments: Any) -> Any:
+async def call(client: "Client", tool: str, **arguments: Any) -> Any:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
@@ -77,7 +64,7 @@ async def test_letta_profile_has_one_tool_that_searches_the_callers_history(tmp_
 async def test_agents_of_a_user_talk_with_the_tools_of_the_bus_profile(tmp_path: Path, mode: str) -> None:
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            async with bus_client(server, name, mode) as client:
+            async with connect(server, name, "bus", mode=mode) as client:
                 names = [tool.name for tool in (await client.list_tools()).tools]
                 connection = await call(client, "bus_connect", thread_name="Ships", ide="Cursor", model=mode)
                 thread = connection["thread"]["thread_id"]
@@ -99,14 +86,14 @@ async def test_agents_of_a_user_talk_with_the_tools_of_the_bus_profile(tmp_path:
 
 
 async def test_agents_are_still_registered_after_a_restart(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as server, bus_client(server, "ada", MODES[0]) as client:
+    async with live(make_settings(tmp_path)) as server, connect(server, "ada", "bus", mode=MODES[0]) as client:
         first = await call(client, "bus_connect", thread_name="Ships", ide="Cursor", model="gpt")
 
     credentials = {"agent_id": first["agent"]["agent_id"], "token": first["agent"]["token"]}
     async with live(make_settings(tmp_path)) as server:
-        async with bus_client(server, "ada", MODES[0]) as client:
+        async with connect(server, "ada", "bus", mode=MODES[0]) as client:
             resumed = await call(client, "bus_connect", thread_name="Ships", **credentials)
-        async with bus_client(server, "ben", MODES[0]) as client:
+        async with connect(server, "ben", "bus", mode=MODES[0]) as client:
             refused = await client.call_tool("bus_connect", {"thread_name": "Ships", **credentials})
 
     assert resumed["agent"] == first["agent"]
@@ -117,8 +104,7 @@ async def test_agents_are_still_registered_after_a_restart(tmp_path: Path) -> No
 async def test_full_profile_includes_the_tools_of_both_systems(tmp_path: Path) -> None:
     async with (
         live(make_settings(tmp_path)) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
-        Client(streamable_http_client(f"{server.mcp}/full", http_client=http)) as client,
+        connect(server, "ada", "full") as client,
     ):
         names = {tool.name for tool in (await client.list_tools()).tools}
 
@@ -129,7 +115,7 @@ async def test_agentchatbus_client_posts_and_searches_without_a_credential(tmp_p
     """Sends the requests of AgentChatBus's own integration tests to a single-user server."""
     async with (
         live(make_settings(tmp_path, jwt_secret="")) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, base_url=server.url, trust_env=False) as http,
+        httpx2.AsyncClient(**HTTP_OPTIONS, base_url=server.url) as http,
     ):
         assert (await http.get("/health")).status_code == 200
         agent = (await http.post("/api/agents/register", json={"ide": "VSCode", "model": "gpt-4"})).json()

@@ -1,30 +1,15 @@
 """The official Python client uses the layered-memory tools at `/mcp/memory`, for each user's own observations."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 
-from auth.context import READ, SCOPES
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from auth.context import READ
+from tests.clients.python_client import connect
+from tests.live import live, make_settings
 
 ENTRY = {"type": "decision", "title": "We sail by galleon", "facts": ["Two decks"], "project": "voyage"}
-
-
-@asynccontextmanager
-async def connect(
-    server: LiveServer, name: str, profile: str, mode: Any = "2026-07-28", scopes: tuple[str, ...] = SCOPES
-) -> AsyncIterator[Client]:
-    async with (
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name, scopes), trust_env=False) as http,
-        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
-    ):
-        yield client
 
 
 def text_of(result: Any) -> str:
@@ -38,7 +23,7 @@ async def test_search_get_observations_and_read_work_for_each_user(tmp_path: Pat
         for name in ("ada", "ben"):
             async with connect(server, name, "full") as writer:
                 recorded = await writer.call_tool("observations_record", {"observations": [ENTRY]})
-            async with connect(server, name, "memory", mode) as reader:
+            async with connect(server, name, "memory", mode=mode) as reader:
                 listed = [tool.name for tool in (await reader.list_tools()).tools]
                 search = await reader.call_tool("search", {"query": "galleon", "response_format": "json"})
                 [row] = search.structured_content["results"]
@@ -70,6 +55,8 @@ async def test_the_memory_tools_are_marked_read_only(tmp_path: Path) -> None:
 
 
 async def test_recording_requires_the_write_scope(tmp_path: Path) -> None:
+    from mcp import MCPError  # noqa: PLC0415 - as in python_client.py
+
     async with live(make_settings(tmp_path)) as server, connect(server, "ada", "full", scopes=(READ,)) as reader:
         listed = {tool.name for tool in (await reader.list_tools()).tools}
 

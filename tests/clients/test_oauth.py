@@ -2,13 +2,10 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
-from mcp import Client
-from mcp.client.auth import OAuthClientProvider, TokenStorage
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from msgspec.json import decode, encode
 from pydantic import AnyUrl
 
@@ -16,29 +13,32 @@ from auth.context import READ, WRITE
 from tests.clients.node_tools import PROJECT, packages, program
 from tests.clients.oauth_person import Person, people, run_node_with
 from tests.clients.programs import read_report
-from tests.live import NO_CERTIFICATES, free_port, live, make_settings
+from tests.live import HTTP_OPTIONS, free_port, live, make_settings
 from tests.server.clients import handshake, message
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
 
 TIMEOUT_S = 120
 
 
-class MemoryStorage(TokenStorage):
+class MemoryStorage:
     """Keeps what the client has to remember."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
         self.client: OAuthClientInformationFull | None = None
 
-    async def get_tokens(self) -> OAuthToken | None:
+    async def get_tokens(self) -> "OAuthToken | None":
         return self.tokens
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
+    async def set_tokens(self, tokens: "OAuthToken") -> None:
         self.tokens = tokens
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
+    async def get_client_info(self) -> "OAuthClientInformationFull | None":
         return self.client
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client_info(self, client_info: "OAuthClientInformationFull") -> None:
         self.client = client_info
 
 
@@ -47,6 +47,9 @@ class PythonClient:
 
     def __init__(self, person: Person, url: str, metadata_url: str | None = None, **first_changes: str | None) -> None:
         """`first_changes` are what the person changes in the form at the first visit."""
+        from mcp.client.auth import OAuthClientProvider  # noqa: PLC0415 - as in python_client.py
+        from mcp.shared.auth import OAuthClientMetadata  # noqa: PLC0415 - as above
+
         self.storage = MemoryStorage()
         self._first_changes = first_changes
         self.visits = 0
@@ -64,6 +67,8 @@ class PythonClient:
         )
 
     async def _sign_in(self, url: str) -> None:
+        from mcp.shared.auth import AuthorizationCodeResult  # noqa: PLC0415 - as above
+
         page = await self._person.allow(url, **(self._first_changes if self.visits == 0 else {}))
         self.visits += 1
         await self._answers.put(AuthorizationCodeResult(**page.answer))
@@ -73,8 +78,11 @@ class PythonClient:
         self._provider.context.token_expiry_time = 1.0
 
     async def call(self, tool: str, mode: str = "auto", **arguments: object) -> object:
+        from mcp import Client  # noqa: PLC0415 - as above
+        from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
+
         async with (
-            httpx2.AsyncClient(verify=NO_CERTIFICATES, auth=self._provider, trust_env=False, timeout=30) as http,
+            httpx2.AsyncClient(**HTTP_OPTIONS, auth=self._provider) as http,
             Client(streamable_http_client(self._url, http_client=http), mode=mode) as client,
         ):
             result = await client.call_tool(tool, arguments)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from config.openid import OpenIdProvider
 from tests.cases import each_case
 from tests.clients.openid_provider import CLIENT_ID, CLIENT_SECRET, openid_providers
-from tests.live import NO_CERTIFICATES, free_port
+from tests.live import HTTP_OPTIONS, free_port
 from tests.server.console.console_fixture import Console, TestBrowser, console, text_of
 
 # One worker runs all tests of this file, so that they share the providers.
@@ -39,7 +39,7 @@ class Sites(Struct, frozen=True):
         assert start.status_code == 303, start.text
         location = start.headers["Location"]
         assert location.startswith(self.issuers[provider])
-        async with httpx2.AsyncClient(verify=NO_CERTIFICATES, trust_env=False) as client:
+        async with httpx2.AsyncClient(**HTTP_OPTIONS) as client:
             while location.startswith(self.issuers[provider]):
                 if "/interaction/" in location:
                     location += f"?account={account}"

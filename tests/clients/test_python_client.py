@@ -3,23 +3,16 @@
 import asyncio
 from pathlib import Path
 
-import httpx2
-from mcp import Client
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
-
 from tests.cases import each_case
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.clients.python_client import connect
+from tests.live import LiveServer, live, make_settings
 
 MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
 
 
 async def get_server_info(server: LiveServer, user: str, mode: str) -> tuple[set[str], object]:
     """Returns the listed tool names and the result of `server_info`."""
-    async with (
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(user), trust_env=False) as http,
-        Client(streamable_http_client(server.mcp, http_client=http), mode=mode) as client,
-    ):
+    async with connect(server, user, mode=mode) as client:
         listed = await client.list_tools()
         info = await client.call_tool("server_info")
     assert not info.is_error
@@ -36,8 +29,7 @@ async def test_the_address_of_a_profile_returns_its_tools_and_instructions(
 ) -> None:
     async with (
         live(make_settings(tmp_path)) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
-        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
+        connect(server, "ada", profile, mode=mode) as client,
     ):
         listed = await client.list_tools()
         instructions = client.instructions
@@ -62,6 +54,9 @@ async def test_each_client_is_authenticated_as_its_user(mode: str, tmp_path: Pat
 
 async def search_over_sse(server: LiveServer, user: str, mode: str) -> tuple[object, list[object]]:
     """Returns the result of `server_info`, and `exhausted` of two equal searches in the session."""
+    from mcp import Client  # noqa: PLC0415 - as in python_client.py
+    from mcp.client.sse import sse_client  # noqa: PLC0415 - as above
+
     headers = await server.bearer(user)
     async with Client(sse_client(f"{server.mcp}/sse", headers=headers), mode=mode) as client:
         assert "knowledge_search" in {tool.name for tool in (await client.list_tools()).tools}

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from auth.context import SCOPES, ClientId, Principal, build_context
 from sources.drafts import NoteDraft
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.clients.python_client import connect
+from tests.live import LiveServer, live, make_settings
+from tests.server.http_client import fetch
 
 
 async def _add_note(server: LiveServer, name: str) -> str:
@@ -25,17 +24,15 @@ async def test_search_and_fetch_return_each_users_own_items(tmp_path: Path, mode
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
             note = await _add_note(server, name)
-            async with (
-                httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name), trust_env=False) as http,
-                Client(streamable_http_client(f"{server.mcp}/research", http_client=http), mode=mode) as client,
-            ):
+            async with connect(server, name, "research", mode=mode) as client:
                 listed = [tool.name for tool in (await client.list_tools()).tools]
                 hits = (await client.call_tool("search", {"query": "galleon"})).structured_content
                 item = (await client.call_tool("fetch", {"id": hits["results"][0]["id"]})).structured_content
-                page = await http.get(item["url"])
+            path = item["url"].removeprefix(server.url)
+            page = await fetch(server.url, "GET", path, await server.bearer(name))
 
             assert listed == ["search", "fetch"]
             assert [hit["title"] for hit in hits["results"]] == [f"Voyage of {name}"]
             assert item["url"] == f"{server.url}/items/notes/{note}"
             assert item["text"] == "A galleon."
-            assert (page.status_code, "A galleon." in page.text) == (200, True)
+            assert (page.status, b"A galleon." in page.body) == (200, True)

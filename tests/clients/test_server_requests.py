@@ -1,70 +1,54 @@
 """Server-to-client messages with the official Python client: elicitation, sampling, progress and changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import httpx2
-import mcp_types as types
 import pytest
-from mcp import Client
-from mcp.client.session import ClientRequestContext
-from mcp.client.streamable_http import streamable_http_client
-from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
+from tests.clients.python_client import connect
 from tests.conformance.fixtures import add_fixtures
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 ERAS = ("2026-07-28", "legacy")
 
 
-@asynccontextmanager
-async def fixture_server(data_dir: Path) -> AsyncIterator[LiveServer]:
-    settings = make_settings(data_dir)
-    async with live(settings, extend=add_fixtures) as server:
-        yield server
+def fixture_server(data_dir: Path) -> AbstractAsyncContextManager[LiveServer]:
+    return live(make_settings(data_dir), extend=add_fixtures)
 
 
-@asynccontextmanager
-async def connect(server: LiveServer, user: str, **options: Any) -> AsyncIterator[Client]:
-    async with (
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(user), trust_env=False) as http,
-        Client(streamable_http_client(server.mcp, http_client=http), **options) as client,
-    ):
-        yield client
+@pytest.fixture
+def callbacks() -> dict[str, Any]:
+    """A client's answers to what a tool asks for."""
+    import mcp_types as types  # noqa: PLC0415 - as in python_client.py
 
+    async def accept(*_: object) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"name": "Ada", "color": "green"})
 
-async def accept(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-    return types.ElicitResult(action="accept", content={"name": "Ada", "color": "green"})
+    async def sample(*_: object) -> types.CreateMessageResult:
+        return types.CreateMessageResult(role="assistant", content=types.TextContent(text="Good day,"), model="none")
 
+    async def list_roots(*_: object) -> types.ListRootsResult:
+        return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///library"}]})
 
-async def sample(context: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-    return types.CreateMessageResult(role="assistant", content=types.TextContent(text="Good day,"), model="none")
-
-
-async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:
-    return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///library"}]})
-
-
-CALLBACKS = {"elicitation_callback": accept, "sampling_callback": sample, "list_roots_callback": list_roots}
+    return {"elicitation_callback": accept, "sampling_callback": sample, "list_roots_callback": list_roots}
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_tool_can_request_three_inputs_at_once(mode: str, tmp_path: Path) -> None:
-    async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **CALLBACKS) as client:
+async def test_a_tool_can_request_three_inputs_at_once(mode: str, callbacks: dict[str, Any], tmp_path: Path) -> None:
+    async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **callbacks) as client:
         result = await client.call_tool("test_input_required_result_multiple_inputs")
 
-    assert result.content == [types.TextContent(text="Good day, Ada, 1 roots")]
+    assert [block.text for block in result.content] == ["Good day, Ada, 1 roots"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_tool_can_request_input_in_two_rounds(mode: str, tmp_path: Path) -> None:
-    async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **CALLBACKS) as client:
+async def test_a_tool_can_request_input_in_two_rounds(mode: str, callbacks: dict[str, Any], tmp_path: Path) -> None:
+    async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **callbacks) as client:
         result = await client.call_tool("test_input_required_result_multi_round")
 
-    assert result.content == [types.TextContent(text="Ada likes green")]
+    assert [block.text for block in result.content] == ["Ada likes green"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -81,6 +65,8 @@ async def test_progress_is_delivered_to_its_call(mode: str, tmp_path: Path) -> N
 
 
 async def test_a_subscription_delivers_the_users_own_changes_only(tmp_path: Path) -> None:
+    from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged  # noqa: PLC0415 - as in python_client.py
+
     uri = "test://watched-resource"
     async with (
         fixture_server(tmp_path) as server,

@@ -4,8 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from msgspec import convert
 
 from server.lifespan import open_runtime
@@ -19,6 +17,9 @@ START_TIMEOUT_S = 120
 
 async def run_client(mode: str, log: Path, *arguments: str, environment: dict[str, str] | None = None) -> Info:
     """Starts the process, lists its tools and returns the result of `server_info`."""
+    from mcp import Client, StdioServerParameters  # noqa: PLC0415 - as in python_client.py
+    from mcp.client.stdio import stdio_client  # noqa: PLC0415 - as above
+
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "server.cli", "stdio", *arguments], env=environment
     )
@@ -32,7 +33,12 @@ async def run_client(mode: str, log: Path, *arguments: str, environment: dict[st
     return convert(info.structured_content, Info)
 
 
-@each_case("mode", MODES)
+_OTHER_MODES = pytest.mark.slow("starts a process for a mode that the first tier uses over HTTP")
+
+
+@pytest.mark.parametrize(
+    "mode", ["auto", *(pytest.param(mode, marks=_OTHER_MODES) for mode in MODES if mode != "auto")]
+)
 async def test_the_user_on_the_command_line_is_used(mode: str, tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "data")
     async with open_runtime(settings) as runtime:

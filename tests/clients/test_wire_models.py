@@ -1,17 +1,15 @@
 """Validates every result, in every protocol version, with the official models (mcp_types)."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import mcp_types as types
-import pytest
-from mcp_types.methods import SERVER_RESULTS, validate_server_result
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from tests.cases import each_case
 from tests.conformance.fixtures import add_fixtures
-from tests.live import NO_CERTIFICATES, live, make_settings
+from tests.live import HTTP_OPTIONS, live, make_settings
 
 PARAMS: dict[str, dict[str, Any]] = {
     "completion/complete": {
@@ -35,7 +33,15 @@ PARAMS: dict[str, dict[str, Any]] = {
 TESTED_SEPARATELY = {"initialize", "subscriptions/listen"}
 
 
+def versions(group: str) -> Sequence[str]:
+    from mcp_types import version  # noqa: PLC0415 - as in python_client.py
+
+    return tuple(getattr(version, f"{group}_PROTOCOL_VERSIONS"))
+
+
 def methods_of(version: str) -> list[str]:
+    from mcp_types.methods import SERVER_RESULTS  # noqa: PLC0415 - as above
+
     return sorted(
         method for method, supported in SERVER_RESULTS if supported == version and method not in TESTED_SEPARATELY
     )
@@ -51,13 +57,15 @@ async def request(
     return message["result"], response.headers
 
 
-@each_case("version", HANDSHAKE_PROTOCOL_VERSIONS)
+@each_case("version", partial(versions, "HANDSHAKE"))
 async def test_every_legacy_result_is_valid(version: str, tmp_path: Path) -> None:
+    from mcp_types.methods import validate_server_result  # noqa: PLC0415 - as above
+
     settings = make_settings(tmp_path)
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     async with (
         live(settings, extend=add_fixtures) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
+        httpx2.AsyncClient(**HTTP_OPTIONS, headers=await server.bearer("ada")) as http,
     ):
         initialized, headers = await request(http, server.mcp, "initialize", params, {})
         validate_server_result("initialize", version, initialized)
@@ -68,13 +76,16 @@ async def test_every_legacy_result_is_valid(version: str, tmp_path: Path) -> Non
             validate_server_result(method, version, result)
 
 
-@pytest.mark.parametrize("version", MODERN_PROTOCOL_VERSIONS)
+@each_case("version", partial(versions, "MODERN"))
 async def test_every_modern_result_is_valid(version: str, tmp_path: Path) -> None:
+    import mcp_types as types  # noqa: PLC0415 - as above
+    from mcp_types.methods import validate_server_result  # noqa: PLC0415 - as above
+
     settings = make_settings(tmp_path)
     meta = {types.PROTOCOL_VERSION_META_KEY: version, types.CLIENT_CAPABILITIES_META_KEY: {}}
     async with (
         live(settings, extend=add_fixtures) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
+        httpx2.AsyncClient(**HTTP_OPTIONS, headers=await server.bearer("ada")) as http,
     ):
         for method in methods_of(version):
             params = {**PARAMS[method], "_meta": meta}

@@ -3,7 +3,8 @@ generates. No response is a server error, and every response is documented."""
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -98,7 +99,8 @@ def _to_requests_response(response: HttpResponse, request: requests.PreparedRequ
 class FuzzedApi(Struct, frozen=True):
     session: requests.Session
     operations: Mapping[str, Any]
-    strategies: Mapping[tuple[str, GenerationMode], st.SearchStrategy[AnyCase]]
+    # Making those of all operations takes seconds.
+    strategy: Callable[[str, GenerationMode], st.SearchStrategy[AnyCase]]
     values: Mapping[str, Any]
 
 
@@ -113,15 +115,11 @@ async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fuzz
             operation.definition.raw["operationId"]: operation
             for operation in map(_unwrap, schema.get_all_operations())
         }
-        strategies = {
-            (name, mode): operation.as_strategy(generation_mode=mode)
-            for name, operation in operations.items()
-            for mode in GenerationMode
-        }
         session = requests.Session()
         session.headers.update(await api.server.bearer("ada"))
         session.mount(BASE, InProcessAdapter(api))
-        yield FuzzedApi(session, operations, strategies, values)
+        strategy = cache(lambda name, mode: operations[name].as_strategy(generation_mode=mode))
+        yield FuzzedApi(session, operations, strategy, values)
 
 
 def _unwrap(result: Any) -> Any:
@@ -149,7 +147,7 @@ def is_temporary_refusal(response: Any) -> bool:
 async def test_any_generated_request_gets_a_documented_response(
     fuzzed: FuzzedApi, name: str, mode: GenerationMode, data: st.DataObject
 ) -> None:
-    case = data.draw(fuzzed.strategies[name, mode])
+    case = data.draw(fuzzed.strategy(name, mode))
     use_existing_values(case, fuzzed.values, data)
 
     response = await asyncio.to_thread(case.call, base_url=BASE, session=fuzzed.session)

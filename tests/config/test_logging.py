@@ -1,8 +1,11 @@
 """Every event is one line with the id of its request and never contains a credential."""
 
+import asyncio
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from datetime import UTC, datetime
@@ -163,6 +166,35 @@ def test_client_name_cannot_forge_a_field_or_a_line() -> None:
     assert text.count("\n") == 1
     assert "user=eve client_name=\"x' user=admin\\x0a2026 INFO " in text
     assert line_of(lambda: log_request("POST /mcp 200", fields, 1))["user"] == "eve"
+
+
+async def test_the_lines_of_one_turn_of_the_event_loop_are_written_together() -> None:
+    class Writes(io.StringIO):
+        count = 0
+
+        def write(self, text: str) -> int:
+            self.count += 1
+            return super().write(text)
+
+    stream = Writes()
+    configure("info", "json", stream)
+    for number in range(3):
+        log_request(f"POST /{number} 200", RequestFields(), 1)
+    await asyncio.sleep(0)
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == [
+        f"POST /{number} 200" for number in range(3)
+    ]
+    assert stream.count == 1
+
+
+def test_a_line_is_written_even_if_the_event_loop_ends_in_its_turn() -> None:
+    program = (
+        "import asyncio; from config.logging import *; configure('info', 'json');\n"
+        "async def act(): log_request('POST /mcp 200', RequestFields(), 1)\n"
+        "asyncio.run(act())"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(result.stderr)["message"] == "POST /mcp 200"
 
 
 def test_requests_are_not_logged_below_the_level() -> None:

@@ -17,7 +17,7 @@ import pytest
 from msgspec import Struct
 
 from tests.cases import each_case
-from tests.live import NO_CERTIFICATES, free_port
+from tests.live import HTTP_OPTIONS, free_port
 from tests.server.clients import ModernClient, text_of
 from tests.servers.postgres import create_database, drop_database, postgres_server
 
@@ -181,7 +181,7 @@ def server(python: Path, storage_url: str, tmp_path_factory: pytest.TempPathFact
             pytest.fail(f"the server ended: {''.join(output)}")
         url = f"http://127.0.0.1:{port}"
         try:
-            with httpx2.Client(base_url=url, verify=NO_CERTIFICATES, timeout=60) as http:
+            with httpx2.Client(**HTTP_OPTIONS, base_url=url) as http:
                 yield Server(url, http)
         finally:
             process.terminate()

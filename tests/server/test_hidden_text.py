@@ -220,14 +220,17 @@ async def test_archive_for_a_profile_key_contains_no_hidden_text_and_keeps_the_m
     assert [one["metadata"] for one in hidden] == [{"human_only": True}] * len(MARKS)
 
 
+@pytest.mark.parametrize(
+    "characters", ["lmn", pytest.param(string.ascii_lowercase, marks=pytest.mark.slow("makes hundreds of searches"))]
+)
 @each_case(("profile", "tool_name"), SEARCH_TOOLS)
 async def test_hidden_message_cannot_be_recovered_by_searching_prefixes(
-    api: RestClient, profile: str, tool_name: str
+    api: RestClient, profile: str, tool_name: str, characters: str
 ) -> None:
-    """An agent that knows the beginning of Ada's message tries every next character. Its guess is right if the response
+    """An agent that knows the beginning of Ada's message tries the next character. Its guess is right if the response
     differs from that of Ben's library, which does not contain the message."""
     keys = {name: await agent_key(api, name, profile) for name in SECRETS}
-    for character in string.ascii_lowercase:
+    for character in characters:
         text = f"the password is {character}"
         query = text if tool_name == "conversation_search" else f'"{text}"*'
         responses = {name: await call_tool(api, profile, key, tool_name, query) for name, key in keys.items()}

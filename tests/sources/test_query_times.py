@@ -95,6 +95,36 @@ async def test_a_note_of_the_time_need_not_repeat_its_words(ada: LibraryUser) ->
     assert await titles(ada, "notes_search", "harbour budget August 2023") == ["Written then", "Looking ahead"]
 
 
+@each_case(
+    ("query", "first"),
+    [
+        ("harbour lease on 5 May 2023", "relative"),
+        ("harbour lease in the first week of May 2023", "relative"),
+        ("harbour lease in April 2023", "month"),
+        ("harbour lease on 8 May 2023", "yesterday"),
+        ("harbour lease", "plain"),
+    ],
+)
+async def test_a_message_is_about_the_day_that_its_relative_time_means(
+    ada: LibraryUser, query: str, first: str
+) -> None:
+    """Without a time, the newest of the equally good messages comes first."""
+    ada = at(ada)
+    texts = {
+        "relative": "Last Friday we talked about the harbour lease.",
+        "month": "Last month we talked about the harbour lease.",
+        "yesterday": "Yesterday we talked about the harbour lease.",
+        "plain": "Once more we talked about the harbour lease.",
+    }
+    for minute, (name, text) in enumerate(texts.items()):
+        message = MessageDraft(sender="Ana", content=text, created_at=f"2023-05-09T12:{minute:02}:00Z")
+        await ada.add_chat(name, message, created_at="2020-01-01T00:00:00Z")
+    assert (await titles(ada, "chats_search", query))[0] == first
+    response = await ada.call("knowledge_search", query=query, explain=True, dedupe="off")
+    boosted = [hit["title"] for hit in response["results"] if hit["explain"].get("time_boost") == 1.2]
+    assert boosted == ([] if first == "plain" else [first])
+
+
 async def test_read_as_and_explain_tell_how_a_time_was_read(ada: LibraryUser) -> None:
     ada = at(ada)
     await add_dated(ada, "notes", list(DATED))

@@ -15,7 +15,7 @@ from config.errors import NotFound, SourceTimeout
 from config.settings import Settings
 from server.compat.conversation_memory.arguments import BAD_ID, ExchangeRow, MemoryQuery, ObservationRow, memory_error
 from server.compat.conversation_memory.responses import path_of, project_of, summary_of
-from sources.importers.engine.files import imported_observation_id
+from sources.importers.engine.events import imported_observation_id
 from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without, literal_text, parse_literal
 from sources.reading.exchanges import last_exchange, message_lines
 from sources.records import Conversation, Hit, HitPage, Observation, SemanticStatus

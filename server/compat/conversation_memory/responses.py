@@ -13,7 +13,7 @@ from config.errors import NotFound
 from server.compat.conversation_memory import arguments
 from server.compat.conversation_memory.arguments import NO_CONVERSATIONS, NO_OBSERVATIONS, ObservationRow, memory_error
 from server.compat.meaning_note import meaning_note
-from sources.importers.engine.files import archived_conversation_id
+from sources.importers.engine.events import archived_conversation_id
 from sources.items import uri_of
 from sources.reading.exchanges import LineRange, group_turns, has_stored_lines, message_lines, number_messages
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message, Observation

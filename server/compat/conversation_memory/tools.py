@@ -21,7 +21,7 @@ from server.compat.conversation_memory.conversation_search import MatchingRows
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from sources.drafts import ObservationDraft
-from sources.importers.engine.files import observation_id
+from sources.importers.engine.events import observation_id
 from sources.items import request_defaults, uri_of
 from sources.reading.retrieval import plan_retrieval
 from sources.storage.contract import Chats, Libraries, Library

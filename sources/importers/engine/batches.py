@@ -8,28 +8,23 @@ from msgspec import UNSET, Struct
 
 from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
-from sources.importers.engine.files import (
+from sources.drafts import ItemDraft
+from sources.importers.engine.events import (
     Checkpoint,
-    DeletedItem,
     DoubtfulItem,
     FailedItem,
-    ImportedCharacter,
     ImportedConversation,
     ImportedItem,
     ImportedMedia,
     ImportedNote,
-    ImportedObservation,
-    ImportedPrompt,
-    ImportedRecord,
     ImportEvent,
     ImportReport,
     ItemKind,
-    PreviouslyImported,
     ReadPosition,
     SkippedItem,
-    collected_doubts,
     kind_of,
 )
+from sources.importers.engine.files import collected_doubts
 from sources.importers.engine.limits import ImportLimits
 
 
@@ -71,16 +66,15 @@ class BatchReader:
         with collected_doubts() as doubts:
             try:
                 for event in self._events:
-                    match event:
-                        case SkippedItem() | FailedItem() | DoubtfulItem() | DeletedItem() | PreviouslyImported():
-                            batch.reports.append(event)
-                            rows += 1
-                        case Checkpoint(position):
-                            batch.position = position
-                        case _:
-                            batch.items.setdefault(kind_of(event), []).append(event)
-                            rows += row_count(event)
-                            chars += _char_count(event)
+                    if isinstance(event, ImportReport):
+                        batch.reports.append(event)
+                        rows += 1
+                    elif isinstance(event, Checkpoint):
+                        batch.position = event.position
+                    else:
+                        batch.items.setdefault(kind_of(event), []).append(event)
+                        rows += row_count(event)
+                        chars += _char_count(event)
                     if rows >= self._limits.rows or chars >= self._limits.chars:
                         batch.is_last = False
                         break
@@ -125,18 +119,17 @@ def _split_long_conversations(events: Iterator[ImportEvent], limits: BatchLimits
 
 
 def _char_count(item: ImportedItem) -> int:
-    match item:
-        case ImportedConversation(_, messages):
-            return sum(_length(message.content) for message in messages)
-        case ImportedNote(draft, images):
-            return _length(draft.content) + sum(len(image.data) for image in images or ())
-        case ImportedMedia(draft):
-            segments = () if draft.segments is UNSET else draft.segments
-            return _length(draft.content) + sum(len(segment.text) for segment in segments)
-        case ImportedRecord(_, draft):
-            return sum(len(value) for value in draft.values.values() if isinstance(value, str))
-        case ImportedCharacter() | ImportedPrompt() | ImportedObservation():
-            return sum(len(value) for value in msgspec.structs.astuple(item.draft) if isinstance(value, str))
+    """Counts the texts of an item, which are most of what is written."""
+    if isinstance(item, ImportedConversation):
+        return sum(_length(message.content) for message in item.messages)
+    draft: Any = item.draft
+    fields = draft.values.values() if isinstance(draft, ItemDraft) else msgspec.structs.astuple(draft)
+    count = sum(map(_length, fields))
+    if isinstance(item, ImportedNote):
+        count += sum(len(image.data) for image in item.images or ())
+    elif isinstance(item, ImportedMedia) and item.draft.segments is not UNSET:
+        count += sum(len(segment.text) for segment in item.draft.segments)
+    return count
 
 
 def _length(text: Any) -> int:

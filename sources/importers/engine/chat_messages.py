@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.files import FailedItem, ImportedConversation, SkippedItem, stable_uuid
+from sources.importers.engine.events import FailedItem, ImportedConversation, SkippedItem, stable_uuid
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.values import clean_line, compact_metadata, objects, require_storable
+from sources.importers.engine.values import clean_line, compact_metadata, objects, require_storable, valid_uuid
 from sources.text.chunking import first_sentence
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
 
 def conversation_draft(
     importer: str,
-    uuid: str,
+    key: str,
     title: str,
     *,
     created: str | None = None,
@@ -173,9 +173,11 @@ def conversation_draft(
     tags: Sequence[str] | UnsetType = UNSET,
     **metadata: Any,
 ) -> ConversationDraft:
+    """A key that is a UUID is the id of the conversation; from others it is derived. Metadata that are empty or False
+    are left out."""
     present = compact_metadata(**{name: value for name, value in metadata.items() if value is not False})
     return ConversationDraft(
-        uuid=uuid,
+        uuid=valid_uuid(key) or stable_uuid(importer, "conversation", key),
         title=title,
         tags=tags,
         metadata={"imported_from": importer, **present},

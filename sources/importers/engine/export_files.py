@@ -8,8 +8,9 @@ from typing import IO, Any
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.archives import SIMPLE_METHODS, entry_start, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, ImportEvent
 from sources.importers.engine.file_probe import FileProbe, files_in
-from sources.importers.engine.files import FailedItem, ImportEvent, printable_name
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.json_stream import JsonElement, iter_objects
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 

@@ -20,9 +20,9 @@ _NAMES_MAX = 10_000
 
 
 class FileProbe(Struct, frozen=True):
-    """What a format is recognized by: `head` holds the first bytes of a file; `names` the entries of a zip, or the
-    files directly in a folder. `entries` says where the entries of a zip are, so that importers need not read its
-    directory again."""
+    """What a format is recognized by: `head` holds the first bytes of a file, and nothing of a folder; `names` the
+    entries of a zip, or the files directly in a folder. `entries` says where the entries of a zip are, so that
+    importers need not read its directory again."""
 
     path: Path
     is_folder: bool

@@ -18,7 +18,7 @@ from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine import known_files
 from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     DeletedItem,
     DoubtfulItem,
     FailedItem,

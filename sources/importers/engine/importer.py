@@ -17,7 +17,7 @@ A subclass implements:
   enough.
 - `recognizes(probe)`: the confidence, from 0.0 (not this format) to 1.0 (certain), judged by the first bytes of a file
   or the names in a zip or folder. It must not raise, whatever the bytes are. The most confident importer is chosen.
-- `read(path, limits, progress, position)`: a generator of the values in `files.py`.
+- `read(path, limits, progress, position)`: a generator of the values in `events.py`.
   - Yield an `Imported…` for every item, with a draft whose `uuid` is the same each time the item is read: the id that
     the format itself gives it if that is globally unique, otherwise `stable_uuid(format, kind, key)`. `kind` is
     "notes", "media" and so on; `key` consists of what does not change when the item is edited or others are inserted
@@ -43,8 +43,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
+from sources.importers.engine.events import Events, StartPosition
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import Events, StartPosition
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.parsers.parsed_document import DocumentParser, parse_in_subprocess

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.errors import NotFound
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.discovery import DiscoveredFile
-from sources.importers.engine.files import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
+from sources.importers.engine.events import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
 from sources.storage.contract import Bookmarks, Library
 
 
@@ -84,7 +84,24 @@ class DocumentIdentity:
         """Returns the item with the id under which it is stored."""
         if not isinstance(item, ImportedMedia) or item.draft.uuid is UNSET:
             return item
-        self.item = await self._item(item.draft.uuid)
+        natural = item.draft.uuid
+        # A document that was imported from this location before keeps its item, whatever it contains now.
+        known = await load_known_file(self._bookmarks, self._location)
+        if known is not None and known.digest:
+            self.item = known.item or natural
+        else:
+            # Next, the same bytes at a location that no longer has a file of this import.
+            old = await self._bookmarks.get(self._content_key)
+            is_moved = old is not None and old != self._location and old not in self._locations
+            moved = await load_known_file(self._bookmarks, old) if old is not None and is_moved else None
+            owner = await self._bookmarks.get(_key("item", natural))
+            if old is not None and moved is not None and moved.digest == self._digest and moved.item:
+                self._old_location, self.item = old, moved.item
+            elif owner in (None, self._location):
+                self.item = natural
+            else:
+                # The item of this location was taken over by the document that moved away: this is another document.
+                self.item = stable_uuid(self._importer, "media", f"{natural}\0{self._digest}")
         return ImportedMedia(replace(item.draft, uuid=self.item))
 
     async def save(self) -> None:
@@ -95,32 +112,6 @@ class DocumentIdentity:
         if self._old_location:
             # An empty digest: another document at the old location is not taken for the one that moved.
             await store_known_file(self._bookmarks, self._old_location, KnownFile("", {}, {}))
-
-    async def _item(self, natural: str) -> str:
-        # A document that was imported from this location before keeps its item, whatever it contains now.
-        known = await load_known_file(self._bookmarks, self._location)
-        if known is not None and known.digest:
-            return known.item or natural
-        # Next, the same bytes at a location that no longer has a file of this import.
-        moved = await self._moved_file()
-        if moved is not None:
-            return moved.item
-        owner = await self._bookmarks.get(_key("item", natural))
-        if owner in (None, self._location):
-            return natural
-        # The item of this location was taken over by the document that moved away, so this one is another document.
-        return stable_uuid(self._importer, "media", f"{natural}\0{self._digest}")
-
-    async def _moved_file(self) -> KnownFile | None:
-        """Returns what is known about the same document at its old location."""
-        old = await self._bookmarks.get(self._content_key)
-        if old is None or old == self._location or old in self._locations:
-            return None
-        known = await load_known_file(self._bookmarks, old)
-        if known is None or known.digest != self._digest or not known.item:
-            return None
-        self._old_location = old
-        return known
 
     @property
     def _content_key(self) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from sources.importers.engine.batches import Batch, BatchLimits
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
-from sources.importers.engine.files import ReadPosition
+from sources.importers.engine.events import ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem
 from sources.importers.parsers.parsed_document import DocumentKind, ParsedDocument, ParseFailure

@@ -25,7 +25,7 @@ from sources.importers.engine import reader_messages
 from sources.importers.engine.batches import Batch, BatchLimits
 from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
-from sources.importers.engine.files import ReadPosition
+from sources.importers.engine.events import ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure, parse_in_subprocess

@@ -20,8 +20,9 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.importers.engine.confined_files import file_status, opening_only, real_path
+from sources.importers.engine.events import Events, FailedItem
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import Events, FailedItem, file_size, printable_name
+from sources.importers.engine.files import file_size, printable_name
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.values import Fields, clean_line, clean_tags
 

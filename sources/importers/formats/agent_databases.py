@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine.chat_messages import conversation_parts
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     FailedItem,
     ImportedObservation,
     SkippedItem,
@@ -34,8 +34,8 @@ from sources.importers.engine.values import (
     require_storable,
     texts,
 )
-from sources.importers.formats.agent_sessions import AgentToolCall, AgentToolResult, AgentTurn, turn_content
 from sources.importers.formats.conversation_archive import require_allowed_id
+from sources.importers.formats.session_observations import AgentToolCall, AgentToolResult, AgentTurn, turn_content
 from sources.text.chunking import first_sentence
 
 

@@ -1,6 +1,4 @@
-"""Turns of an agent session in a form common to all agents: text, tool calls and tool results, and how they are written
-as the content of a message.
-"""
+"""Session files of coding agents, as conversations and observations. `coding_agents.py` interprets their lines."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -10,7 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
@@ -18,7 +15,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     Checkpoint,
     FailedItem,
     ImportedConversation,
@@ -27,100 +24,21 @@ from sources.importers.engine.files import (
     ReadPosition,
     SkippedItem,
     observation_id,
-    require_lines,
-    skip_line,
     stable_uuid,
 )
+from sources.importers.engine.files import require_lines, skip_line
 from sources.importers.engine.importer import Events, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_line
-from sources.importers.engine.values import Fields, clean_line, require_storable, short_title, to_json, valid_uuid
-from sources.importers.formats.session_observations import AgentSession, CompletedCall, SessionTurn, derive_observations
+from sources.importers.engine.values import Fields, clean_line, require_storable, short_title, valid_uuid
+from sources.importers.formats.session_observations import (
+    UNKNOWN_TOOL,
+    AgentSession,
+    AgentTurn,
+    derive_observations,
+    turn_content,
+)
 from sources.reading.exchanges import LineRange
 from sources.text.chunking import first_sentence
-
-# -- turns -------------------------------------------------------------------------------------------------------------
-# Turns of an agent session in a form common to all agents: text, tool calls and tool results, and how they are written
-# as the content of a message.
-
-_UNKNOWN_TOOL = "tool"
-
-
-class AgentToolCall(Struct, frozen=True):
-    """`key` links the call to its result. `text` holds arguments that are not an object."""
-
-    key: str
-    name: str
-    arguments: Mapping[str, Any] = {}
-    text: str = ""
-
-
-class AgentToolResult(Struct, frozen=True):
-    key: str
-    text: str
-    is_error: bool = False
-    tool: str = ""
-
-
-class AgentTurn(Struct, frozen=True, kw_only=True):
-    """`key` is unique in the session. Consecutive turns with the same `merge_key` are parts of one turn. `is_summary`
-    marks text that the program wrote; `is_sidechain` a task that ran in parallel to the session."""
-
-    role: str
-    key: str
-    text: str = ""
-    time: str | None = None
-    model: str = ""
-    calls: Sequence[AgentToolCall] = ()
-    results: Sequence[AgentToolResult] = ()
-    merge_key: str = ""
-    is_summary: bool = False
-    is_sidechain: bool = False
-    metadata: Mapping[str, Any] = {}
-
-    @property
-    def starts_exchange(self) -> bool:
-        """An exchange starts with a user's text."""
-        return self.role == "user" and not self.is_summary and not self.is_sidechain and bool(self.text.strip())
-
-
-def merge_turns(first: AgentTurn, second: AgentTurn) -> AgentTurn:
-    return replace(
-        first,
-        text="\n\n".join(filter(None, (first.text, second.text))),
-        calls=(*first.calls, *second.calls),
-        results=(*first.results, *second.results),
-        metadata={**first.metadata, **second.metadata},
-    )
-
-
-def with_tool_names(turn: AgentTurn, tools: Mapping[str, str]) -> AgentTurn:
-    """Adds the names of tools to their results. `tools` has the names by the key of the call."""
-    if not turn.results:
-        return turn
-    results = [replace(result, tool=result.tool or tools.get(result.key, _UNKNOWN_TOOL)) for result in turn.results]
-    return replace(turn, results=tuple(results))
-
-
-def turn_content(turn: AgentTurn) -> str:
-    """Returns the content of the message: text, tool calls, tool results."""
-    parts = [turn.text]
-    for call in turn.calls:
-        lines = [f"{name}: {_argument_text(value)}" for name, value in call.arguments.items()]
-        parts.append("\n".join((f"[{call.name}]", *lines, *([call.text] if call.text else []))))
-    for result in turn.results:
-        kind = "error" if result.is_error else "result"
-        parts.append(f"[{result.tool or _UNKNOWN_TOOL}: {kind}]\n{result.text}".rstrip())
-    return "\n\n".join(part for part in parts if part.strip())
-
-
-def _argument_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return to_json(value)
-    except (msgspec.MsgspecError, ValueError, UnicodeEncodeError):
-        return ""
-
 
 # -- lines -------------------------------------------------------------------------------------------------------------
 # Reads the lines of a file that another program may still be writing to, each limited in length.
@@ -278,11 +196,6 @@ def _digest(file: IO[bytes], offset: int) -> str:
     return sha256(b"%d\0%s%s" % (offset, first, last)).hexdigest()
 
 
-class _LocatedTurn(Struct, frozen=True):
-    turn: AgentTurn
-    lines: LineRange
-
-
 class _SessionReader:
     """Reads one session from a position."""
 
@@ -311,8 +224,8 @@ class _SessionReader:
         self._counts = Counter(start.counts)
         self._last_line = 0
         self._started_at = self._time = header.started_at
-        self._pending: _LocatedTurn | None = None
-        self._exchange: list[_LocatedTurn] = []
+        self._pending: AgentTurn | None = None
+        self._exchange: list[AgentTurn] = []
         self._tool_names: dict[str, str] = {}
         self._messages: list[MessageDraft] = []
         self._observations: list[ObservationDraft] = []
@@ -365,26 +278,37 @@ class _SessionReader:
         # Gives a turn without a time, such as a summary, that of the previous turn in its exchange, or of the session's
         # start. Earlier exchanges do not count, because a later import may start at this one.
         self._time = turn.time or self._time
-        turn = replace(turn, time=self._time)
+        turn = replace(turn, time=self._time, lines=LineRange(line.number, line.number))
         pending, is_continuation = self._pending, False
         if pending is not None:
-            is_same = bool(turn.merge_key) and turn.merge_key == pending.turn.merge_key
+            is_same = bool(turn.merge_key) and turn.merge_key == pending.merge_key
             is_continuation = is_same and line.number - pending.lines.start < _MERGED_LINES_MAX
         if pending is not None and is_continuation:
-            lines = LineRange(pending.lines.start, line.number)
-            self._pending = _LocatedTurn(merge_turns(pending.turn, turn), lines)
+            self._pending = replace(
+                pending,
+                text="\n\n".join(filter(None, (pending.text, turn.text))),
+                calls=(*pending.calls, *turn.calls),
+                results=(*pending.results, *turn.results),
+                metadata={**pending.metadata, **turn.metadata},
+                lines=LineRange(pending.lines.start, line.number),
+            )
             return
         self._finish_turn()
-        self._pending = _LocatedTurn(turn, LineRange(line.number, line.number))
+        self._pending = turn
         if len(self._messages) >= 2 * _PART_MESSAGES:
             yield from self._emit_messages()
 
     def _finish_turn(self) -> None:
         """Turns the pending turn, which nothing can be merged into any more, into a message."""
-        pending, self._pending = self._pending, None
-        if pending is None:
+        turn, self._pending = self._pending, None
+        if turn is None:
             return
-        turn = with_tool_names(pending.turn, self._tool_names)
+        # A result names its tool by the key of the call.
+        results = [
+            replace(result, tool=result.tool or self._tool_names.get(result.key, UNKNOWN_TOOL))
+            for result in turn.results
+        ]
+        turn = replace(turn, results=results)
         self._tool_names |= {call.key: call.name for call in turn.calls}
         tools = {call.name for call in turn.calls} | {result.tool for result in turn.results}
         message_draft = MessageDraft(
@@ -394,13 +318,13 @@ class _SessionReader:
             content=turn_content(turn),
             model=turn.model or UNSET,
             tool=(tools.pop() if len(tools) == 1 else "") or UNSET,
-            metadata={"line_start": pending.lines.start, "line_end": pending.lines.end, **turn.metadata},
+            metadata={"line_start": turn.lines.start, "line_end": turn.lines.end, **turn.metadata},
             is_canonical=not turn.is_sidechain,
             created_at=turn.time or UNSET,
         )
         self._messages.append(message_draft)
         self._counts["messages"] += 1
-        self._last_line = pending.lines.end
+        self._last_line = turn.lines.end
         if len(self._exchange) < _EXCHANGE_TURNS_MAX and not turn.is_sidechain:
             # Keeps only what observations need, because a long exchange is held in memory until it ends.
             calls = []
@@ -409,31 +333,17 @@ class _SessionReader:
                 shorter = {name: text[:_ARGUMENT_CHARS] for name, text in texts.items()}
                 calls.append(replace(call, arguments=shorter))
             results = [replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
-            shortened = replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=tuple(calls), results=tuple(results))
-            self._exchange.append(_LocatedTurn(shortened, pending.lines))
+            self._exchange.append(replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=calls, results=results))
 
     def _finish_exchange(self) -> None:
         # Calls are combined with their results, which are on later lines. Calls without a result are left out: they
         # prove nothing.
-        results = {result.key: result for located in self._exchange for result in located.turn.results}
+        results = {result.key: result for turn in self._exchange for result in turn.results}
         turns = []
-        for located in self._exchange:
-            turn = located.turn
+        for turn in self._exchange:
             completed = [(call, results[call.key]) for call in turn.calls if call.key in results]
-            calls = tuple(
-                CompletedCall(name=call.name, arguments=call.arguments, result=result.text, is_error=result.is_error)
-                for call, result in completed
-            )
-            turns.append(
-                SessionTurn(
-                    role=turn.role,
-                    lines=located.lines,
-                    text=turn.text,
-                    time=turn.time,
-                    calls=calls,
-                    is_summary=turn.is_summary,
-                )
-            )
+            calls = [replace(call, result=result.text, is_error=result.is_error) for call, result in completed]
+            turns.append(replace(turn, calls=calls))
         session = AgentSession(
             session_id=str(self._conversation.session_id),
             project=self._project,

@@ -24,6 +24,7 @@ from sources.importers.engine.chat_messages import (
     title_of,
 )
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, SkippedItem
 from sources.importers.engine.export_files import (
     base_name,
     count_reads,
@@ -35,17 +36,7 @@ from sources.importers.engine.export_files import (
     read_objects,
 )
 from sources.importers.engine.file_probe import HEAD_BYTES
-from sources.importers.engine.files import (
-    FailedItem,
-    SkippedItem,
-    file_key,
-    is_text,
-    modified_at,
-    printable_name,
-    read_json,
-    read_text,
-    stable_uuid,
-)
+from sources.importers.engine.files import file_key, is_text, modified_at, printable_name, read_json, read_text
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import (
     decode_apart,
@@ -62,7 +53,6 @@ from sources.importers.engine.values import (
     require_object,
     stored_time,
     texts,
-    valid_uuid,
 )
 from sources.importers.parsers.web_page import html_text
 
@@ -89,8 +79,6 @@ class GeminiImporter(Importer):
     suffixes = (".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         head = first_bytes(probe, _is_gemini_export_file)
         # Takeout writes MyActivity.json for other products, too.
         return 0.9 if is_json(head) and all(field.search(head) for field in _FIELDS) else 0.0
@@ -154,7 +142,7 @@ def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: Import
     first = exchanges[0]
     draft = conversation_draft(
         "gemini",
-        stable_uuid("gemini", "conversation", key),
+        key,
         title_of(first.prompt),
         created=first.time,
         modified=exchanges[-1].time,
@@ -186,8 +174,6 @@ class GrokImporter(Importer):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_zip(probe.head):
             return 0.9 if is_json(first_bytes(probe, _is_grok_export_file)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
@@ -246,7 +232,7 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
         raise InvalidParams("id: expected the id of the conversation, got nothing")
     draft = conversation_draft(
         "grok",
-        valid_uuid(key) or stable_uuid("grok", "conversation", key),
+        key,
         fields.line("title"),
         created=_grok_time(fields.get("create_time")),
         modified=_grok_time(fields.get("modify_time")),
@@ -333,7 +319,7 @@ def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits
     key = conversation.line("id", "inserted_at")
     draft = conversation_draft(
         "deepseek",
-        valid_uuid(key) or stable_uuid("deepseek", "conversation", key),
+        key,
         conversation.line("title"),
         created=conversation.time("inserted_at"),
         modified=conversation.time("updated_at"),
@@ -437,7 +423,7 @@ def _read_markdown(path: Path, limits: ImportLimits) -> Events:
     modified = modified_at(path, limits)
     draft = conversation_draft(
         "perplexity",
-        stable_uuid("perplexity", "conversation", file_key(path, limits)),
+        file_key(path, limits),
         title_of(messages[0].text) or printable_name(path.stem),
         created=modified if isinstance(modified, str) else None,
     )
@@ -459,7 +445,7 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
         first = thread[0]
         draft = conversation_draft(
             "perplexity",
-            valid_uuid(key) or stable_uuid("perplexity", "conversation", key),
+            key,
             first.line("thread_title") or title_of(first.text("query_str")),
             created=first.time(*_TIME_FIELDS),
             modified=thread[-1].time(*_TIME_FIELDS),

@@ -27,26 +27,19 @@ from sources.importers.engine.chat_messages import (
     title_of,
 )
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import count_reads, is_json
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     FailedItem,
     ImportedNote,
     ImportedPrompt,
     SkippedItem,
-    file_key,
-    read_bytes,
-    read_json,
     report_failure,
     stable_uuid,
 )
+from sources.importers.engine.export_files import count_reads, is_json
+from sources.importers.engine.files import file_key, read_bytes, read_json
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object, iter_objects
-from sources.importers.engine.table_reader import (
-    TableSpec,
-    has_tables,
-    is_database,
-    open_database,
-)
+from sources.importers.engine.table_reader import TableSpec, has_tables, is_database, open_database
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -84,8 +77,6 @@ class OpenWebUiImporter(Importer):
     suffixes = (".json", *_DATABASE_SUFFIXES)
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_database(probe):
             return 0.9 if has_tables(probe, (_CHATS,)) else 0.0
         head = probe.head
@@ -163,7 +154,7 @@ def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) ->
         raise InvalidParams("id: expected the id of the chat, got nothing")
     draft = conversation_draft(
         "open_webui",
-        valid_uuid(key) or stable_uuid("open_webui", "conversation", key),
+        key,
         fields.line("title") or chat.line("title"),
         created=fields.time("created_at") or chat.time("timestamp"),
         modified=fields.time("updated_at"),
@@ -243,17 +234,32 @@ class LibreChatImporter(Importer):
         branches, times = MessageBranches("librechat", limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
             try:
-                message = _librechat_message(require_object(parse_json(part, limits), "expected a message"), number)
+                fields = require_object(parse_json(part, limits), "expected a message")
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
                 continue
+            is_user = fields.get("isCreatedByUser") is True
+            # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
+            blocks = "\n\n".join(filter(None, map(_block_text, fields.objects("content"))))
+            files = [file for file in fields.objects("files") if file.line("filename")]
+            message = ChatMessage(
+                key=fields.line("messageId") or str(number),
+                role="user" if is_user else "assistant",
+                sender=fields.line("sender"),
+                text=fields.text("text") or blocks,
+                time=fields.time("createdAt"),
+                model="" if is_user else fields.line("model"),
+                parent=fields.line("parentMessageId") or None,
+                attachments=tuple({"name": file.line("filename"), "type": file.line("type")} for file in files),
+                metadata=compact_metadata(is_error=fields.get("error") is True or None),
+            )
             yield from branches.add(message)
             times += [message.time] if message.time else []
         key = conversation.line("conversationId") or file_key(path, limits)
         options = conversation.get("options")
         draft = conversation_draft(
             "librechat",
-            valid_uuid(key) or stable_uuid("librechat", "conversation", key),
+            key,
             conversation.line("title"),
             created=min(times, default=None),
             modified=max(times, default=None),
@@ -314,24 +320,6 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     yield root.text(data, len(data))
     # In the order of the file: an answer ends before the message that contains it.
     yield from (text for _, text in sorted(finished))
-
-
-def _librechat_message(message: Fields, number: int) -> ChatMessage:
-    is_user = message.get("isCreatedByUser") is True
-    # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
-    blocks = "\n\n".join(filter(None, map(_block_text, message.objects("content"))))
-    files = [file for file in message.objects("files") if file.line("filename")]
-    return ChatMessage(
-        key=message.line("messageId") or str(number),
-        role="user" if is_user else "assistant",
-        sender=message.line("sender"),
-        text=message.text("text") or blocks,
-        time=message.time("createdAt"),
-        model="" if is_user else message.line("model"),
-        parent=message.line("parentMessageId") or None,
-        attachments=tuple({"name": file.line("filename"), "type": file.line("type")} for file in files),
-        metadata=compact_metadata(is_error=message.get("error") is True or None),
-    )
 
 
 def _block_text(block: Fields) -> str:
@@ -455,25 +443,23 @@ class MessageListsImporter(Importer):
         head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if probe.is_folder or not head.startswith((b"{", b"[")):
             return 0.0
+        # The first conversation, or the start of it if it is longer than the first bytes of the file.
+        try:
+            value = msgspec.json.decode(head.partition(b"\n")[0])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            is_list = bool(_SHAREGPT.search(head) or _MESSAGES.search(head))
+        else:
+            first = next(objects(value if isinstance(value, list) else [value]), Fields())
+            listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
+            is_list = any(is_role(message.get("role", message.get("from"))) for message in objects(listed))
         # Below every format of a certain program, many of which contain such lists, and above prompt files.
-        return 0.6 if _starts_with_messages(head) else 0.0
+        return 0.6 if is_list else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         key = file_key(path, limits)
         with open_file(path) as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
                 yield from report_failure(f"conversation {element.number}", _listed(element, key, limits))
-
-
-def _starts_with_messages(head: bytes) -> bool:
-    """Checks the first conversation, or the start of it if it is longer than the first bytes of the file."""
-    try:
-        value = msgspec.json.decode(head.partition(b"\n")[0])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return bool(_SHAREGPT.search(head) or _MESSAGES.search(head))
-    first = next(objects(value if isinstance(value, list) else [value]), Fields())
-    listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
-    return any(is_role(message.get("role", message.get("from"))) for message in objects(listed))
 
 
 def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:

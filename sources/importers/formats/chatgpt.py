@@ -20,17 +20,11 @@ from sources.importers.engine.chat_messages import (
     conversation_parts,
     thread_messages,
 )
+from sources.importers.engine.events import FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
-from sources.importers.engine.files import FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_object, require_depth
-from sources.importers.engine.table_reader import (
-    TableReader,
-    TableSpec,
-    has_tables,
-    open_database,
-    table_columns,
-)
+from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database, table_columns
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -131,8 +125,6 @@ class ChatGptImporter(Importer):
         # Claude.ai and DeepSeek name their files `conversations.json`, too.
         if any(map(_is_export_file, names)) and names & _COMPANIONS:
             return 0.95
-        if probe.is_folder:
-            return 0.0
         head = first_bytes(probe, _is_export_file)
         return 0.9 if is_json(head) and b'"mapping"' in head and b'"chat_messages"' not in head else 0.0
 

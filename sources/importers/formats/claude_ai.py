@@ -14,14 +14,8 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import MessageDraft, NoteDraft, PromptDraft
 from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, thread_messages
+from sources.importers.engine.events import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, stable_uuid
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    SkippedItem,
-    stable_uuid,
-)
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_list, decode_object
 from sources.importers.engine.values import (
@@ -160,8 +154,6 @@ class ClaudeAiImporter(Importer):
         names = {base_name(name) for name in probe.names}
         if "conversations.json" in names and "users.json" in names:
             return 0.95
-        if probe.is_folder:
-            return 0.0
         head = first_bytes(probe, _is_export_file)
         if not is_json(head):
             return 0.0

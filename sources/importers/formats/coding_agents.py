@@ -11,24 +11,16 @@ from msgspec.structs import replace
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES
 from sources.importers.engine.importer import FileProbe, ImportLimits
-from sources.importers.engine.values import (
-    Fields,
-    json_or_none,
-    object_or_empty,
-    objects,
-    valid_uuid,
-)
+from sources.importers.engine.values import Fields, json_or_none, object_or_empty, objects, valid_uuid
 from sources.importers.formats.agent_sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,
-    AgentToolCall,
-    AgentToolResult,
-    AgentTurn,
     SessionHeader,
     SessionImporter,
     first_lines,
     valid_session_id,
 )
+from sources.importers.formats.session_observations import AgentToolCall, AgentToolResult, AgentTurn
 
 # -- Claude Code -------------------------------------------------------------------------------------------------------
 # Sessions of Claude Code and its subagents: `projects/<folder>/<session>.jsonl`. Thinking, internal records and images
@@ -120,7 +112,11 @@ def _turns(line: Fields, number: int, *, is_sidechain: bool) -> Iterator[AgentTu
         # An answer may be spread over several lines, one block on each; the message id joins them.
         yield replace(turn, text=text, calls=calls, model=message.line("model"), merge_key=message.line("id"))
         return
-    results = [_claude_result(block) for block in blocks if block.get("type") == "tool_result"]
+    results = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            result = block.text("content") or "\n".join(filter(None, map(_block_text, block.objects("content"))))
+            results.append(AgentToolResult(block.line("tool_use_id"), result, bool(block.get("is_error"))))
     if not has_text and not results:
         raise SkipMessage(MESSAGE_WITHOUT_TEXT)
     if text.lstrip().startswith(_COMMAND_OUTPUT):
@@ -143,11 +139,6 @@ def _unwrap_command(text: str) -> str:
         return text
     arguments, closing, _ = text.partition("<command-args>")[2].partition("</command-args>")
     return f"{command[1].rstrip()} {arguments.strip() if closing else ''}".strip()
-
-
-def _claude_result(block: Fields) -> AgentToolResult:
-    text = block.text("content") or "\n".join(filter(None, map(_block_text, block.objects("content"))))
-    return AgentToolResult(block.line("tool_use_id"), text, bool(block.get("is_error")))
 
 
 def _block_text(block: Fields) -> str:

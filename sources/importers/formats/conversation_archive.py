@@ -20,8 +20,9 @@ from config.times import extend_to_microseconds
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.archives import ZIP_ERRORS, BoundedFile, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, ImportedConversation, SkippedItem
 from sources.importers.engine.export_files import count_reads, first_bytes
-from sources.importers.engine.files import FailedItem, ImportedConversation, SkippedItem, printable_name
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.records import Conversation, Message
 
@@ -250,7 +251,16 @@ class ConversationFileReader:
             with open_file() as file:
                 yield from self._read_parts(name[:_NAME_CHARS], file)
         except (*ZIP_ERRORS, msgspec.MsgspecError, _NotAnExport, _FileTooLong) as error:
-            yield UnreadableFile(name[:_NAME_CHARS], _reason(error))
+            if isinstance(error, msgspec.ValidationError):
+                reason = f"unexpected structure: {error}"
+            elif isinstance(error, _NotAnExport | msgspec.MsgspecError | UnicodeDecodeError):
+                reason = "not a conversation as the export writes it"
+            elif isinstance(error, _FileTooLong):
+                advice = "expected one message per line, as the export writes it"
+                reason = f"the file is too large to be read as a whole; {advice}"
+            else:
+                reason = "the file is damaged or encrypted"
+            yield UnreadableFile(name[:_NAME_CHARS], reason)
 
     def _read_parts(self, name: str, file: IO[bytes]) -> Iterator[ConversationPart]:
         head = self._read_line(file)
@@ -318,16 +328,6 @@ _decode_whole = msgspec.json.Decoder(_WholeConversation).decode
 _decode_message = msgspec.json.Decoder(ArchivedMessage).decode
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, msgspec.ValidationError):
-        return f"unexpected structure: {error}"
-    if isinstance(error, _NotAnExport | msgspec.MsgspecError | UnicodeDecodeError):
-        return "not a conversation as the export writes it"
-    if isinstance(error, _FileTooLong):
-        return "the file is too large to be read as a whole; expected one message per line, as the export writes it"
-    return "the file is damaged or encrypted"
-
-
 # -- drafts ------------------------------------------------------------------------------------------------------------
 # Archived conversations and messages as drafts.
 
@@ -393,8 +393,6 @@ class ConversationsImporter(Importer):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if MANIFEST in probe.names and FORMAT.encode() in first_bytes(probe, lambda name: name == MANIFEST):
             return 1.0
         head = first_bytes(probe, is_conversation_file)

@@ -18,13 +18,10 @@ from msgspec import UNSET, UnsetType
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
 from sources.importers.engine.archives import ZIP_ERRORS, is_visible, is_zip
+from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, SkippedItem, stable_uuid
 from sources.importers.engine.file_probe import HEAD_BYTES, probe_file
 from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
-    ImportEvent,
-    SkippedItem,
     decode_text,
     encoding_doubts,
     encoding_metadata,
@@ -33,7 +30,6 @@ from sources.importers.engine.files import (
     modified_at,
     printable_name,
     read_decoded,
-    stable_uuid,
     text_max_bytes,
 )
 from sources.importers.engine.importer import (

@@ -27,17 +27,8 @@ from config.times import format_time
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
-    SkippedItem,
-    decode_text,
-    modified_at,
-    read_bytes,
-    require_lines,
-    skip_line,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, stable_uuid
+from sources.importers.engine.files import decode_text, modified_at, read_bytes, require_lines, skip_line
 from sources.importers.engine.importer import (
     Events,
     FileProbe,
@@ -337,8 +328,6 @@ class MailImporter(ParsingImporter):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if _MBOX_START.match(probe.head):
             return 0.95
         headers = probe.head.lstrip(b"\r\n").replace(b"\r\n", b"\n").partition(b"\n\n")[0]

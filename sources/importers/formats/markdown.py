@@ -28,12 +28,10 @@ from sources.drafts import NoteDraft, NoteImage
 from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.events import FailedItem, ImportedNote, SkippedItem, stable_uuid
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import files_in
 from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    SkippedItem,
     decode_item,
     encoding_doubts,
     encoding_metadata,
@@ -43,7 +41,6 @@ from sources.importers.engine.files import (
     modified_at,
     printable_name,
     read_decoded,
-    stable_uuid,
     text_max_bytes,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition

@@ -19,12 +19,10 @@ from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.events import DoubtfulItem, FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.export_files import base_name, count_reads, first_bytes, is_json, is_zip_file
 from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
-    DoubtfulItem,
-    FailedItem,
-    SkippedItem,
     decode,
     decode_text,
     encoding_doubts,
@@ -32,8 +30,6 @@ from sources.importers.engine.files import (
     file_size,
     printable_name,
     read_bytes,
-    report_failure,
-    stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
@@ -165,7 +161,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         draft = conversation_draft(
             "whatsapp",
             # The file has no id. The name that WhatsApp gave it is the same in the next export of the chat.
-            stable_uuid("whatsapp", "conversation", name or f"{file_key(path, limits)}\0{entry}"),
+            name or f"{file_key(path, limits)}\0{entry}",
             _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
             created=next((message.time for message in messages if message.time), None),
             modified=max((message.time for message in messages if message.time), default=None),
@@ -281,7 +277,7 @@ def _conversation(chat: Fields | JsonElement, messages: Iterable[Any], limits: I
     if not key:
         raise InvalidParams("id: expected the number of the chat, got nothing")
     title = chat.line("name") or kind.replace("_", " ")
-    draft = conversation_draft("telegram", stable_uuid("telegram", "conversation", key), title, chat_type=kind)
+    draft = conversation_draft("telegram", key, title, chat_type=kind)
     yield from conversation_in_order("telegram", draft, _telegram_messages(messages, limits), limits)
 
 
@@ -390,28 +386,26 @@ class _SlackExport:
                 if key := channel.line("id"):
                     # Direct messages are in a folder named after their id.
                     folder = key if kind == "direct" else channel.line("name") or key
-                    yield from self._read_channel(key, kind, channel, days.pop(folder, []))
+                    title = f"#{channel.line('name')}"
+                    if kind in ("direct", "group"):
+                        members = channel.get("members")
+                        people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
+                        title = ", ".join(self._names.get(person) or person for person in people)
+                    draft = conversation_draft(
+                        "slack",
+                        key,
+                        title,
+                        created=channel.time("created"),
+                        channel_type=kind,
+                        topic=channel.nested("topic").line("value"),
+                        purpose=channel.nested("purpose").line("value"),
+                        is_archived=channel.get("is_archived") is True,
+                    )
+                    messages = self._messages(days.pop(folder, []))
+                    yield from conversation_in_order("slack", draft, messages, self._limits)
         for folder, names in days.items():
             # Without a list, neither the id nor the kind of the channel is known.
             yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
-
-    def _read_channel(self, key: str, kind: str, channel: Fields, days: list[str]) -> Events:
-        members = channel.get("members")
-        title = f"#{channel.line('name')}"
-        if kind in ("direct", "group"):
-            people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
-            title = ", ".join(self._names.get(person) or person for person in people)
-        draft = conversation_draft(
-            "slack",
-            stable_uuid("slack", "conversation", key),
-            title,
-            created=channel.time("created"),
-            channel_type=kind,
-            topic=channel.nested("topic").line("value"),
-            purpose=channel.nested("purpose").line("value"),
-            is_archived=channel.get("is_archived") is True,
-        )
-        yield from conversation_in_order("slack", draft, self._messages(days), self._limits)
 
     def _load(self, name: str) -> Any:
         return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits)
@@ -550,7 +544,7 @@ class DiscordImporter(Importer):
                 raise InvalidParams("channel.id: expected the id of the channel, got nothing")
             draft = conversation_draft(
                 "discord",
-                stable_uuid("discord", "conversation", key),
+                key,
                 f"#{channel.line('name')}",
                 server=guild.line("name"),
                 category=channel.line("category"),

@@ -16,32 +16,21 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.importers.engine.archives import is_tar, is_zip, tar_files
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import count_reads, first_bytes, is_json, is_zip_file
-from sources.importers.engine.file_probe import HEAD_BYTES
-from sources.importers.engine.file_trees import FolderTree, open_tree
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     FailedItem,
     ImportedNote,
     ImportEvent,
     SkippedItem,
-    decode_text,
-    file_size,
     imported_note,
-    item_text,
-    printable_name,
-    read_json,
     stable_uuid,
-    text_max_bytes,
 )
+from sources.importers.engine.export_files import count_reads, first_bytes, is_json, is_zip_file
+from sources.importers.engine.file_probe import HEAD_BYTES
+from sources.importers.engine.file_trees import FolderTree, open_tree
+from sources.importers.engine.files import decode_text, file_size, item_text, printable_name, read_json, text_max_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import inline_tags
-from sources.importers.engine.table_reader import (
-    TableReader,
-    TableSpec,
-    has_tables,
-    is_database,
-    open_database,
-)
+from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, is_database, open_database
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -220,8 +209,7 @@ class GoogleKeepImporter(Importer):
             with suppress(OSError), open_file(note) as file:
                 head = file.read(HEAD_BYTES) if note.is_file() else b""
             return 0.9 if _is_keep_note(head) else 0.0
-        head = first_bytes(probe, _is_keep_note_entry) if is_zip(probe.head) else probe.head
-        return 0.9 if _is_keep_note(head) else 0.0
+        return 0.9 if _is_keep_note(first_bytes(probe, _is_keep_note_entry)) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         if is_zip_file(path):
@@ -305,8 +293,6 @@ class AppleNotesImporter(Importer):
     suffixes = (".db", ".sqlite", ".sqlite3", ".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_database(probe):
             return 0.9 if has_tables(probe, _TABLES) else 0.0
         if is_zip(probe.head):

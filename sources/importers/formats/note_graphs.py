@@ -8,20 +8,10 @@ from uuid import UUID
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.archives import decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.events import FailedItem, ImportEvent, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.export_files import first_bytes, is_json, is_zip_file, read_export
 from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree, open_tree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportEvent,
-    SkippedItem,
-    decode_text,
-    file_key,
-    imported_note,
-    item_text,
-    printable_name,
-    stable_uuid,
-    text_max_bytes,
-)
+from sources.importers.engine.files import decode_text, file_key, item_text, printable_name, text_max_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import (
     first_heading,
@@ -263,9 +253,7 @@ class RoamImporter(Importer):
     suffixes = (".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
-        head = first_bytes(probe, _is_json_name) if is_zip(probe.head) else probe.head
+        head = first_bytes(probe, _is_json_name)
         is_outline = b'"string"' in head and b'"title"' in head and _TIME.search(head)
         return 0.8 if is_json(head) and head.lstrip()[:1] == b"[" and is_outline else 0.0
 

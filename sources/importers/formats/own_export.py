@@ -21,8 +21,7 @@ from sources.exporters.lines import (
     MessageLine,
 )
 from sources.importers.engine.archives import open_archive
-from sources.importers.engine.export_files import base_name, is_zip_file, read_export
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     ImportedCharacter,
     ImportedConversation,
     ImportedMedia,
@@ -31,6 +30,7 @@ from sources.importers.engine.files import (
     ImportedPrompt,
     ImportedRecord,
 )
+from sources.importers.engine.export_files import base_name, is_zip_file, read_export
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_object
 

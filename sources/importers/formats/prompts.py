@@ -12,13 +12,10 @@ from config.errors import InvalidParams, TooLarge
 from sources.drafts import PromptDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.events import FailedItem, ImportedPrompt, ImportEvent, SkippedItem, stable_uuid
 from sources.importers.engine.export_files import is_json, is_zip_file
 from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
-    FailedItem,
-    ImportedPrompt,
-    ImportEvent,
-    SkippedItem,
     decode,
     encoding_doubts,
     file_key,
@@ -27,7 +24,6 @@ from sources.importers.engine.files import (
     printable_name,
     read_bytes,
     read_text,
-    stable_uuid,
     text_max_bytes,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition

@@ -1,5 +1,6 @@
-"""Derives observations from an agent session: files read and changed for a request, failed tool calls, commits, and
-summaries. Their text is quoted from the session; nothing is judged or rephrased.
+"""The turns of an agent session, in a form common to all agents, and what is derived from them: the texts of messages,
+and observations, which are files read and changed for a request, failed tool calls, commits, and summaries. Their text
+is quoted from the session; nothing is judged or rephrased.
 
 The functions are pure: the same session yields the same observations with the same ids, so a session that has grown can
 be read again.
@@ -11,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from sources.drafts import ObservationDraft
-from sources.importers.engine.files import observation_id
+from sources.importers.engine.events import observation_id
+from sources.importers.engine.values import to_json
 from sources.reading.exchanges import LineRange, group_turns
 from sources.text.chunking import first_line, first_sentence
 
@@ -38,30 +41,80 @@ _SHELL_TOOLS: Mapping[str, str] = {"Bash": "command", "shell": "command", "run_s
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: ([^\n]*\S)", re.MULTILINE)
 
 
-class CompletedCall(Struct, frozen=True, kw_only=True):
-    """A tool call with its result."""
+# What a result is called whose call is not known.
+UNKNOWN_TOOL = "tool"
 
+
+class AgentToolCall(Struct, frozen=True):
+    """`key` links the call to its result. `text` holds arguments that are not an object. `result` is known when the
+    exchange has ended."""
+
+    key: str
     name: str
     arguments: Mapping[str, Any] = {}
+    text: str = ""
     result: str = ""
     is_error: bool = False
 
 
-class SessionTurn(Struct, frozen=True, kw_only=True):
-    """A turn with its completed tool calls. `is_summary`: the text is a summary written by the agent's program."""
+class AgentToolResult(Struct, frozen=True):
+    key: str
+    text: str
+    is_error: bool = False
+    tool: str = ""
+
+
+class AgentTurn(Struct, frozen=True, kw_only=True):
+    """`key` is unique in the session. Consecutive turns with the same `merge_key` are parts of one turn. `is_summary`
+    marks text that the program wrote; `is_sidechain` a task that ran in parallel to the session."""
 
     role: str
-    lines: LineRange
+    key: str
+    lines: LineRange = LineRange(0, 0)
     text: str = ""
     time: str | None = None
-    calls: tuple[CompletedCall, ...] = ()
+    model: str = ""
+    calls: Sequence[AgentToolCall] = ()
+    results: Sequence[AgentToolResult] = ()
+    merge_key: str = ""
     is_summary: bool = False
+    is_sidechain: bool = False
+    metadata: Mapping[str, Any] = {}
+
+    @property
+    def starts_exchange(self) -> bool:
+        """An exchange starts with a user's text."""
+        return self.role == "user" and not self.is_summary and not self.is_sidechain and bool(self.text.strip())
+
+
+def turn_content(turn: AgentTurn) -> str:
+    """Returns the content of the message: text, tool calls, tool results."""
+    parts = [turn.text]
+    for call in turn.calls:
+        lines = [f"{name}: {_argument_text(value)}" for name, value in call.arguments.items()]
+        parts.append("\n".join((f"[{call.name}]", *lines, *([call.text] if call.text else []))))
+    for result in turn.results:
+        kind = "error" if result.is_error else "result"
+        parts.append(f"[{result.tool or UNKNOWN_TOOL}: {kind}]\n{result.text}".rstrip())
+    return "\n\n".join(part for part in parts if part.strip())
+
+
+def _argument_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return to_json(value)
+    except (msgspec.MsgspecError, ValueError, UnicodeEncodeError):
+        return ""
+
+
+# -- observations ------------------------------------------------------------------------------------------------------
 
 
 class AgentSession(Struct, frozen=True, kw_only=True):
     session_id: str
     project: str
-    turns: Sequence[SessionTurn]
+    turns: Sequence[AgentTurn]
     conversation_id: str | None = None
 
 
@@ -81,13 +134,14 @@ def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
                 text = turn.text.strip()
                 narrative = "" if text == summary_title else text[:_NARRATIVE_MAX_CHARS]
                 yield _draft(session, "summary", summary_title, turn.lines, turn.time, narrative=narrative)
-    for exchange in group_turns([turn for turn in session.turns if not turn.is_summary], _starts_exchange):
+    turns = [turn for turn in session.turns if not turn.is_summary]
+    for exchange in group_turns(turns, lambda turn: turn.starts_exchange):
         # The request of an exchange, with the files that were read and changed for it.
         calls = [call for turn in exchange for call in turn.calls if not call.is_error]
         modified = tuple(dict.fromkeys(path for call in calls for path in _modified_files(call)))
         read = tuple(dict.fromkeys(path for call in calls if (path := _argument(call, _READ_TOOLS))))
         title = first_sentence(exchange[0].text, _TITLE_MAX_CHARS)
-        if title and _starts_exchange(exchange[0]) and (modified or read):
+        if title and exchange[0].starts_exchange and (modified or read):
             lines = LineRange(exchange[0].lines.start, exchange[-1].lines.end)
             yield _draft(session, "general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
         for turn in exchange:
@@ -95,11 +149,7 @@ def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
                 yield from _call_observations(session, turn, call)
 
 
-def _starts_exchange(turn: SessionTurn) -> bool:
-    return turn.role == "user" and bool(turn.text.strip())
-
-
-def _call_observations(session: AgentSession, turn: SessionTurn, call: CompletedCall) -> Iterator[ObservationDraft]:
+def _call_observations(session: AgentSession, turn: AgentTurn, call: AgentToolCall) -> Iterator[ObservationDraft]:
     """Yields the error of a failed call, or the commits that a shell command made."""
     if call.is_error:
         facts = [first_line(line, _FACT_MAX_CHARS) for line in call.result.splitlines() if line.strip()]
@@ -131,7 +181,7 @@ def _draft(
     )
 
 
-def _modified_files(call: CompletedCall) -> Sequence[str]:
+def _modified_files(call: AgentToolCall) -> Sequence[str]:
     path = _argument(call, _WRITE_TOOLS)
     if path:
         return (path,)
@@ -141,7 +191,7 @@ def _modified_files(call: CompletedCall) -> Sequence[str]:
     return _PATCHED_FILE.findall(patch) if isinstance(patch, str) else ()
 
 
-def _argument(call: CompletedCall, arguments: Mapping[str, str]) -> str:
+def _argument(call: AgentToolCall, arguments: Mapping[str, str]) -> str:
     value = call.arguments.get(arguments.get(call.name, ""))
     return value if isinstance(value, str) else ""
 

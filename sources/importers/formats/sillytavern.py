@@ -18,15 +18,8 @@ from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.chat_messages import SkipMessage, conversation_draft, conversation_parts
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedCharacter,
-    SkippedItem,
-    file_key,
-    printable_name,
-    read_bytes,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedCharacter, SkippedItem, stable_uuid
+from sources.importers.engine.files import file_key, printable_name, read_bytes
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.markdown_text import split_words
@@ -88,7 +81,7 @@ class SillyTavernImporter(Importer):
         key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
         chat = conversation_draft(
             "sillytavern",
-            stable_uuid("sillytavern", "conversation", key or f"{character}\0{first.line('create_date')}\0{stem}"),
+            key or f"{character}\0{first.line('create_date')}\0{stem}",
             # A backup is named after the character and the time of the backup.
             (character if _is_backup(path) else "") or clean_line(stem),
             created=_parse_time(first.get("create_date")) or _parse_time(first.get("send_date")),
@@ -276,8 +269,6 @@ class CharacterCardsImporter(Importer):
     suffixes = (".json", ".png", ".apng", ".webp", ".charx")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if probe.head.startswith(SIGNATURE):
             return 1.0 if any(keyword in _PNG_KEYWORDS for keyword in keywords(probe.path)) else 0.0
         if is_webp(probe.head):

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, ImportedMedia, stable_uuid
 from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
     encoding_doubts,
     encoding_metadata,
     file_key,
@@ -27,7 +26,6 @@ from sources.importers.engine.files import (
     printable_name,
     read_decoded,
     read_json,
-    stable_uuid,
 )
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.values import short_title

@@ -8,26 +8,12 @@ from typing import Any
 
 from config.errors import InvalidParams
 from config.numbers import replace_unstorable
+from sources.importers.engine.events import SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.export_files import is_json
-from sources.importers.engine.files import (
-    SkippedItem,
-    file_key,
-    imported_note,
-    is_text,
-    modified_at,
-    printable_name,
-    read_json,
-    read_text,
-    stable_uuid,
-)
+from sources.importers.engine.files import file_key, is_text, modified_at, printable_name, read_json, read_text
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import first_heading, read_org_header, remove_code
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    object_or_empty,
-    stored_date,
-)
+from sources.importers.engine.values import Fields, clean_line, object_or_empty, stored_date
 
 # -- Org mode ----------------------------------------------------------------------------------------------------------
 # Org mode: every `.org` file becomes a note, with its text as written.

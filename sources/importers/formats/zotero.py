@@ -11,8 +11,9 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, stable_uuid
 from sources.importers.engine.export_files import count_reads, is_json
-from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, file_size, stable_uuid
+from sources.importers.engine.files import file_size
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
 from sources.importers.engine.values import (
@@ -194,8 +195,6 @@ class ZoteroImporter(Importer):
     suffixes = (".json", ".rdf", ".csljson")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder:
-            return 0.0
         if is_json(probe.head):
             return 0.9 if _CSL_TYPE.search(probe.head) and _CSL_FIELD.search(probe.head) else 0.0
         return 1.0 if all(mark in probe.head[:_HEAD_BYTES] for mark in _RDF_MARKS) else 0.0

@@ -29,7 +29,11 @@ def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
         chapters = package.chapters()
         if not chapters:
             raise InvalidParams("EPUB has no chapters")
-        if encrypted := _encrypted_files(archive) & set(chapters):
+        # Often only fonts are encrypted, which does not matter.
+        references = _AttributeCollector("CipherReference", "URI")
+        if _ENCRYPTION in archive:
+            read_part(archive, _ENCRYPTION, references)
+        if encrypted := {normpath(unquote(value)) for value in references.values} & set(chapters):
             raise InvalidParams(f"EPUB is protected: {len(encrypted)} of {len(chapters)} chapters are encrypted")
         # One text for all chapters, so that the limit on characters applies to the book.
         text = TextBuilder(limits.item_max_chars)
@@ -37,14 +41,6 @@ def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
             read_page(decode_page(archive.read(name, limits.line_max_bytes), limits), text)
             text.end_paragraph()
         return package.parsed_document(text, len(chapters))
-
-
-def _encrypted_files(archive: Archive) -> set[str]:
-    """Returns the encrypted files. Often these are only fonts, which does not matter."""
-    references = _AttributeCollector("CipherReference", "URI")
-    if _ENCRYPTION in archive:
-        read_part(archive, _ENCRYPTION, references)
-    return {normpath(unquote(value)) for value in references.values}
 
 
 class _AttributeCollector(XmlHandler):

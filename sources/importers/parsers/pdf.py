@@ -41,7 +41,12 @@ def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
                 page_text: str = page.get_textpage().get_text_bounded(*_EVERYWHERE)
                 # Frees the memory of the page, which is otherwise held until the document is closed.
                 page.close()
-                text.write_verbatim(_HYPHEN.sub(_join_hyphenated, page_text.replace("\r\n", "\n")))
+                # Removes the hyphen of a divided word. One before a capital or digit belongs to a name or number.
+                text.write_verbatim(
+                    _HYPHEN.sub(
+                        lambda end: f"{'' if end[1].islower() else '-'}{end[1]}", page_text.replace("\r\n", "\n")
+                    )
+                )
                 text.end_paragraph()
             fields = {name: _property(document, name.capitalize()) for name in ("subject", "keywords")}
             return ParsedDocument(
@@ -53,12 +58,6 @@ def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
             )
     except pypdfium2.PdfiumError as error:
         raise InvalidParams(_PROBLEMS.get(error.err_code, "PDF is damaged")) from error
-
-
-def _join_hyphenated(hyphen: "re.Match[str]") -> str:
-    """Removes the hyphen of a divided word. One before a capital or digit is kept: it belongs to a name or number."""
-    following = hyphen[1]
-    return following if following.islower() else f"-{following}"
 
 
 def _property(document: Any, key: str) -> str:

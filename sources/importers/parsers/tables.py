@@ -80,7 +80,17 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
                 text.end_paragraph()
                 text.write(f"# {sheet.title}")
                 text.end_paragraph()
-                cells_left = _write_sheet(sheet, text, cells_left)
+                # The size that a sheet declares may be wrong, and rows would be filled up to it.
+                sheet.reset_dimensions()
+                for row in sheet.iter_rows(values_only=True):
+                    cells_left -= len(row) + 1
+                    if cells_left < 0:
+                        raise InvalidParams(f"spreadsheet has more than {_CELLS_MAX} cells")
+                    values = ["" if value is None else _cell_text(value) for value in row]
+                    while values and not values[-1]:
+                        values.pop()
+                    text.write("".join(f"\t{value}" for value in values))
+                    text.end_line()
             properties = workbook.properties
             fields = {name: str(getattr(properties, name) or "") for name in _PROPERTIES}
             return ParsedDocument(
@@ -92,22 +102,6 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
             )
         except (*LIBRARY_ERRORS, *ZIP_ERRORS) as error:
             raise InvalidParams("spreadsheet is damaged") from error
-
-
-def _write_sheet(sheet: Any, text: TextBuilder, cells_left: int) -> int:
-    """Writes a line for each row that is not empty, and returns how many cells may still be read."""
-    # The size that a sheet declares may be wrong, and rows would be filled up to it.
-    sheet.reset_dimensions()
-    for row in sheet.iter_rows(values_only=True):
-        cells_left -= len(row) + 1
-        if cells_left < 0:
-            raise InvalidParams(f"spreadsheet has more than {_CELLS_MAX} cells")
-        values = ["" if value is None else _cell_text(value) for value in row]
-        while values and not values[-1]:
-            values.pop()
-        text.write("".join(f"\t{value}" for value in values))
-        text.end_line()
-    return cells_left
 
 
 def _cell_text(value: Any) -> str:

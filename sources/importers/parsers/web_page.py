@@ -63,9 +63,11 @@ class ArticleText:
 
     def start_element(self, tag: str, attributes: Mapping[str, str]) -> None:
         part = "main" if attributes.get("role", "").lower() == "main" else tag
-        is_menu = _is_menu(tag, attributes)
         # A quotation or note in the text may have a footer.
-        is_menu = is_menu and not (tag == "footer" and any(self._depths.values()))
+        is_menu = tag in _MENU_ELEMENTS and not (tag == "footer" and any(self._depths.values()))
+        if attributes and tag not in _NEVER_A_MENU and tag not in _MENU_ELEMENTS:
+            names = f"{attributes.get('class', '')} {attributes.get('id', '')}"[:_NAMES_MAX_CHARS].split()
+            is_menu = attributes.get("role", "").lower() in _MENU_ROLES or any(map(_MENU_NAME.fullmatch, names))
         self._open.append((part, is_menu))
         if not is_menu and part not in _STRUCTURE:
             return
@@ -172,17 +174,6 @@ class _LeadingList:
 
 def _is_enough(content: str, full: str) -> bool:
     return len(content) >= min(_CONTENT_MIN_CHARS, _CONTENT_MIN_SHARE * len(full))
-
-
-def _is_menu(tag: str, attributes: Mapping[str, str]) -> bool:
-    if tag in _MENU_ELEMENTS:
-        return True
-    if not attributes or tag in _NEVER_A_MENU:
-        return False
-    if attributes.get("role", "").lower() in _MENU_ROLES:
-        return True
-    names = f"{attributes.get('class', '')} {attributes.get('id', '')}"[:_NAMES_MAX_CHARS].split()
-    return any(_MENU_NAME.fullmatch(name) for name in names)
 
 
 _HIDDEN = frozenset(["script", "style", "template", "svg", "noscript", "iframe", "object", "select"])
@@ -301,8 +292,13 @@ class PageReader:
             return
         else:
             self.text.start_element(tag, attributes)
-            if tag in ("meta", "link"):
-                self._add_meta(tag, attributes)
+            if tag == "link":
+                if attributes.get("rel", "").lower() == "canonical":
+                    self.url = attributes.get("href", "")[:_META_MAX_CHARS]
+            elif tag == "meta":
+                name = (attributes.get("name") or attributes.get("property") or "").lower()
+                if name and len(self._meta) < _META_MAX:
+                    self._meta.setdefault(name, attributes.get("content", "").strip()[:_META_MAX_CHARS])
             elif tag == "title":
                 self._is_title = not self.title
             elif tag == "pre":
@@ -356,15 +352,6 @@ class PageReader:
             self.text.write("\t")
         elif _BLOCK.fullmatch(tag):
             self.text.end_paragraph()
-
-    def _add_meta(self, tag: str, attributes: Mapping[str, str]) -> None:
-        if tag == "link":
-            if attributes.get("rel", "").lower() == "canonical":
-                self.url = attributes.get("href", "")[:_META_MAX_CHARS]
-            return
-        name = (attributes.get("name") or attributes.get("property") or "").lower()
-        if name and len(self._meta) < _META_MAX:
-            self._meta.setdefault(name, attributes.get("content", "").strip()[:_META_MAX_CHARS])
 
 
 # lxml asks for it whenever it creates a parser, which takes a third of the time to parse a short text.

@@ -7,7 +7,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -285,16 +285,18 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         raise NotImplementedError
 
     async def search(self, search: Search) -> HitPage:
-        meaning = await self._meaning(search)
+        return await self._read(SearchWork(self, search, await self._meaning(search)), search.deadline_ms)
 
-        def work(connection: SqlConnection) -> HitPage:
-            return search_relaxed(
-                search,
-                lambda reading: self._has_match(connection, self.target, reading),
-                lambda reading: self._search_target(connection, self.target, reading, meaning),
-            )
+    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
+        return search_relaxed(
+            search,
+            lambda reading: self._has_match(connection, self.target, reading),
+            lambda reading: self._search_target(connection, self.target, reading, meaning),
+        )
 
-        return await self._read(work, search.deadline_ms)
+    def text_search(self, connection: SqlConnection, search: Search) -> TextSearch:
+        """Returns the search of the words alone."""
+        return TextSearch(connection, self.target, search, self._statistics, self._search_settings.ranked_rows_max)
 
     def _has_match(
         self,
@@ -312,8 +314,7 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         """Searches for the near words of a misspelled word too."""
         if search.ranking == "meaning":
             return self._run_search(connection, target, search, meaning)
-        key = ("corrected", target.index.table, search)
-        corrected = self._statistics.compute_once(connection, key, lambda: self._correct(connection, target, search))
+        corrected = self._correct(connection, target, search)
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
         page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)
@@ -342,6 +343,17 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         return page if meaning == SEMANTIC_OFF else replace(page, semantic=meaning)
 
 
+class SearchWork(Struct, frozen=True):
+    """The job of a search. An engine that runs the searches of a call together sees what each is going to read."""
+
+    collection: SearchableCollection[Any, Any, Any]
+    search: Search
+    meaning: QueryVector | SemanticStatus
+
+    def __call__(self, connection: SqlConnection) -> HitPage:
+        return self.collection.run_search(connection, self.search, self.meaning)
+
+
 # -- searchable chats --------------------------------------------------------------------------------------------------
 # The ranked search in conversations. For an agent, it does not read the text of a human-only message.
 
@@ -354,35 +366,17 @@ class SearchableChats(SearchableCollection[Conversation, ConversationDraft, str]
     human_only_target: ClassVar[SearchTarget]
     _is_agent: bool
 
-    async def search(self, search: Search) -> HitPage:
-        if self._is_agent:
-            return await super().search(search)
-        meaning = await self._meaning(search)
+    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
+        if self._is_agent or not has_human_only_messages(connection):
+            return super().run_search(connection, search, meaning)
+        targets = (self.target, self.human_only_target)
+        return search_relaxed(
+            search,
+            lambda reading: any(self._has_match(connection, target, reading) for target in targets),
+            lambda reading: self._search_both(connection, reading, meaning),
+        )
 
-        def work(connection: SqlConnection) -> HitPage:
-            targets = [self.target]
-            if has_human_only_messages(connection):
-                targets.append(self.human_only_target)
-
-            def has_match(reading: Search) -> bool:
-                return any(self._has_match(connection, target, reading) for target in targets)
-
-            def run(reading: Search) -> HitPage:
-                return self._search_targets(connection, reading, targets, meaning)
-
-            return search_relaxed(search, has_match, run)
-
-        return await self._read(work, search.deadline_ms)
-
-    def _search_targets(
-        self,
-        connection: SqlConnection,
-        search: Search,
-        targets: Sequence[SearchTarget],
-        meaning: QueryVector | SemanticStatus,
-    ) -> HitPage:
-        if len(targets) == 1:
-            return self._search_target(connection, self.target, search, meaning)
+    def _search_both(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
         # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
         first = replace(search, limit=search.offset + search.limit, offset=0)
         public = self._search_target(connection, self.target, first, meaning)

@@ -1,5 +1,7 @@
 """The collections of a library in PostgreSQL, with their searches."""
 
+from collections.abc import Sequence
+
 from sources.drafts import (
     ConversationDraft,
     MediaDraft,
@@ -7,16 +9,19 @@ from sources.drafts import (
     ObservationDraft,
     PromptDraft,
 )
+from sources.query import ParsedQuery
 from sources.records import (
     Conversation,
     ExactHit,
     ExactHits,
+    HitPage,
     MediaItem,
     MessageHit,
     MessageHits,
     Note,
     Observation,
     SavedPrompt,
+    SemanticStatus,
 )
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
@@ -27,6 +32,7 @@ from sources.storage.collections.collection import (
     SearchableCollection,
     SearchableObservations,
     SearchSettings,
+    SearchWork,
     StoredItems,
 )
 from sources.storage.collections.items import (
@@ -35,16 +41,18 @@ from sources.storage.collections.items import (
     StoredObservations,
     StoredPrompts,
 )
-from sources.storage.contract import ExactSearch, MessageSearch
+from sources.storage.contract import ExactSearch, MessageSearch, Search
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
-from sources.storage.postgres.search.statistics import EntryStatistics
+from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.vector_tables import previous_model
+from sources.storage.search.engine import SearchTarget
 from sources.storage.search.exact_snippets import ExactHighlighter
+from sources.storage.search.fused_search import QueryVector
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT
 from sources.storage.tables.kind_tables import PLAIN_TABLES
@@ -63,6 +71,29 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
     @property
     def _statistics(self) -> EntryStatistics:
         return EntryStatistics(self._library.counts, self._search_settings.sources)
+
+    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
+        self.read_ahead(connection, [SearchWork(self, search, meaning)])
+        return super().run_search(connection, search, meaning)
+
+    def read_ahead(self, connection: SqlConnection, searches: Sequence[SearchWork]) -> None:
+        """Reads what the searches of a call begin with, once in a transaction."""
+        assert isinstance(connection, LibraryConnection)
+        if SEARCHES not in connection.known:
+            connection.known[SEARCHES] = searches
+            self._statistics.read_ahead(connection)
+
+    def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
+        """Once for all sources of a call: near words are those of the library, unless a kind is not counted in it."""
+        assert isinstance(connection, LibraryConnection)
+        kind, known = ENTRY_KINDS[target.index.table], connection.known
+        key = ("corrected", None if kind.is_counted else kind.index, search.query)
+        if key not in known:
+            known[key] = corrected = super()._correct(connection, target, search)
+            if corrected is not None and kind.is_counted:
+                self._statistics.read_ahead(connection, corrected)
+        result: ParsedQuery | None = known[key]
+        return result
 
     async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> LibraryQueryVector:
         library = self._library

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from config.errors import Overloaded, Unavailable
 from config.event_counts import POSTGRES_EVENTS
@@ -91,7 +91,7 @@ class JobThreads:
             # CPU time, because how long a job takes also depends on the server.
             queued.cost_s = time.thread_time() - cpu_before_s
             self.jobs.finish(queued)
-            pass_on(result, value, error)
+            pass_on((result, value, error))
 
         self._pending[user_id] = self._pending.get(user_id, 0) + 1
         self._running.add(job)
@@ -227,7 +227,7 @@ class LibraryThread(threading.Thread):
         return result
 
     def _open_connection(self) -> LibraryConnection:
-        if self._connection is not None and self._connection.is_due(self._options.queries_max):
+        if self._connection is not None and self._connection.is_due:
             self._close_connection()
         if self._connection is None:
             try:
@@ -242,19 +242,25 @@ class LibraryThread(threading.Thread):
             connection.close()
 
 
-def pass_on(result: "asyncio.Future[T]", value: T | None, error: BaseException | None) -> None:
-    """Passes the result of a thread to the event loop."""
+# A future, and what to set in it: a value or an error.
+Result = tuple["asyncio.Future[T]", T | None, BaseException | None]
 
-    def set_result() -> None:
-        if result.done():  # the caller gave up
-            return
-        if error is None:
-            result.set_result(cast("T", value))
-        else:
-            result.set_exception(error)
 
-    with suppress(RuntimeError):  # the event loop was closed
-        result.get_loop().call_soon_threadsafe(set_result)
+def pass_on(*results: Result[Any]) -> None:
+    """Passes results of a thread to the event loop, which is woken once."""
+
+    def set_results() -> None:
+        for future, value, error in results:
+            if future.done():  # the caller gave up
+                continue
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+    if results:
+        with suppress(RuntimeError):  # the event loop was closed
+            results[0][0].get_loop().call_soon_threadsafe(set_results)
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------

@@ -2,69 +2,25 @@
 
 A search reads all sources. If each were a job of its own, each would begin a transaction and read the state of the
 index, and every connection would have to load the server's description of the tables, which takes longer than the
-search. A read that cannot be run with the others becomes a job of its own: if the transaction fails, or if the reads
-before it take long, so that a slow source does not hold up the others.
+search. What the searches begin with is read by one statement. A read that cannot be run with the others becomes a job
+of its own: if the transaction fails, or if the reads before it take long, so that a slow source does not hold up the
+others.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from config.errors import FlorilegiumError
-from config.postgres.connection import PostgresConnection, Row, StatementInterrupted
+from config.postgres.connection import StatementInterrupted
+from sources.storage.collections.collection import SearchWork
 from sources.storage.job_queue import CallGroup, RunTimer, job_group
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork, job_errors
-from sources.storage.postgres.jobs import pass_on
-from sources.storage.tables.sql import Statement
-
-# -- joint statements --------------------------------------------------------------------------------------------------
-# Statements that the reads of a call run together, as one statement of the server.
-#
-# A search reads all sources in one transaction. Each source first decides how to search, from counts that all of them
-# share, and then reads its best entries. Such a statement takes the server little time, but two messages and their
-# answers. Therefore a read stops at this statement. When all have done so, the statements are run as one, and the
-# reads are run again, which then find their rows.
-
-_JOINT_STATEMENTS = "joint statements"
-
-
-class StatementPostponed(Exception):
-    """A read needs the rows of a statement that is run later."""
-
-
-class JointStatements:
-    """The statements of the current transaction of a connection."""
-
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
-        self._is_collecting = True
-        self._rows: dict[Statement, Sequence[Row]] = {}
-        connection.known[_JOINT_STATEMENTS] = self
-
-    def fetch(self, statement: Statement) -> Sequence[Row]:
-        """Raises StatementPostponed until `run` is called."""
-        if self._is_collecting:
-            self._rows[statement] = ()
-            raise StatementPostponed
-        rows = self._rows.get(statement)
-        return self._connection.execute(*statement).fetchall() if rows is None else rows
-
-    def run(self) -> None:
-        """Runs the statements that were postponed."""
-        self._is_collecting = False
-        statements, self._rows = list(self._rows), {}
-        if len(statements) > 1:
-            self._rows = dict(zip(statements, self._connection.fetch_together(statements), strict=True))
-
-
-def fetch_jointly(connection: PostgresConnection, statement: Statement) -> Sequence[Row]:
-    """Returns the rows of a statement that can be run together with those of other reads of the same call."""
-    joint: JointStatements | None = connection.known.get(_JOINT_STATEMENTS)
-    return connection.execute(*statement).fetchall() if joint is None else joint.fetch(statement)
-
+from sources.storage.postgres.index.entries import known_index_state
+from sources.storage.postgres.jobs import Result, pass_on
 
 T = TypeVar("T")
 
@@ -102,6 +58,9 @@ class JointRead:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._parts: list[ReadPart[Any]] = []
+        # Those that the event loop does not know yet.
+        self._results: list[Result[Any]] = []
+        self._is_held_up = False
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
 
@@ -143,42 +102,45 @@ class JointRead:
             self._release(is_over=True)
 
     def _work(self, connection: LibraryConnection) -> None:
-        """Called by the thread of the job. Results are passed on at once: a transaction that reads needs no commit."""
+        """Called by the thread of the job. Results are passed on before the commit, which a transaction that reads does
+        not need: those of a small library together, because the event loop would compete with this thread for the
+        interpreter, and others at once."""
         assert connection.job is not None
-        statements = JointStatements(connection)
-        postponed: list[ReadPart[Any]] = []
-        for part in self._parts:
-            with self._lock:
-                # The event loop may let the part run alone at the same time.
-                is_mine, part.is_waiting = part.is_waiting, False
-                if is_mine:
-                    part.started_at = time.monotonic()
-            if is_mine:
+        searches = [part.work for part in self._parts if isinstance(part.work, SearchWork)]
+        if searches:
+            cast("Any", searches[0].collection).read_ahead(connection, searches)
+        try:
+            for part in self._parts:
+                with self._lock:
+                    # The event loop may let the part run alone at the same time.
+                    is_mine, part.is_waiting = part.is_waiting, False
+                    if is_mine:
+                        part.started_at = time.monotonic()
+                if not is_mine:
+                    continue
                 connection.job.start(part.limit_s)
                 try:
-                    self._run_part(part, connection)
-                except StatementPostponed:
-                    postponed.append(part)
-        statements.run()
-        for part in postponed:
-            if not part.result.done():
-                self._run_part(part, connection)
+                    result: Result[Any] = (part.result, part.work(connection), None)
+                except StatementInterrupted as error:
+                    pass_on((part.result, None, error))
+                    raise
+                except job_errors():
+                    # The transaction has failed: this read and those after it are run again as jobs of their own.
+                    raise
+                except BaseException as error:
+                    result = (part.result, None, error)
+                with self._lock:
+                    self._results.append(result)
+                state = known_index_state(connection)
+                if state is None or not state.is_small or self._is_held_up:
+                    self._pass_on_results()
+        finally:
+            self._pass_on_results()
 
-    def _run_part(self, part: ReadPart[Any], connection: LibraryConnection) -> None:
-        try:
-            value = part.work(connection)
-        except StatementPostponed:
-            raise
-        except StatementInterrupted as error:
-            pass_on(part.result, None, error)
-            raise
-        except job_errors():
-            # The transaction has failed: this read and those after it are run again as jobs of their own.
-            raise
-        except BaseException as error:
-            pass_on(part.result, None, error)
-        else:
-            pass_on(part.result, value, None)
+    def _pass_on_results(self) -> None:
+        with self._lock:
+            results, self._results = self._results, []
+        pass_on(*results)
 
     def _release_if_held_up(self) -> None:
         now = time.monotonic()
@@ -187,6 +149,8 @@ class JointRead:
         if left_s > 0:
             self._watch = self._loop.call_later(left_s, self._release_if_held_up)
         else:
+            self._is_held_up = True
+            self._pass_on_results()
             self._release()
 
     def _release(self, *, is_over: bool = False) -> None:

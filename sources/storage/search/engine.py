@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
@@ -442,9 +442,9 @@ class SearchEngine(Protocol):
 
 
 class NearWords(Protocol):
-    def near_words(self, root: str) -> list[str]:
-        """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
-        first."""
+    def near_words(self, roots: Sequence[str]) -> list[list[str]]:
+        """Returns for each stem the words whose stems are nearest to it, or else compounds that end with it, the most
+        frequent first."""
         ...
 
 
@@ -460,11 +460,6 @@ class SearchStatistics(Protocol):
     def engine(self) -> SearchEngine: ...
     def refresh(self, connection: Any) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
-        ...
-
-    def compute_once(self, connection: Any, key: Hashable, compute: Callable[[], T], /) -> T:
-        """Returns what `compute` returns. An engine that runs a search again in the same transaction, when it has the
-        rows that the search waited for, does not compute it again."""
         ...
 
     def count_matches(self, connection: Any, index: Any, match: str) -> int:

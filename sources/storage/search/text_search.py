@@ -126,8 +126,7 @@ class TextSearch:
         if expression is None:
             return self._list() if self._search.has_filters else HitPage((), has_more=False, total=0)
         self._statistics.refresh(self._connection)
-        key = ("plan", self._target.index.table, self._search)
-        plan = self._statistics.compute_once(self._connection, key, partial(self._plan, expression))
+        plan = self._plan(expression)
         self._matches_max = plan.matches_max
         candidates, has_more = self._rank(plan.tiers, plan.scoring)
         # The page
@@ -142,37 +141,51 @@ class TextSearch:
         return HitPage(self._complete(candidates), has_more=has_more, total=total)
 
     def _plan(self, expression: Expression) -> RankingPlan:
-        match = self._match_text(expression)
-        words: list[Word] = []
-        matches: list[str] = []
-        for term in self._search.query.terms:
-            words.append(term.word)
-            matches.append(self._match_text(term.word))
+        matches = [self._match_text(term.word) for term in self._search.query.terms]
         frequencies = self._statistics.count_each(self._connection, self._target.index, matches)
-        if self._search.order == "recent":
-            tiers = [MatchTier(match, "recent")]
-        elif self._search.scoring == "minmax":
-            tiers = [MatchTier(match, "rank")]
-        elif len(words) < 2 or self._search.query.has_operators:
-            tiers = self._tiers_of_one(expression, match)
+        all_ranked = self._ranked_tier(expression)
+        if self._search.order == "recent" or self._search.scoring == "minmax":
+            tiers = [all_ranked]
+        elif self._is_literal:
+            tiers = self._tiers_of_one(expression, all_ranked)
         else:
-            tiers = self._tiers_of_words(words, frequencies, match)
-        return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), MatchTier(match, "newest"))
+            tiers = self._tiers_of_words(frequencies, all_ranked)
+        return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), MatchTier(all_ranked.match, "newest"))
 
-    def _tiers_of_one(self, expression: Expression, match: str) -> list[MatchTier]:
-        """Returns the tiers of a single word, or of a query with operators, which is obeyed literally."""
+    @property
+    def _is_literal(self) -> bool:
+        """Whether the query is a single word, or has operators, which are obeyed literally."""
+        return len(self._search.query.terms) < 2 or self._search.query.has_operators
+
+    def _ranked_tier(self, expression: Expression) -> MatchTier:
+        """Returns the tier with all matches, which is the only one unless they are too many to be ranked."""
+        match = self._match_text(expression)
+        if self._search.order == "recent":
+            return MatchTier(match, "recent")
+        # A phrase that is quoted in a sentence comes before everything else; otherwise what has all words does.
+        preferred = self._search.query.preferred
+        if not preferred and self._target.prefers_all_terms:
+            preferred = tuple([term.word for term in self._search.query.own_terms])
+        if not preferred or self._is_literal or self._search.scoring == "minmax":
+            return MatchTier(match, "rank")
+        [*others, last] = preferred
+        return MatchTier(match, "rank", self._match_text(AllOf(preferred) if others else last))
+
+    def _tiers_of_one(self, expression: Expression, all_ranked: MatchTier) -> list[MatchTier]:
         is_one_word = len(self._search.query.terms) < 2
         ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
+        match = all_ranked.match
         if self._count(match) <= ranked_max:
-            return [MatchTier(match, "rank")]
+            return [all_ranked]
         in_title = self._match_text(Title(expression)) if isinstance(expression, Word) else ""
         if in_title and 0 < self._count(in_title) <= ranked_max:
             return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
         return [MatchTier(match, "newest")]
 
-    def _tiers_of_words(self, words: Sequence[Word], frequencies: Sequence[int], match: str) -> list[MatchTier]:
+    def _tiers_of_words(self, frequencies: Sequence[int], all_ranked: MatchTier) -> list[MatchTier]:
         """Returns the tiers of several plain words: at most `ranked_rows_max` matches are ranked."""
         # The rarest words, as many as fit: together they have no more matches than can be ranked.
+        words = [term.word for term in self._search.query.terms]
         rare: list[Word] = []
         rare_matches = 0
         for frequency, _, word in sorted(zip(frequencies, range(len(words)), words, strict=True)):
@@ -180,25 +193,16 @@ class TextSearch:
             if rare_matches > self._ranked_rows_max:
                 break
             rare.append(word)
-        if not rare:
-            return [MatchTier(match, "newest")]
-        # A phrase that is quoted in a sentence comes before everything else; otherwise what has all words does.
-        preferred = self._search.query.preferred
-        if not preferred and self._target.prefers_all_terms:
-            preferred = tuple([term.word for term in self._search.query.own_terms])
-        first = ""
-        if preferred:
-            for word, frequency in zip(words, frequencies, strict=True):
-                if not frequency and word in preferred:
-                    break  # no row has all of them
-            else:
-                [*others, last] = preferred
-                first = self._match_text(AllOf(preferred) if others else last)
         if len(rare) == len(words):
-            return [MatchTier(match, "rank", first)]
+            return [all_ranked]
+        if not rare:
+            return [MatchTier(all_ranked.match, "newest")]
         any_rare = self._match_text(AnyOf(tuple(rare)))
-        both = self._statistics.engine.both(any_rare, match)
-        return [MatchTier(both, "rank", first), MatchTier(match, "newest", excluded=any_rare)]
+        both = self._statistics.engine.both(any_rare, all_ranked.match)
+        return [
+            MatchTier(both, "rank", all_ranked.first),
+            MatchTier(all_ranked.match, "newest", excluded=any_rare),
+        ]
 
     def _match_text(self, expression: Expression) -> str:
         return self._statistics.engine.match_text(expression, self._target, self._search.fields)
@@ -230,8 +234,7 @@ class TextSearch:
         window: list[HitCandidate] = []
         for index, tier in enumerate(tiers):
             wanted = limit - len(window)
-            first = start - start % BLOCK_ROWS
-            size = -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
+            first, size = _whole_blocks(start, wanted)
             match_sql = self._match_sql(tier)
             matched, candidates = self._read(tier, match_sql, size, first)
             scored: list[HitCandidate] = []
@@ -256,9 +259,9 @@ class TextSearch:
         """Returns the entries from `first` on, one more than `size` if there are more hits, and the candidates of the
         others. Of an item with several entries, the best one counts, which is the first: they are read in order."""
         item_bits, end = self._item_bits, first + size + 1
-        limit, offset = (end * _ENTRIES_PER_ITEM, 0) if item_bits else (size + 1, first)
+        limit, offset, items_max = self._entry_page(size, first)
         while True:
-            entries = match_sql.read_candidates(self._connection, limit, offset, end - offset)
+            entries = match_sql.read_candidates(self._connection, limit, offset, items_max)
             if entries is None:
                 entries = self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall()
             if not item_bits:
@@ -283,6 +286,19 @@ class TextSearch:
         others = [rowid for rowid in rowids if rowid not in candidates]
         candidates.update(zip(others, self._target.candidates(self._connection, others), strict=True))
         return entries, [candidates[rowid] for rowid in rowids]
+
+    def _entry_page(self, size: int, first: int) -> tuple[int, int, int]:
+        """Returns the limit and the offset of the entries of a page, and how many items it has at most."""
+        end = first + size + 1
+        return (end * _ENTRIES_PER_ITEM, 0, end) if self._item_bits else (size + 1, first, end - first)
+
+    def first_page(self, start: int, limit: int) -> tuple[MatchStatements, tuple[int, int, int]] | None:
+        """Returns what `run` will read its first candidates with if all matches can be ranked."""
+        expression = self._search.query.expression
+        if expression is None:
+            return None
+        first, size = _whole_blocks(start, limit)
+        return self._match_sql(self._ranked_tier(expression)), self._entry_page(size, first)
 
     def _match_sql(self, tier: MatchTier) -> MatchStatements:
         is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
@@ -411,6 +427,12 @@ class TextSearch:
         candidates = self._target.candidates(self._connection, [rowid for rowid, _ in rows])
         [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
         return HitPage(self._complete(candidates), has_more=search.offset + len(candidates) < total, total=total)
+
+
+def _whole_blocks(start: int, wanted: int) -> tuple[int, int]:
+    """Returns the first row and the number of rows of the blocks that contain the wanted ones."""
+    first = start - start % BLOCK_ROWS
+    return first, -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
 
 
 # -- readings ----------------------------------------------------------------------------------------------------------

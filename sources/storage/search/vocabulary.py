@@ -1,10 +1,13 @@
 """The words of a library that are near to another word."""
 
 import threading
+from abc import abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from sources.query import AllOf, Expression, ParsedQuery, Phrase, Prefix, Term, Word
 from sources.query.parser import can_have_near_terms, with_near_terms
@@ -103,13 +106,18 @@ def _words_with(part: str, vocabulary: str, min_chars: int, max_chars: int) -> l
 NearWordsKey = tuple[str | bytes, ...]
 
 
-class IndexWords(Protocol):
-    """The words of one index, as one connection sees it."""
+class VersionedIndex(Protocol):
+    """One index, as one connection sees it."""
 
     @property
     def table(self) -> str: ...
     @property
     def version(self) -> bytes: ...
+
+
+class IndexWords(VersionedIndex, Protocol):
+    """The words of one index."""
+
     def words_like(self, word: str, words_max: int) -> str:
         """Returns the words that may be near to a word, each with a space before and after it."""
         ...
@@ -130,71 +138,107 @@ class NearWordsMemory:
         self._near_words: dict[NearWordsKey, list[str]] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: NearWordsKey, find: Callable[[], list[str]]) -> list[str]:
-        """Returns what `find` returns, which is called by one reader at a time: all sources of a search need the same
-        near words at about the same time. A reader that is stuck does not hold up the others."""
+    def get(
+        self, keys: Sequence[NearWordsKey], find: Callable[[Sequence[str]], Sequence[list[str]]]
+    ) -> list[list[str]]:
+        """Returns the near words of each key. `find` returns those of words that are not known, and is called by one
+        reader at a time: all sources of a search need the same near words at about the same time. A reader that is
+        stuck does not hold up the others."""
         has_lock = self._lock.acquire(timeout=_NEAR_WORDS_WAIT_MAX_S)
         try:
-            words = self._near_words.get(key)
-            if words is None:
-                if len(self._near_words) >= _NEAR_WORDS_MAX:
+            unknown = [key for key in dict.fromkeys(keys) if key not in self._near_words]
+            if unknown:
+                found = dict(zip(unknown, find([str(key[0]) for key in unknown]), strict=True))
+                if len(self._near_words) + len(found) > _NEAR_WORDS_MAX:
+                    found |= {key: self._near_words[key] for key in keys if key in self._near_words}
                     self._near_words.clear()
-                words = self._near_words[key] = find()
-            return words
+                self._near_words |= found
+            return [self._near_words[key] for key in keys]
         finally:
             if has_lock:
                 self._lock.release()
 
 
-class LibraryVocabulary:
+IndexT = TypeVar("IndexT", bound=VersionedIndex)
+
+
+class LibraryVocabulary(Generic[IndexT]):
     """The words of several indexes of a library. At most `words_max` words of an index are compared."""
 
-    def __init__(self, indexes: Sequence[IndexWords], memory: NearWordsMemory, words_max: int) -> None:
+    def __init__(self, indexes: Sequence[IndexT], memory: NearWordsMemory, words_max: int) -> None:
         self._indexes = indexes
         self._memory = memory
         self._words_max = words_max
         # The indexes that contain a stem, of the stems that were counted.
-        self._indexes_of: dict[str, list[IndexWords]] = {}
+        self._indexes_of: dict[str, list[IndexT]] = {}
 
-    def near_words(self, root: str) -> list[str]:
-        """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
-        first."""
+    def near_words(self, roots: Sequence[str]) -> list[list[str]]:
+        """Returns for each stem the words whose stems are nearest to it, or else compounds that end with it, the most
+        frequent first."""
         # Which indexes are read depends on the credential, and two of them may have the same version.
-        key: NearWordsKey = (root, *[part for index in self._indexes for part in (index.table, index.version)])
-        return self._memory.get(key, lambda: self._find_near_words(root))
+        versions = [part for index in self._indexes for part in (index.table, index.version)]
+        return self._memory.get([(root, *versions) for root in roots], self._find_near_words)
 
-    def _find_near_words(self, root: str) -> list[str]:
-        tokens = {near: token for near in self._near_stems(root) if (token := word_with_stem(near))}
+    def _find_near_words(self, roots: Sequence[str]) -> list[list[str]]:
+        stems = self._near_stems(roots)
+        tokens = {near: token for own in stems for near in own if (token := word_with_stem(near))}
         texts = self._find_texts(tokens)
-        return [_spelling(near, token, texts[near]) for near, token in tokens.items() if near in texts]
+        return [[_spelling(near, tokens[near], texts[near]) for near in own if near in texts] for own in stems]
 
-    def _near_stems(self, root: str) -> list[str]:
+    def _near_stems(self, roots: Sequence[str]) -> list[list[str]]:
+        """The candidates of all stems are counted together, because an engine may have to ask a server."""
+        found: dict[str, list[str]] = {}
+        candidates = {root: self._candidates(root) for root in roots}
+        while wanted := {root: words for root, own in candidates.items() if (words := next(own, None)) is not None}:
+            together = [
+                list({word: None for own in words for word in own}) for words in zip(*wanted.values(), strict=True)
+            ]
+            counts = self._count_rows(together)
+            for index, own in zip(self._indexes, counts, strict=True):
+                for word in own:
+                    indexes = self._indexes_of.setdefault(word, [])
+                    if index not in indexes:
+                        indexes.append(index)
+            for root, words in wanted.items():
+                rows: Counter[str] = Counter()
+                for own_words, own in zip(words, counts, strict=True):
+                    rows.update({word: own[word] for word in own_words if word in own})
+                if rows:
+                    found[root] = sorted(rows, key=lambda word: (-rows[word], word))[:_NEAR_MAX]
+                    del candidates[root]
+        return [found.get(root, []) for root in roots]
+
+    def _candidates(self, root: str) -> Iterator[list[list[str]]]:
+        """Yields the words of each index that a stem may mean, the most similar first, and then compounds."""
         vocabularies = self._words_like(root)
         similar = [similar_words(root, vocabulary) for vocabulary in vocabularies]
         for edits in sorted({edits for one in similar for edits in one.values()}):
-            near = [[other for other, number in one.items() if number == edits] for one in similar]
-            if stems := self._most_frequent(near):
-                return stems
-        return self._most_frequent([compounds_with(root, vocabulary) for vocabulary in vocabularies])
+            yield [[other for other, number in one.items() if number == edits] for one in similar]
+        yield [compounds_with(root, vocabulary) for vocabulary in vocabularies]
 
-    def _most_frequent(self, words: Sequence[Sequence[str]]) -> list[str]:
-        rows: Counter[str] = Counter()
-        for index, counts in zip(self._indexes, self._count_rows(words), strict=True):
-            rows.update(counts)
-            for word in counts:
-                self._indexes_of.setdefault(word, []).append(index)
-        return sorted(rows, key=lambda word: (-rows[word], word))[:_NEAR_MAX]
-
+    @abstractmethod
     def _words_like(self, word: str) -> list[str]:
         """Returns the words of each index that may be near to a word."""
+
+    @abstractmethod
+    def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
+        """Returns the number of rows of words of each index."""
+
+    @abstractmethod
+    def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
+        """Returns an indexed text for each stem that contains its token, as far as there is one."""
+
+
+class MultiIndexVocabulary(LibraryVocabulary[IndexWords]):
+    """Asks each index for its words."""
+
+    def _words_like(self, word: str) -> list[str]:
         return [index.words_like(word, self._words_max) for index in self._indexes]
 
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
-        """Returns the number of rows of words of each index."""
         return [index.count_rows(own) for index, own in zip(self._indexes, words, strict=True)]
 
     def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        """Returns an indexed text for each stem that contains its token, as far as there is one."""
         texts: dict[str, str] = {}
         for near, token in tokens.items():
             text = next(filter(None, (index.find_text(token) for index in self._indexes_of[near])), None)
@@ -284,6 +328,17 @@ _ATTEMPTS_MAX = 4
 _EVIDENCE_WORDS = 2
 
 
+class _Attempt(Struct, frozen=True):
+    """A word of the query for which near words are looked up: its place, its token, the words that these have to occur
+    with, and whether it occurs nowhere."""
+
+    index: int
+    word: Word
+    token: str
+    others: Sequence[Word]
+    is_unknown: bool
+
+
 class Spelling:
     """Looks up near words for a search in one target. At most `words_max` words of an index are compared."""
 
@@ -321,33 +376,44 @@ class Spelling:
                 break
         else:
             return None
-        rows = [count or self._count(word) for count, word in zip(rows, words, strict=True)]
+        # Those of the library, which are the same for all sources of a search, and can be none for human-only text.
+        rows = [self._count(word) or count for count, word in zip(rows, words, strict=True)]
         known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]
+        tried: list[_Attempt] = []
+        for index, (word, count) in enumerate(zip(words, rows, strict=True)):
+            token = None if index in self._query.time_terms else single_token(word)
+            if token is not None and len(tried) < _ATTEMPTS_MAX and (not count or self._matches_little(word)):
+                others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
+                tried.append(_Attempt(index, word, token, others, not count))
+        # Each step for all words, because an engine may have to ask a server.
+        compounds = self._occurring(tried, self._compounds(tried))
+        similar = self._occurring(tried, self._similar(tried))
         near: list[Term] = []
         notes: list[str] = []
-        attempts = 0
-        for index, (word, count) in enumerate(zip(words, rows, strict=True)):
-            token = None if index in self._query.time_terms else _single_token(word)
-            if token is not None and attempts < _ATTEMPTS_MAX and (not count or self._matches_little(word)):
-                attempts += 1
-                others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
-                compounds = self._occurring([*self._compounds(token, word)], others)
-                similar = [] if count else self._occurring(self._similar(token, word), others)
-                notes += _notes(word.text, compounds, similar)
-                near += [Term(one, self._query.terms[index].count, near=index) for one in (*compounds, *similar)]
+        for attempt, own_compounds, own_similar in zip(tried, compounds, similar, strict=True):
+            notes += _notes(attempt.word.text, own_compounds, own_similar)
+            count = self._query.terms[attempt.index].count
+            near += [Term(one, count, near=attempt.index) for one in (*own_compounds, *own_similar)]
         return with_near_terms(self._query, near, notes) if near else None
 
     def _matches_little(self, word: Word) -> bool:
         return len(self._query.terms) == 1 and self._count(word) < _LITTLE_ROWS
 
-    def _occurring(self, near: Sequence[Word], others: Sequence[Word]) -> Sequence[Word]:
+    def _occurring(self, tried: Sequence[_Attempt], near: Sequence[Sequence[Word]]) -> list[list[Word]]:
         """Returns the near words that occur together with the rarest other words of the query. Without that, a word
         that is spelled correctly and merely unknown would be taken for any similar word."""
-        if not others:
-            return near
-        matches = [self._match_text(AllOf((word, *others))) for word in near]
-        counts = self._statistics.count_each_in_library(self._connection, matches)
-        return [word for word, count in zip(near, counts, strict=True) if count]
+        matches = {
+            (attempt.index, word.text): self._match_text(AllOf((word, *attempt.others)))
+            for attempt, words in zip(tried, near, strict=True)
+            for word in words
+            if attempt.others
+        }
+        counts = self._statistics.count_each_in_library(self._connection, [*matches.values()]) if matches else []
+        missing = {key for key, count in zip(matches, counts, strict=True) if not count}
+        return [
+            [word for word in words if (attempt.index, word.text) not in missing]
+            for attempt, words in zip(tried, near, strict=True)
+        ]
 
     def _count(self, expression: Expression) -> int:
         return self._statistics.count_in_library(self._connection, self._match_text(expression))
@@ -355,22 +421,38 @@ class Spelling:
     def _match_text(self, expression: Expression) -> str:
         return self._statistics.engine.match_text(expression)
 
-    def _compounds(self, token: str, word: Word) -> Iterator[Word]:
-        """Yields the word for the compounds that begin with the token of a word, if there are any."""
-        if len(token) >= COMPOUND_MIN_CHARS:
-            prefixes = tuple(Prefix(prefix, (prefix,)) for prefix in searchable_prefixes(token))
-            compound = Word(f"{token}*", prefixes)
-            if self._count(compound) > self._count(word):
-                yield compound
+    def _compounds(self, tried: Sequence[_Attempt]) -> list[list[Word]]:
+        """Returns for each word the compounds that begin with its token, as one word, if there are any."""
+        compounds = {one.index: compound for one in tried if (compound := compound_of(one.token)) is not None}
+        matches = [self._match_text(word) for word in compounds.values()]
+        rows = self._statistics.count_each_in_library(self._connection, matches) if matches else []
+        counts = dict(zip(compounds, rows, strict=True))
+        return [[compounds[one.index]] if counts.get(one.index, 0) > self._count(one.word) else [] for one in tried]
 
-    def _similar(self, token: str, word: Word) -> list[Word]:
-        spellings = self._statistics.vocabulary(self._connection, self._index, self._words_max).near_words(stem(token))
-        is_inflected = any(isinstance(one, Prefix) for one in word.alternatives)
-        words = [Word(spelling, (Phrase(spelling, (spelling,)),)) for spelling in spellings]
-        return [with_other_endings(near) for near in words] if is_inflected else words
+    def _similar(self, tried: Sequence[_Attempt]) -> list[list[Word]]:
+        """Returns the similar words of each word that occurs nowhere."""
+        unknown = [attempt for attempt in tried if attempt.is_unknown]
+        if not unknown:
+            return [[] for _ in tried]
+        vocabulary = self._statistics.vocabulary(self._connection, self._index, self._words_max)
+        near = {}
+        for attempt, spellings in zip(
+            unknown, vocabulary.near_words([stem(attempt.token) for attempt in unknown]), strict=True
+        ):
+            words = [Word(spelling, (Phrase(spelling, (spelling,)),)) for spelling in spellings]
+            is_inflected = any(isinstance(one, Prefix) for one in attempt.word.alternatives)
+            near[attempt.index] = [with_other_endings(word) for word in words] if is_inflected else words
+        return [near.get(attempt.index, []) for attempt in tried]
 
 
-def _single_token(word: Word) -> str | None:
+def compound_of(token: str) -> Word | None:
+    """Returns the word for the compounds that begin with a token, if it is long enough."""
+    if len(token) < COMPOUND_MIN_CHARS:
+        return None
+    return Word(f"{token}*", tuple(Prefix(prefix, (prefix,)) for prefix in searchable_prefixes(token)))
+
+
+def single_token(word: Word) -> str | None:
     """Returns the token of a word that is a single one and may be misspelled."""
     phrase = word.alternatives[0]
     if isinstance(phrase, Prefix) or any(len(one.tokens) != 1 for one in word.alternatives):

@@ -302,8 +302,8 @@ def index_form(text: str) -> str | None:
     text to remove, and because scoring counts words in it without segmenting again.
     """
     form = segment(text)
-    if folds_bytewise(text) and form == fold_bytewise(text) and not _FOLDED_DIFFERENTLY.search(text):
-        return None
+    if folds_bytewise(text) and form == fold_bytewise(text):
+        return None if text.isascii() or not _FOLDED_DIFFERENTLY.search(text) else form
     return form
 
 

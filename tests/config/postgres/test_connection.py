@@ -174,16 +174,19 @@ async def test_threads_replace_connections_that_the_server_ended(database_url: s
     assert all(rows)
 
 
-async def test_connections_are_replaced_after_a_number_of_statements(database_url: str) -> None:
-    threads = ConnectionThreads(ConnectionOptions(url=database_url, queries_max=5), 1, "test")
+@pytest.mark.parametrize(("lifetime_s", "expected_connections"), [(0.0, 3), (600.0, 1)])
+async def test_connections_are_replaced_at_the_end_of_their_lifetime(
+    database_url: str, lifetime_s: float, expected_connections: int
+) -> None:
+    threads = ConnectionThreads(ConnectionOptions(url=database_url, lifetime_s=lifetime_s), 1, "test")
     try:
         pids = {
-            await threads.run(READING, lambda db: db.execute("SELECT pg_backend_pid()").fetchone()) for _ in range(6)
+            await threads.run(READING, lambda db: db.execute("SELECT pg_backend_pid()").fetchone()) for _ in range(3)
         }
     finally:
         await threads.close()
 
-    assert len(pids) == 3
+    assert len(pids) == expected_connections
 
 
 def test_errors_name_no_values(database_url: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from server.version import VERSION
-from tests.live import NO_CERTIFICATES, free_port
+from tests.live import HTTP_OPTIONS, free_port
 from tests.server.cli.program import ROOT, Program
 from tests.server.cli.requests import who_am_i
 from tests.servers.storage import uses_postgres
@@ -113,7 +113,7 @@ def test_setup_link_is_printed_until_someone_has_an_account(program: Program) ->
         assert first.rpartition("/")[2] != second.rpartition("/")[2]
         base_url = second.partition("/setup/")[0]
         assert base_url == up.mcp.removesuffix("/mcp")
-        with httpx2.Client(verify=NO_CERTIFICATES, headers={"Origin": base_url}, trust_env=False) as browser:
+        with httpx2.Client(**HTTP_OPTIONS, headers={"Origin": base_url}) as browser:
             assert browser.get(f"{base_url}/setup/{first.rpartition('/')[2]}").status_code == 404
             token = re.search(r'name="csrf_token" value="(\w+)"', browser.get(second).text)
             assert token is not None

@@ -16,7 +16,7 @@ from auth.accounts.service import AccountLinks, Accounts
 from auth.context import Role
 from auth.registry import UserRecord
 from config.settings import Settings
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.live import HTTP_OPTIONS, LiveServer, live, make_settings
 
 PASSWORD = "correct lantern 42"
 OTHER_PASSWORD = "another lantern 43"
@@ -70,9 +70,7 @@ class Console(Struct, frozen=True):
     @asynccontextmanager
     async def browser(self, **headers: str) -> AsyncIterator[TestBrowser]:
         names = {"Origin": self.origin, "User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0", **headers}
-        async with httpx2.AsyncClient(
-            verify=NO_CERTIFICATES, base_url=self.server.url, headers=names, trust_env=False
-        ) as client:
+        async with httpx2.AsyncClient(**HTTP_OPTIONS, base_url=self.server.url, headers=names) as client:
             yield TestBrowser(client)
 
     async def add_account(self, name: str, role: Role = "writer", password: str = PASSWORD) -> UserRecord:

@@ -10,7 +10,7 @@ from lxml import html
 from msgspec import Struct
 
 from auth.browser_sessions import session_cookie_name
-from tests.live import NO_CERTIFICATES, LiveServer
+from tests.live import HTTP_OPTIONS, LiveServer
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 
@@ -117,7 +117,7 @@ class Browser:
 @asynccontextmanager
 async def open_browser(server: LiveServer, user: str | None = None) -> AsyncIterator[Browser]:
     """Yields a browser in which the user is signed in, if one is named."""
-    async with httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30, trust_env=False) as client:
+    async with httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         if user is not None:
             secret = await server.runtime.browser_sessions.create(await server.user(user))
             client.cookies.set(session_cookie_name(server.runtime.settings), secret)

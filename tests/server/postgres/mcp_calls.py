@@ -19,4 +19,6 @@ async def call_tool(
 
 async def call(client: httpx2.AsyncClient, server: LiveServer, user: str, name: str, **arguments: Any) -> Any:
     """Returns the structured result of a call that succeeds."""
-    return (await call_tool(client, server, user, name, **arguments))["result"]["structuredContent"]
+    answer = await call_tool(client, server, user, name, **arguments)
+    assert "structuredContent" in answer.get("result", {}), answer
+    return answer["result"]["structuredContent"]

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.live import HTTP_OPTIONS, LiveServer, live, make_settings
 from tests.server.postgres.database import connect
 from tests.server.postgres.mcp_calls import call, call_tool
 from tests.servers.postgres import PostgresProcess, own_postgres
@@ -49,7 +49,7 @@ async def fail_over(data_dir: Path, primary: PostgresProcess, replica: PostgresP
     # The replica comes first: the server must look for the one that accepts writes.
     hosts = f"127.0.0.1:{replica.port},127.0.0.1:{primary.port}"
     settings = make_settings(data_dir, storage_url=f"postgresql://postgres@{hosts}/postgres")
-    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=60) as client:
+    async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         for user in ("ada", "ben"):
             await write(client, server, user, f"Before of {user}")
         await wait_for_replica(primary.url)

@@ -10,7 +10,7 @@ import asyncpg
 import httpx2
 import pytest
 
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.live import HTTP_OPTIONS, LiveServer, live, make_settings
 from tests.server.postgres.database import LIBRARY, connect, tenant_of
 from tests.server.postgres.mcp_calls import call, call_tool
 from tests.servers.postgres_proxy import CommitProxy
@@ -33,7 +33,7 @@ async def _server(folder: Path, url: str, **settings: Any) -> AsyncIterator[tupl
     """Starts a server on which ada and ben have a note."""
     async with (
         live(make_settings(folder, storage_url=url, **settings)) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client,
+        httpx2.AsyncClient(**HTTP_OPTIONS) as client,
     ):
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"First of {user}", content="tea")

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from sources.storage.postgres import PostgresLibraries
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.live import HTTP_OPTIONS, LiveServer, live, make_settings
 from tests.server.cli.program import Program
 from tests.server.postgres.database import LIBRARY, connect, own_rows, tenant_of
 from tests.server.postgres.mcp_calls import call, call_tool
@@ -23,7 +23,7 @@ async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str, que
 async def test_sizes_of_libraries_are_listed_and_limited_by_the_quota(tmp_path: Path, database_url: str) -> None:
     settings = make_settings(tmp_path, storage_url=database_url, user_max_bytes=2_000_000)
     words = Random(1).randbytes
-    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         headers = await server.bearer("ada")
         await server.user("cyd")
         last: dict[str, Any] = {}
@@ -45,7 +45,7 @@ async def test_sizes_of_libraries_are_listed_and_limited_by_the_quota(tmp_path: 
 
 async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, database_url: str) -> None:
     settings = make_settings(tmp_path, storage_url=database_url)
-    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         for user in ("ada", "ben"):
             await call(
                 client, server, user, "notes_create", title=f"Kettle of {user}", content="東京タワー", tags=["x"]
@@ -59,7 +59,7 @@ async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, d
         await connection.execute(
             f"UPDATE {LIBRARY}.state SET value = '1' WHERE tenant_id = $1 AND name = 'segment_version'", tenant
         )
-    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         libraries = server.runtime.libraries
         assert isinstance(libraries, PostgresLibraries)
         await call(client, server, "ada", "knowledge_search", query="kettle")
@@ -72,7 +72,7 @@ async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, d
 @pytest.mark.slow("damages and repairs a database")
 async def test_damaged_index_is_built_again_by_a_command(tmp_path: Path, database_url: str, program: Program) -> None:
     settings = make_settings(tmp_path, storage_url=database_url)
-    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="water", tags=["tea"])
             await call(client, server, user, "media_add_text", title=f"Film of {user}", text="A kettle boils.")
@@ -94,7 +94,7 @@ async def test_dump_of_the_database_can_be_restored(tmp_path: Path, database_url
     dump = tmp_path / "florilegium.dump"
     async with (
         live(make_settings(tmp_path / "one", storage_url=database_url)) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client,
+        httpx2.AsyncClient(**HTTP_OPTIONS) as client,
     ):
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="tea")
@@ -102,7 +102,7 @@ async def test_dump_of_the_database_can_be_restored(tmp_path: Path, database_url
     run_program("pg_restore", "--clean", "--if-exists", f"--dbname={other_database_url}", str(dump))
     async with (
         live(make_settings(tmp_path / "two", storage_url=other_database_url)) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES) as client,
+        httpx2.AsyncClient(**HTTP_OPTIONS) as client,
     ):
         found = {user: await _titles(client, server, user, "tea") for user in ("ada", "ben")}
 
@@ -124,7 +124,7 @@ async def test_check_finds_a_damaged_index_of_one_user(tmp_path: Path, database_
     store = {"FLORILEGIUM_STORAGE_URL": database_url}
     async with (
         live(make_settings(tmp_path, storage_url=database_url)) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client,
+        httpx2.AsyncClient(**HTTP_OPTIONS) as client,
     ):
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="東京 water")

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from config.errors import ConfigurationError
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.live import HTTP_OPTIONS, LiveServer, live, make_settings
 from tests.server.postgres.mcp_calls import call
 
 
@@ -18,7 +18,7 @@ async def server(tmp_path: Path, database_url: str) -> AsyncIterator[LiveServer]
 
 
 async def test_notes_are_written_searched_and_read_by_their_owner(server: LiveServer) -> None:
-    async with httpx2.AsyncClient(verify=NO_CERTIFICATES) as client:
+    async with httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="water for the tea")
         found = {
@@ -34,7 +34,7 @@ async def test_meaning_is_compared_and_similar_items_are_found(tmp_path: Path, d
     car, bread = "My automobile needs new tyres before winter.", "Knead the dough and bake the loaf."
     async with (
         live(make_settings(tmp_path, storage_url=database_url, **semantic)) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES) as client,
+        httpx2.AsyncClient(**HTTP_OPTIONS) as client,
     ):
         for user, text in (("ada", car), ("ada", bread), ("ben", bread)):
             await call(client, server, user, "notes_create", title=f"{text[:5]} of {user}", content=text)
@@ -59,7 +59,7 @@ async def test_revoked_key_is_rejected_at_the_next_call(server: LiveServer) -> N
     key, secret = await server.runtime.registry.create_key(ada.id, "laptop", ["knowledge:read"])
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     async with httpx2.AsyncClient(
-        verify=NO_CERTIFICATES, base_url=server.url, headers={"Authorization": f"Bearer {secret}"}
+        **HTTP_OPTIONS, base_url=server.url, headers={"Authorization": f"Bearer {secret}"}
     ) as client:
         before = await client.post("/api/v1/mcp/request", json=body)
         await server.runtime.registry.revoke_key(key.id)
@@ -70,7 +70,7 @@ async def test_revoked_key_is_rejected_at_the_next_call(server: LiveServer) -> N
 
 async def test_second_server_serves_the_same_users(server: LiveServer, tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "other", storage_url=server.runtime.settings.storage_url)
-    async with live(settings) as other, httpx2.AsyncClient(verify=NO_CERTIFICATES) as client:
+    async with live(settings) as other, httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         await call(client, server, "ada", "notes_create", title="Kettle", content="tea")
         found = await call(client, other, "ada", "knowledge_search", query="kettle")
 
@@ -79,7 +79,7 @@ async def test_second_server_serves_the_same_users(server: LiveServer, tmp_path:
 
 async def test_scores_of_tldw_are_ranks_divided_by_the_largest(tmp_path: Path, database_url: str) -> None:
     settings = make_settings(tmp_path, storage_url=database_url, search_scoring="minmax")
-    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES) as client:
+    async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS) as client:
         for number in range(4):
             content = "tea " * (number + 1) + "water " * 8
             await call(client, server, "ada", "notes_create", title=f"Note {number}", content=content)

@@ -18,8 +18,8 @@ from config.errors import NotFound, Unavailable
 from server.import_board import ENDED_STATES, ImportJob
 from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, open_import_jobs, safe_name
 from sources.drafts import NoteDraft
+from sources.importers.engine.events import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.summary import OutcomeCounts

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from server.transports.bounded_http import bounded_http
@@ -24,14 +24,16 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def listening(head_max_bytes: int = 1000, head_timeout_s: float = 30.0) -> AsyncIterator[str]:
+async def listening(
+    head_max_bytes: int = 1000, head_timeout_s: float = 30.0, app: ASGIApp = _app
+) -> AsyncIterator[str]:
     """Runs a server with this protocol only."""
     token_bytes = 256
     settings = build_settings(
         head_max_bytes=head_max_bytes - token_bytes, token_max_bytes=token_bytes, client_timeout_s=head_timeout_s
     )
     protocol = bounded_http(settings, ClientConnections(settings))
-    config = uvicorn.Config(_app, http=protocol, ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None)
     config.load()
     state = ServerState()
 
@@ -132,3 +134,51 @@ async def test_a_too_long_credential_is_rejected_with_401(server: LiveServer) ->
     response = await client.post(msgspec.json.encode(message("ping", {}, 1)))
 
     assert response.status == 401
+
+
+@each_case(
+    "headers, body",
+    [
+        ([(b"content-length", b"2"), (b"x-name", b"a\r\nset-cookie: b")], b"ok"),
+        ([(b"content-length", b"2"), (b"x-name", b"a\nset-cookie: b")], b"ok"),
+        ([(b"content-length", b"3")], b"ok"),
+        ([(b"content-length", b"1")], b"ok"),
+    ],
+)
+async def test_a_malformed_response_of_an_application_ends_the_connection(
+    headers: list[tuple[bytes, bytes]], body: bytes, failures: list[str]
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async with listening(app=app) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "127.0.0.1"}))
+        received = await connection.closed()
+    assert b"set-cookie" not in received
+    assert b"x-name" not in received
+    assert "RuntimeError" in failures.pop()
+
+
+async def test_an_application_that_fails_before_the_body_gets_a_500(failures: list[str]) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        raise ValueError
+
+    async with listening(app=app) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "127.0.0.1"}))
+        assert (await connection.response()).status == 500
+        await connection.closed()
+    assert "ValueError" in failures.pop()
+
+
+async def test_a_response_can_close_the_connection() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"2"), (b"Connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with listening(app=app) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "127.0.0.1"}))
+        assert (await connection.response()).body == b"ok"
+        assert await connection.closed() == b""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.drafts import MessageDraft
+from sources.importers.engine.events import FailedItem, ImportedConversation, ImportEvent, SkippedItem
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.files import FailedItem, ImportedConversation, ImportEvent, SkippedItem
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, import_limits
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from sources.importers.engine.files import ImportEvent
+from sources.importers.engine.events import ImportEvent
 from sources.importers.registry import FORMATS, all_importers, importer_by_name
 from tests.sources.importers.format_samples import SAMPLES
 from tests.sources.importers.single_files import LIMITS, in_process, write

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile
-from sources.importers.engine.files import ImportEvent, ReadPosition
+from sources.importers.engine.events import ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback

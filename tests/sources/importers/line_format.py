@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     Checkpoint,
     FailedItem,
     ImportedConversation,
@@ -20,6 +19,7 @@ from sources.importers.engine.files import (
     ReadPosition,
     SkippedItem,
 )
+from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from sources.drafts import ObservationDraft
-from sources.importers.engine.files import Checkpoint, ImportedObservation, ImportEvent, ReadPosition
+from sources.importers.engine.events import Checkpoint, ImportedObservation, ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from tests.sources.importers.chat_files import LIMITS

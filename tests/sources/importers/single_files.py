@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.importers.engine.discovery import discover
+from sources.importers.engine.events import ImportEvent
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.files import ImportEvent
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer, ParsingImporter
 from sources.importers.engine.limits import ImportLimits, ImportProgress, import_limits

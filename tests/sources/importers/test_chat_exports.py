@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sources.importers.engine.files import (
+from sources.importers.engine.events import (
     DoubtfulItem,
     ImportedNote,
     ImportedObservation,

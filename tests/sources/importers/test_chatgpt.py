@@ -439,7 +439,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 @each_case("is_zip", [False, True])
 def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path, is_zip: bool) -> None:
-    conversations = [BRANCHING | {"title": sha256(bytes(number)).hexdigest()} for number in range(800)]
+    conversations = [BRANCHING | {"title": sha256(bytes(number)).hexdigest()} for number in range(300)]
     path = (
         zip_file(tmp_path / "c.zip", {"conversations.json": conversations})
         if is_zip

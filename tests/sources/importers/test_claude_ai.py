@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.engine.files import ImportedNote, ImportedPrompt
+from sources.importers.engine.events import ImportedNote, ImportedPrompt
 from sources.importers.registry import load_importer
 from tests.sources.importers.chat_files import (
     LIMITS,

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from server.compat.conversation_memory.responses import find_conversation
 from sources.drafts import ObservationDraft
-from sources.importers.engine.files import observation_id
+from sources.importers.engine.events import observation_id
 from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.registry import load_importer
 from tests.cases import each_case

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
-from sources.importers.engine.files import SkippedItem
+from sources.importers.engine.events import SkippedItem
 from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_slides, parse_word
@@ -136,7 +136,7 @@ def test_text_is_in_reading_order(tmp_path: Path, name: str, text: str) -> None:
 def test_properties_of_the_document_are_used(
     tmp_path: Path, name: str, properties: tuple[str, str, str], metadata: dict[str, Any]
 ) -> None:
-    media = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
+    media = read_draft(HERE, write(tmp_path / name, SAMPLES[name]))
 
     assert (media.title, media.author, media.created_at) == properties
     assert media.metadata == {"file": name, **metadata}
@@ -392,7 +392,8 @@ def test_damaged_xml_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
         assert isinstance(parse_word(write(Path(folder, "a.docx"), packed({name: data})), LIMITS), ParsedDocument)
 
 
-@settings(max_examples=5)
+@pytest.mark.slow("parses every example in a process of its own")
+@settings(max_examples=20)
 @given(damaged_files({"a.pdf": SAMPLES["a.pdf"]}))
 def test_damaged_pdf_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
     read_or_reject(HERE, *sample)

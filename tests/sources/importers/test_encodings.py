@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sources.importers.engine.batches import BatchLimits, BatchReader
 from sources.importers.engine.encodings import detect_encoding
-from sources.importers.engine.files import DoubtfulItem, ImportedMedia
+from sources.importers.engine.events import DoubtfulItem, ImportedMedia
 from sources.importers.registry import all_importers, importer_by_name, load_importer
 from tests.cases import each_case
 from tests.sources.importers.office_files import packed

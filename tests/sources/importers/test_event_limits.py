@@ -12,7 +12,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft
 from sources.importers.engine.batches import limit_events
 from sources.importers.engine.chat_messages import conversation_in_order
-from sources.importers.engine.files import SkippedItem
+from sources.importers.engine.events import SkippedItem
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers, importer_by_name
 from tests.cases import each_case

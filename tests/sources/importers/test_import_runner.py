@@ -12,8 +12,8 @@ from config.errors import InvalidParams, SourceTimeout, TooLarge
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, UpsertResult
 from sources.importers.engine.discovery import DiscoveredFile, IgnoredFiles, discover
+from sources.importers.engine.events import ImportEvent, ReadPosition
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback, import_limits
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts

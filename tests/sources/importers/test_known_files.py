@@ -9,7 +9,7 @@ import pytest
 from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.importers.engine.discovery import discover
-from sources.importers.engine.files import Checkpoint, ImportEvent, ReadPosition
+from sources.importers.engine.events import Checkpoint, ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback, import_limits

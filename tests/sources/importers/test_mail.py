@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 
 from config.errors import InvalidParams
+from sources.importers.engine.events import FailedItem, ImportedConversation, ImportedMedia, ImportEvent, SkippedItem
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedConversation,
-    ImportedMedia,
-    ImportEvent,
-    SkippedItem,
-)
 from sources.importers.registry import all_importers, load_importer, select_importer
 from tests.cases import each_case
 from tests.sources.importers.mail_files import EML, FIRST, MBOX, REPLY, mbox, message

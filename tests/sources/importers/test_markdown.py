@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
+from sources.importers.engine.events import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.files import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.registry import load_importer
 from tests.cases import each_case
 from tests.sources.importers.chat_files import zip_file

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile, discover
-from sources.importers.engine.files import FailedItem, ImportedNote, ImportEvent, SkippedItem
+from sources.importers.engine.events import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.registry import all_importers, importer_by_name
 from sources.storage.contract import Library
 from tests.cases import each_case

@@ -22,7 +22,7 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.exporters.export import export_library
-from sources.importers.engine.files import FailedItem, ImportedConversation
+from sources.importers.engine.events import FailedItem, ImportedConversation
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import load_importer

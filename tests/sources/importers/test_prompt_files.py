@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.files import FailedItem, ImportedPrompt, SkippedItem
+from sources.importers.engine.events import FailedItem, ImportedPrompt, SkippedItem
 from sources.importers.registry import load_importer
 from sources.records import SavedPromptArgument
 from tests.cases import each_case

@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
-    ImportedNote,
-    ImportEvent,
-    SkippedItem,
-)
+from sources.importers.engine.events import FailedItem, ImportedMedia, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.registry import all_importers, importer_by_name
 from tests.cases import each_case
 from tests.sources.importers.office_files import packed

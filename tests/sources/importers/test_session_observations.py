@@ -9,29 +9,27 @@ from msgspec import UNSET
 from sources.drafts import ObservationDraft
 from sources.importers.formats.session_observations import (
     AgentSession,
-    CompletedCall,
-    SessionTurn,
+    AgentToolCall,
+    AgentTurn,
     derive_observations,
 )
 from sources.reading.exchanges import LineRange
 
-READ = CompletedCall(name="Read", arguments={"file_path": "src/auth.ts"})
-EDIT = CompletedCall(name="Edit", arguments={"file_path": "src/jwt.ts", "old_string": "a", "new_string": "b"})
-COMMIT = CompletedCall(name="Bash", arguments={"command": "git commit -m 'auth: rotate tokens' -m 'They were kept.'"})
-FAILED = CompletedCall(
-    name="Bash", arguments={"command": "make"}, result="make: *** [test] Error 2\n\ntrace", is_error=True
-)
+READ = AgentToolCall("", "Read", arguments={"file_path": "src/auth.ts"})
+EDIT = AgentToolCall("", "Edit", arguments={"file_path": "src/jwt.ts", "old_string": "a", "new_string": "b"})
+COMMIT = AgentToolCall("", "Bash", {"command": "git commit -m 'auth: rotate tokens' -m 'They were kept.'"})
+FAILED = AgentToolCall("", "Bash", {"command": "make"}, result="make: *** [test] Error 2\n\ntrace", is_error=True)
 
 
-def turn(role: str, text: str = "", line: int = 1, *calls: CompletedCall, **fields: Any) -> SessionTurn:
-    return SessionTurn(role=role, text=text, lines=LineRange(line, line), calls=calls, **fields)
+def turn(role: str, text: str = "", line: int = 1, *calls: AgentToolCall, **fields: Any) -> AgentTurn:
+    return AgentTurn(role=role, key="", text=text, lines=LineRange(line, line), calls=calls, **fields)
 
 
-def session(*turns: SessionTurn) -> AgentSession:
+def session(*turns: AgentTurn) -> AgentSession:
     return AgentSession(session_id="s-1", project="my-api", turns=turns, conversation_id="c-1")
 
 
-def observe(*turns: SessionTurn) -> list[ObservationDraft]:
+def observe(*turns: AgentTurn) -> list[ObservationDraft]:
     return list(derive_observations(session(*turns), max_observations=100))
 
 
@@ -54,7 +52,9 @@ def test_exchange_without_files_yields_no_observation() -> None:
 
 
 def test_failed_call_modifies_no_files() -> None:
-    failed = CompletedCall(name="Edit", arguments={"file_path": "src/jwt.ts"}, result="no such file", is_error=True)
+    failed = AgentToolCall(
+        key="", name="Edit", arguments={"file_path": "src/jwt.ts"}, result="no such file", is_error=True
+    )
 
     [draft] = observe(turn("user", "Rotate the tokens."), turn("assistant", "", 2, failed))
 
@@ -85,7 +85,8 @@ def test_files_of_a_patch_are_listed() -> None:
     patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** Add File: b/c.py\n+z\n*** End Patch"
 
     [draft] = observe(
-        turn("user", "Go."), turn("assistant", "", 2, CompletedCall(name="apply_patch", arguments={"input": patch}))
+        turn("user", "Go."),
+        turn("assistant", "", 2, AgentToolCall("", "apply_patch", arguments={"input": patch})),
     )
 
     assert draft.files_modified == ("a.py", "b/c.py")
@@ -112,14 +113,16 @@ def test_number_of_observations_is_limited() -> None:
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
 calls = st.builds(
-    CompletedCall,
+    AgentToolCall,
+    key=st.just(""),
     name=st.sampled_from(["Read", "Edit", "Bash", "apply_patch", "Other"]),
     arguments=st.dictionaries(st.sampled_from(["file_path", "command", "input"]), st.one_of(words, st.integers())),
     result=words,
     is_error=st.booleans(),
 )
 turns = st.builds(
-    SessionTurn,
+    AgentTurn,
+    key=st.just(""),
     role=st.sampled_from(["user", "assistant", "tool"]),
     lines=st.builds(lambda line: LineRange(line, line), st.integers(1, 99)),
     text=words,
@@ -129,7 +132,7 @@ turns = st.builds(
 
 
 @given(st.lists(turns, max_size=8))
-def test_every_observation_quotes_its_session(turns: list[SessionTurn]) -> None:
+def test_every_observation_quotes_its_session(turns: list[AgentTurn]) -> None:
     source = "\n".join(
         [turn.text for turn in turns]
         + [f"{call.name}: {call.result}\n{call.arguments}" for turn in turns for call in turn.calls]

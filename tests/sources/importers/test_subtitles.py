@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.files import FailedItem, ImportedMedia
+from sources.importers.engine.events import FailedItem, ImportedMedia
 from sources.importers.registry import load_importer
 from sources.records import Segment
 from tests.cases import each_case

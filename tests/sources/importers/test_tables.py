@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, SkippedItem
+from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, SkippedItem
 from sources.importers.parsers.office import parse_rich_text
 from sources.importers.parsers.opendocument import parse_text_document
 from sources.importers.parsers.parsed_document import ParsedDocument

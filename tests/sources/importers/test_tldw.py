@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.importers.engine.files import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
+from sources.importers.engine.events import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import load_importer
 from sources.records import Segment

@@ -45,6 +45,8 @@ UNSTEMMED = TOKENIZER.removeprefix("porter ")
         ("🎉party", "u1f389x party"),
         ("👩‍💻 ❤️", "u1f469x u1f4bbx u2764x"),
         ("Windows™ ½ ﬁx m²", "windows 1 2 fix m2"),
+        ("soft\u00adhyphen, C\u00ad++ and get\u00adUserName", "softhyphen cplusplus and getusername get user name"),
+        ('Café\n\u00ad["naïve", "東京"]', "cafe naive 東京 京"),
         ("a\0b\ud800c", "a b c"),
         ("!?…", ""),
         ("", ""),

@@ -1,4 +1,4 @@
-"""Times in words, in eight languages, two time zones and across changes of the clock."""
+"""Times in words, in nineteen languages, two time zones and across changes of the clock."""
 
 from datetime import UTC, datetime
 from itertools import chain
@@ -7,7 +7,9 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.times import TimeSpan, find_times, read_time, resolve
+from sources.text.folding import fold
+from sources.times import TIME_WORDS, TimeSpan, asks_for_anything, find_times, read_time, resolve
+from sources.times.languages import EXACT_WORDS
 from tests.cases import each_case
 
 # A Sunday evening; it is already Monday in Tokyo.
@@ -32,6 +34,10 @@ AUGUST_LAST_YEAR = ("2025-08-01", "2025-09-01")
 SUMMER_LAST_YEAR = ("2025-06-01", "2025-09-01")
 MONDAY_LAST_WEEK = ("2026-11-02", "2026-11-03")
 FRIDAY_LAST_WEEK = ("2026-11-06", "2026-11-07")
+THIRD_QUARTER = ("2023-07-01", "2023-10-01")
+WEEK_19 = ("2025-05-05", "2025-05-12")
+MID_MAY = ("2024-05-11", "2024-05-21")
+FIRST_WEEK_OF_MAY = ("2024-05-01", "2024-05-08")
 MARCH_TO_MAY = ("2024-03-01", "2024-06-01")
 
 Days = tuple[str | None, str | None]
@@ -60,7 +66,28 @@ PHRASES: dict[str, dict[str, Days]] = {
         "on Monday": ("2026-11-09", "2026-11-10"),
         "last weekend": ("2026-11-07", "2026-11-09"),
         "the week before 16 November 2023": ("2023-11-09", "2023-11-16"),
-        "the last week of August 2023": AUGUST,
+        "the last week of August 2023": ("2023-08-25", "2023-09-01"),
+        "the first week of May": ("2026-05-01", "2026-05-08"),
+        "the 3rd week of May 2024": ("2024-05-15", "2024-05-22"),
+        "mid May": ("2026-05-11", "2026-05-21"),
+        "early August 2023": ("2023-08-01", "2023-08-11"),
+        "at the end of August 2023": ("2023-08-21", "2023-09-01"),
+        "late 2023": ("2023-09-01", "2024-01-01"),
+        "a fortnight ago": ("2026-10-26", "2026-11-02"),
+        "Q3 2023 report": THIRD_QUARTER,
+        "report 2023-Q3": THIRD_QUARTER,
+        "report Q3/2023": THIRD_QUARTER,
+        "in Q3": ("2026-07-01", "2026-10-01"),
+        "the third quarter of 2023": THIRD_QUARTER,
+        "3rd quarter last year": ("2025-07-01", "2025-10-01"),
+        "last quarter": ("2026-07-01", "2026-10-01"),
+        "the last quarter of 2023": ("2023-10-01", "2024-01-01"),
+        "2025-W19": WEEK_19,
+        "week 19 of 2025": WEEK_19,
+        "W19 2025": WEEK_19,
+        "calendar week 19": ("2026-05-04", "2026-05-11"),
+        "2023 August": AUGUST,
+        "2022 summer": SUMMER,
         "in August last year": AUGUST_LAST_YEAR,
         "last year in August": AUGUST_LAST_YEAR,
         "August 5 two years ago": ("2024-08-05", "2024-08-06"),
@@ -95,6 +122,14 @@ PHRASES: dict[str, dict[str, Days]] = {
         "im Sommer letzten Jahres": SUMMER_LAST_YEAR,
         "letzte Woche Montag": MONDAY_LAST_WEEK,
         "Montag letzter Woche": MONDAY_LAST_WEEK,
+        "vor vierzehn Tagen": ("2026-11-01", "2026-11-02"),
+        "Mitte Mai 2024": MID_MAY,
+        "in der ersten Woche im Mai 2024": FIRST_WEEK_OF_MAY,
+        "3. Quartal 2023": THIRD_QUARTER,
+        "im dritten Quartal 2023": THIRD_QUARTER,
+        "KW 19/2025": WEEK_19,
+        "KW19 2025": WEEK_19,
+        "von Mai bis Ende Juli 2023": ("2023-05-01", "2023-08-01"),
     },
     "fr": {
         "en août de l'année dernière": AUGUST_LAST_YEAR,
@@ -113,6 +148,11 @@ PHRASES: dict[str, dict[str, Days]] = {
         "le mois dernier": LAST_MONTH,
         "l'année dernière": LAST_YEAR,
         "en mars": ("2026-03-01", "2026-04-01"),
+        "mi-mai 2024": MID_MAY,
+        "la première semaine de mai 2024": FIRST_WEEK_OF_MAY,
+        "T3 2023": THIRD_QUARTER,
+        "le 3e trimestre 2023": THIRD_QUARTER,
+        "semaine 19 de 2025": WEEK_19,
     },
     "es": {
         "en agosto del año pasado": AUGUST_LAST_YEAR,
@@ -128,6 +168,10 @@ PHRASES: dict[str, dict[str, Days]] = {
         "antes de 2022": BEFORE_2022,
         "verano de 2022": SUMMER,
         "el viernes pasado": LAST_FRIDAY,
+        "a mediados de mayo de 2024": MID_MAY,
+        "la primera semana de mayo de 2024": FIRST_WEEK_OF_MAY,
+        "tercer trimestre de 2023": THIRD_QUARTER,
+        "semana 19 de 2025": WEEK_19,
         "el mes pasado": LAST_MONTH,
         "el año pasado": LAST_YEAR,
     },
@@ -145,6 +189,10 @@ PHRASES: dict[str, dict[str, Days]] = {
         "antes de 2022": BEFORE_2022,
         "verão de 2022": SUMMER,
         "sexta-feira passada": LAST_FRIDAY,
+        "em meados de maio de 2024": MID_MAY,
+        "a primeira semana de maio de 2024": FIRST_WEEK_OF_MAY,
+        "3º trimestre de 2023": THIRD_QUARTER,
+        "semana 19 de 2025": WEEK_19,
         "no mês passado": LAST_MONTH,
         "no ano passado": LAST_YEAR,
     },
@@ -163,6 +211,9 @@ PHRASES: dict[str, dict[str, Days]] = {
         "до 2022": BEFORE_2022,
         "летом 2022": SUMMER,
         "в прошлую пятницу": LAST_FRIDAY,
+        "в середине мая 2024": MID_MAY,
+        "первая неделя мая 2024": FIRST_WEEK_OF_MAY,
+        "третий квартал 2023": THIRD_QUARTER,
         "в прошлом месяце": LAST_MONTH,
         "в прошлом году": LAST_YEAR,
     },
@@ -202,6 +253,232 @@ PHRASES: dict[str, dict[str, Days]] = {
         "先月": LAST_MONTH,
         "去年": LAST_YEAR,
     },
+    "it": {
+        "riunione in agosto 2023": AUGUST,
+        "il 5 agosto 2023": FIFTH,
+        "la settimana scorsa": LAST_WEEK,
+        "chi ha chiamato ieri": YESTERDAY,
+        "l'altro ieri": DAY_BEFORE,
+        "tre giorni fa": THREE_DAYS_AGO,
+        "da maggio": SINCE_MAY,
+        "prima del 2022": BEFORE_2022,
+        "estate 2022": SUMMER,
+        "venerdì scorso": LAST_FRIDAY,
+        "il mese scorso": LAST_MONTH,
+        "l'anno scorso": LAST_YEAR,
+        "nell'agosto dell'anno scorso": AUGUST_LAST_YEAR,
+        "lunedì della settimana scorsa": MONDAY_LAST_WEEK,
+        "tra marzo e maggio 2024": MARCH_TO_MAY,
+        "metà maggio 2024": MID_MAY,
+        "la prima settimana di maggio 2024": FIRST_WEEK_OF_MAY,
+        "terzo trimestre 2023": THIRD_QUARTER,
+        "settimana 19 del 2025": WEEK_19,
+    },
+    "nl": {
+        "vergadering in augustus 2023": AUGUST,
+        "op 5 augustus 2023": FIFTH,
+        "vorige week": LAST_WEEK,
+        "wie belde gisteren": YESTERDAY,
+        "eergisteren": DAY_BEFORE,
+        "drie dagen geleden": THREE_DAYS_AGO,
+        "sinds mei": SINCE_MAY,
+        "voor 2022": BEFORE_2022,
+        "zomer 2022": SUMMER,
+        "afgelopen vrijdag": LAST_FRIDAY,
+        "vorige maand": LAST_MONTH,
+        "vorig jaar": LAST_YEAR,
+        "in augustus vorig jaar": AUGUST_LAST_YEAR,
+        "maandag vorige week": MONDAY_LAST_WEEK,
+        "van maart tot mei 2024": MARCH_TO_MAY,
+        "medio mei 2024": MID_MAY,
+        "de eerste week van mei 2024": FIRST_WEEK_OF_MAY,
+        "derde kwartaal 2023": THIRD_QUARTER,
+        "week 19 van 2025": WEEK_19,
+    },
+    "sv": {
+        "möte i augusti 2023": AUGUST,
+        "den 5 augusti 2023": FIFTH,
+        "förra veckan": LAST_WEEK,
+        "vem ringde igår": YESTERDAY,
+        "i förrgår": DAY_BEFORE,
+        "för tre dagar sedan": THREE_DAYS_AGO,
+        "sedan maj": SINCE_MAY,
+        "före 2022": BEFORE_2022,
+        "sommaren 2022": SUMMER,
+        "förra fredagen": LAST_FRIDAY,
+        "i fredags": LAST_FRIDAY,
+        "förra månaden": LAST_MONTH,
+        "förra året": LAST_YEAR,
+        "i fjol": LAST_YEAR,
+        "i augusti förra året": AUGUST_LAST_YEAR,
+        "måndag förra veckan": MONDAY_LAST_WEEK,
+        "mellan mars och maj 2024": MARCH_TO_MAY,
+        "mitten av maj 2024": MID_MAY,
+        "första veckan i maj 2024": FIRST_WEEK_OF_MAY,
+        "tredje kvartalet 2023": THIRD_QUARTER,
+        "vecka 19 2025": WEEK_19,
+        "i mars": ("2026-03-01", "2026-04-01"),
+    },
+    "da": {
+        "møde i august 2023": AUGUST,
+        "den 5. august 2023": FIFTH,
+        "sidste uge": LAST_WEEK,
+        "hvem ringede i går": YESTERDAY,
+        "i forgårs": DAY_BEFORE,
+        "for tre dage siden": THREE_DAYS_AGO,
+        "siden maj": SINCE_MAY,
+        "før 2022": BEFORE_2022,
+        "sommeren 2022": SUMMER,
+        "sidste fredag": LAST_FRIDAY,
+        "sidste måned": LAST_MONTH,
+        "sidste år": LAST_YEAR,
+        "i fjor": LAST_YEAR,
+        "i august sidste år": AUGUST_LAST_YEAR,
+        "mandag i sidste uge": MONDAY_LAST_WEEK,
+        "mellem marts og maj 2024": MARCH_TO_MAY,
+        "midten af maj 2024": MID_MAY,
+        "første uge af maj 2024": FIRST_WEEK_OF_MAY,
+        "3. kvartal 2023": THIRD_QUARTER,
+        "uge 19 2025": WEEK_19,
+    },
+    "nb": {
+        "møte i august 2023": AUGUST,
+        "5. august 2023": FIFTH,
+        "forrige uke": LAST_WEEK,
+        "hvem ringte i går": YESTERDAY,
+        "i forgårs": DAY_BEFORE,
+        "for tre dager siden": THREE_DAYS_AGO,
+        "siden mai": SINCE_MAY,
+        "før 2022": BEFORE_2022,
+        "sommeren 2022": SUMMER,
+        "forrige fredag": LAST_FRIDAY,
+        "forrige måned": LAST_MONTH,
+        "i fjor": LAST_YEAR,
+        "i august i fjor": AUGUST_LAST_YEAR,
+        "mandag forrige uke": MONDAY_LAST_WEEK,
+        "mellom mars og mai 2024": MARCH_TO_MAY,
+        "midten av mai 2024": MID_MAY,
+        "første uke i mai 2024": FIRST_WEEK_OF_MAY,
+        "uke 19 2025": WEEK_19,
+    },
+    "pl": {
+        "spotkanie w sierpniu 2023": AUGUST,
+        "5 sierpnia 2023": FIFTH,
+        "w zeszłym tygodniu": LAST_WEEK,
+        "kto dzwonił wczoraj": YESTERDAY,
+        "przedwczoraj": DAY_BEFORE,
+        "trzy dni temu": THREE_DAYS_AGO,
+        "od maja": SINCE_MAY,
+        "przed 2022": BEFORE_2022,
+        "latem 2022": SUMMER,
+        "w zeszły piątek": LAST_FRIDAY,
+        "w zeszłym miesiącu": LAST_MONTH,
+        "w zeszłym roku": LAST_YEAR,
+        "w sierpniu zeszłego roku": AUGUST_LAST_YEAR,
+        "w poniedziałek w zeszłym tygodniu": MONDAY_LAST_WEEK,
+        "od marca do maja 2024": MARCH_TO_MAY,
+        "w połowie maja 2024": MID_MAY,
+        "pierwszy tydzień maja 2024": FIRST_WEEK_OF_MAY,
+        "trzeci kwartał 2023": THIRD_QUARTER,
+        "tydzień 19 2025": WEEK_19,
+    },
+    "tr": {
+        "Ağustos 2023 toplantısı": AUGUST,
+        "2023 Ağustos'ta": AUGUST,
+        "5 Ağustos 2023": FIFTH,
+        "geçen hafta": LAST_WEEK,
+        "dün kim aradı": YESTERDAY,
+        "evvelsi gün": DAY_BEFORE,
+        "üç gün önce": THREE_DAYS_AGO,
+        "Mayıs'tan beri": SINCE_MAY,
+        "mayıstan beri": SINCE_MAY,
+        "2022'den önce": BEFORE_2022,
+        "2022 yazında": SUMMER,
+        "geçen cuma": LAST_FRIDAY,
+        "geçen ay": LAST_MONTH,
+        "geçen yıl": LAST_YEAR,
+        "geçen yıl ağustosta": AUGUST_LAST_YEAR,
+        "geçen hafta pazartesi": MONDAY_LAST_WEEK,
+    },
+    "ar": {
+        "اجتماع في أغسطس 2023": AUGUST,
+        "5 أغسطس 2023": FIFTH,
+        "٥ أغسطس ٢٠٢٣": FIFTH,
+        "5 آب 2023": FIFTH,
+        "الأسبوع الماضي": LAST_WEEK,
+        "من اتصل أمس": YESTERDAY,
+        "أول أمس": DAY_BEFORE,
+        "قبل ثلاثة أيام": THREE_DAYS_AGO,
+        "قبل يومين": ("2026-11-13", "2026-11-14"),
+        "منذ مايو": SINCE_MAY,
+        "قبل 2022": BEFORE_2022,
+        "صيف 2022": SUMMER,
+        "صيف عام 2022": SUMMER,
+        "الجمعة الماضية": LAST_FRIDAY,
+        "الشهر الماضي": LAST_MONTH,
+        "العام الماضي": LAST_YEAR,
+        "في أغسطس من العام الماضي": AUGUST_LAST_YEAR,
+        "منتصف مايو 2024": MID_MAY,
+        "الأسبوع الأول من مايو 2024": FIRST_WEEK_OF_MAY,
+    },
+    "hi": {
+        "अगस्त 2023 में बैठक": AUGUST,
+        "5 अगस्त 2023": FIFTH,
+        "५ अगस्त २०२३": FIFTH,
+        "पिछले हफ्ते": LAST_WEEK,
+        "पिछले सप्ताह": LAST_WEEK,
+        "कल किसने फोन किया": YESTERDAY,
+        "परसों": DAY_BEFORE,
+        "तीन दिन पहले": THREE_DAYS_AGO,
+        "मई से": SINCE_MAY,
+        "2022 से पहले": BEFORE_2022,
+        "2022 की गर्मियों में": SUMMER,
+        "पिछले शुक्रवार": LAST_FRIDAY,
+        "पिछले महीने": LAST_MONTH,
+        "पिछले साल": LAST_YEAR,
+        "पिछले साल अगस्त में": AUGUST_LAST_YEAR,
+    },
+    "ko": {
+        "2023년 8월 회의": AUGUST,
+        "2023년 8월 5일": FIFTH,
+        "지난주 메모": LAST_WEEK,
+        "어제 누가 전화했어": YESTERDAY,
+        "그저께": DAY_BEFORE,
+        "3일 전": THREE_DAYS_AGO,
+        "사흘 전": THREE_DAYS_AGO,
+        "5월부터": SINCE_MAY,
+        "2022년 이전": BEFORE_2022,
+        "2022년 여름": SUMMER,
+        "지난 금요일": LAST_FRIDAY,
+        "지난주 금요일": FRIDAY_LAST_WEEK,
+        "지난달": LAST_MONTH,
+        "작년": LAST_YEAR,
+        "작년 8월": AUGUST_LAST_YEAR,
+        "작년 여름": SUMMER_LAST_YEAR,
+        "2023년 3분기": THIRD_QUARTER,
+    },
+    "th": {
+        "ประชุมเดือนสิงหาคม 2023": AUGUST,
+        "ประชุมเดือนสิงหาคม 2566": AUGUST,
+        "5 สิงหาคม 2566": FIFTH,
+        "5 ส.ค. 2566": FIFTH,
+        "๕ สิงหาคม พ.ศ. ๒๕๖๖": FIFTH,
+        "สัปดาห์ที่แล้ว": LAST_WEEK,
+        "เมื่อวานใครโทรมา": YESTERDAY,
+        "เมื่อวานซืน": DAY_BEFORE,
+        "3 วันก่อน": THREE_DAYS_AGO,
+        "สามวันที่แล้ว": THREE_DAYS_AGO,
+        "ตั้งแต่เดือนพฤษภาคม": SINCE_MAY,
+        "ก่อนปี 2565": BEFORE_2022,
+        "ก่อนปี 2022": BEFORE_2022,
+        "ฤดูร้อนปี 2565": ("2022-03-01", "2022-06-01"),
+        "วันศุกร์ที่แล้ว": LAST_FRIDAY,
+        "เดือนที่แล้ว": LAST_MONTH,
+        "ปีที่แล้ว": LAST_YEAR,
+        "สิงหาคมปีที่แล้ว": AUGUST_LAST_YEAR,
+        "ในเดือนสิงหาคมของปี 2023": AUGUST,
+        "ตั้งแต่วันที่ 8 พฤษภาคม 2569": ("2026-05-08", None),
+    },
 }  # fmt: skip
 
 
@@ -231,10 +508,50 @@ def test_every_language_has_at_least_ten_phrases() -> None:
         "you may march with us", "Theresa May", "the planet mars", "may I come in", "a march against rain",
         "wie komme ich hier weg", "mes derniers messages", "Rio de Janeiro", "spring boot", "fall back to plan B",
         "second draft", "room 101", "error 40404", "week", "days", "it may 5 times fail", "the sun and the moon",
+        "week 3 of the course", "Q1 and Q2 of the quiz", "dun Laoghaire", "a gun for hire", "Maja", "Mart Smeets",
+        "the second week", "in the middle of the night", "once upon a time", "W19 nuts", "세월", "the fine print",
+        "half of the team", "a touchdown in the fourth quarter",
+        "La marca de la anarquía", "ทุกวันนี้", "الذي مارس العصيان",
+        "son of a gun", "the end of the week number", "Kasim", "mitten im Wald", "Pazar 12",
     ],
 )  # fmt: skip
 def test_ordinary_words_are_not_times(text: str) -> None:
     assert find_times(text) == ()
+
+
+@each_case(
+    ("text", "days"),
+    [
+        ("meeting for April 2023", ("2023-04-01", "2023-05-01")),
+        ("trips 2023, May 2024", ("2024-05-01", "2024-06-01")),
+        ("da 2023 nichts ging", ("2023-01-01", "2024-01-01")),
+        ("na 2022", ("2022-01-01", "2023-01-01")),
+        ("the end of May", ("2026-05-21", "2026-06-01")),
+        ("from early May to mid June 2023", ("2023-05-01", "2023-06-21")),
+        ("calendar week 53", ("2020-12-28", "2021-01-04")),
+    ],
+)
+def test_words_of_several_languages_are_read_in_that_of_the_text(text: str, days: Days) -> None:
+    assert days in [days_of(resolve(mention, SUNDAY), ZoneInfo("UTC")) for mention in find_times(text)]
+
+
+def test_words_are_written_as_they_are_compared() -> None:
+    words = {word for text in TIME_WORDS for word in text.split()}
+    assert {word for word in words if fold(word).strip() != word} <= EXACT_WORDS
+
+
+@each_case(
+    "text",
+    [
+        "what did I do yesterday", "was habe ich gestern gemacht", "cosa ho fatto ieri", "wat deed ik gisteren",
+        "vad gjorde jag igår", "hvad lavede jeg i går", "hva gjorde jeg i går", "co robiłem wczoraj", "dün ne yaptım",
+        "ماذا فعلت أمس", "कल मैंने क्या किया", "어제 뭐 했어", "เมื่อวานฉันทำอะไร", "昨日は何をした",
+    ],
+)  # fmt: skip
+def test_a_question_about_nothing_but_a_day_asks_for_anything(text: str) -> None:
+    [mention] = find_times(text)
+    assert asks_for_anything(text, mention.words)
+    assert not asks_for_anything(f"{text} violin", mention.words)
 
 
 def test_a_month_without_a_year_takes_that_of_the_next_date() -> None:
@@ -262,6 +579,12 @@ def test_a_month_without_a_year_takes_that_of_the_next_date() -> None:
         ("с мая до июля 2023", ("2023-05-01", "2023-08-01")),
         ("2023年5月から2023年7月", ("2023-05-01", "2023-08-01")),
         ("2023年5月到2023年7月", ("2023-05-01", "2023-08-01")),
+        ("2023년 5월부터 2023년 7월", ("2023-05-01", "2023-08-01")),
+        ("2021 से 2023 तक", ("2021-01-01", "2024-01-01")),
+        ("จากปี 2564 ถึงปี 2566", ("2021-01-01", "2024-01-01")),
+        ("da maggio a luglio 2023", ("2023-05-01", "2023-08-01")),
+        ("tussen mei en juli 2023", ("2023-05-01", "2023-08-01")),
+        ("från maj till juli 2023", ("2023-05-01", "2023-08-01")),
     ],
 )
 def test_two_times_are_one_period_if_the_text_connects_them(text: str, days: Days) -> None:

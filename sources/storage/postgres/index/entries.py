@@ -205,11 +205,5 @@ def known_index_state(connection: PostgresConnection) -> IndexState | None:
     return state
 
 
-def is_small_index(connection: PostgresConnection) -> bool:
-    """Whether the transaction has read that the index is small."""
-    state = known_index_state(connection)
-    return state is not None and state.is_small
-
-
 def save_index_state(connection: PostgresConnection, state: IndexState) -> None:
     connection.known[_INDEX_STATE] = state

@@ -6,12 +6,21 @@ so those of the whole library are counted instead.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+import itertools
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from config.postgres.connection import decode_rows
+from config.postgres.sql import number_parameters, rows_as_json
 from sources.query import ParsedQuery
+from sources.query.parser import can_have_near_terms
+from sources.records import SemanticStatus
 from sources.storage.contract import Corpus
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
@@ -25,17 +34,21 @@ from sources.storage.postgres.index.entries import (
     save_index_state,
 )
 from sources.storage.postgres.search.tsquery import (
-    MATCH,
-    NOTHING,
     TENANT_MARK,
     for_index,
-    index_tokens,
     quote_lexeme,
     tsquery,
 )
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.engine import OWN_ROWS_MIN
-from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory, VocabularyMemory, word_beginnings
+from sources.storage.search.vocabulary import (
+    LibraryVocabulary,
+    NearWordsMemory,
+    VocabularyMemory,
+    compound_of,
+    single_token,
+    word_beginnings,
+)
 from sources.storage.tables.sql import Statement, TextIndex
 
 # -- vocabulary --------------------------------------------------------------------------------------------------------
@@ -55,149 +68,127 @@ _COUNTS = f"""
     SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")})
     FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
 """
-# The first, as in SQLite: the spelling of a near word is that of the text. `+ 0`: not by reading all entries in the
-# order of the primary key.
-_ROW = f"SELECT min(id + 0) FROM index_entries WHERE tsv @@ {MATCH} HAVING count(*) > 0"
+# With the first entry, as in SQLite: the spelling of a near word is that of the text. `+ 0`: not by reading all entries
+# in the order of the primary key.
+_COUNTS_AND_FIRST = f"""
+    SELECT found.entries, found.first FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place),
+        LATERAL (SELECT count(*) AS entries, min(id + 0) AS first FROM index_entries e
+            WHERE e.tsv @@ {tsquery("wanted.match")}) AS found
+    ORDER BY wanted.place
+"""
 
 
-class EntryVocabulary:
-    """Implements `IndexWords`. `rows` is the number of entries of the source."""
+class EntryWords(Struct, frozen=True):
+    """The words of one source, which has `rows` entries."""
+
+    kind: EntryKind
+    version: bytes
+    rows: int
+
+    @property
+    def table(self) -> str:
+        return self.kind.index
+
+
+class EntryVocabulary(LibraryVocabulary[EntryWords]):
+    """Reads and counts the words of all sources in one statement each."""
 
     def __init__(
-        self, connection: LibraryConnection, kind: EntryKind, memory: VocabularyMemory, version: str, rows: int
+        self,
+        sources: Sequence[EntryWords],
+        memory: NearWordsMemory,
+        words_max: int,
+        connection: LibraryConnection,
+        vocabularies: VocabularyMemory,
     ) -> None:
-        self.connection = connection
-        self._kind = kind
-        self._memory = memory
-        self._rows = rows
-        self.table = kind.index
-        self.version = version.encode()
-
-    def words_like(self, word: str, words_max: int) -> str:
-        [words] = read_words((self,), word, words_max)
-        return words
-
-    def count_rows(self, words: Sequence[str]) -> dict[str, int]:
-        [counts] = count_rows((self,), (words,))
-        return counts
-
-    def find_text(self, token: str) -> str | None:
-        [text] = find_texts(((self, token),))
-        return text
-
-    def select_row(self, token: str) -> Statement:
-        """Selects the rowid of an entry that contains a token."""
-        match = " <-> ".join([quote_lexeme(TENANT_MARK + self._kind.prefix + lexeme) for lexeme in index_tokens(token)])
-        return _ROW, (match or NOTHING,)
-
-    def select_forms(self, rowid: int) -> list[Query]:
-        """Selects a rowid, and after it what the entry with this rowid contains."""
-        return [(sql, ([rowid], [-rowid]) if "?2" in sql else ([rowid],)) for sql in self._kind.sources]
-
-    def beginnings(self, word: str) -> tuple[str, ...]:
-        return word_beginnings(word, self._rows)
-
-    def lexeme(self, word: str) -> str:
-        return self._kind.prefix + word
-
-    def without_prefix(self, words: str) -> str:
-        """Removes the letter of the source from words with spaces before them. Here, because the server would take a
-        third of the time of reading them for it."""
-        return words.replace(f" {self._kind.prefix}", " ")
-
-    def known_words(self, beginning: str) -> str | None:
-        return self._memory.get((self.connection.tenant or "", self.table, beginning), self.version)
-
-    def save_words(self, beginning: str, words: str) -> None:
-        self._memory.put((self.connection.tenant or "", self.table, beginning), self.version, words)
-
-
-class EntryVocabularies(LibraryVocabulary):
-    """The words of several sources, which are read and counted in one statement for all of them."""
-
-    def __init__(self, sources: Sequence[EntryVocabulary], memory: NearWordsMemory, words_max: int) -> None:
         super().__init__(sources, memory, words_max)
-        self._sources = sources
-
-    def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        """If an index has no text for a stem, the next one is tried."""
-        sources = {source.table: source for source in self._sources}
-        untried = {near: [sources[index.table] for index in self._indexes_of[near]] for near in tokens}
-        texts: dict[str, str] = {}
-        while wanted := [near for near, left in untried.items() if left and near not in texts]:
-            found = find_texts([(untried[near].pop(0), tokens[near]) for near in wanted])
-            texts |= {near: text for near, text in zip(wanted, found, strict=True) if text}
-        return texts
+        self._connection = connection
+        self._vocabularies = vocabularies
+        # The first entry of each word that was counted.
+        self._first: dict[tuple[EntryWords, str], int] = {}
 
     def _words_like(self, word: str) -> list[str]:
-        return read_words(self._sources, word, self._words_max)
+        tenant, words = self._connection.tenant or "", {}
+        wanted = [[(source, beginning) for beginning in word_beginnings(word, source.rows)] for source in self._indexes]
+        for source, beginning in itertools.chain(*wanted):
+            words[source, beginning] = self._vocabularies.get((tenant, source.table, beginning), source.version)
+        if unknown := [key for key, known in words.items() if known is None]:
+            first = [source.kind.prefix + beginning for source, beginning in unknown]
+            last = [lexeme + _LAST for lexeme in first]
+            rows = self._connection.execute(_WORDS, (self._words_max, first, last)).fetchall()
+            for (source, beginning), (text,) in zip(unknown, rows, strict=True):
+                # The letter of the source is removed here, because the server would take a third of the time of reading
+                # the words for it.
+                own = words[source, beginning] = f" {text} ".replace(f" {source.kind.prefix}", " ") if text else " "
+                self._vocabularies.put((tenant, source.table, beginning), source.version, own)
+        return ["".join([words[key] or "" for key in keys]) for keys in wanted]
 
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
-        return count_rows(self._sources, words)
+        """Words of deleted rows have none and are left out."""
+        wanted = [(source, word) for source, own in zip(self._indexes, words, strict=True) for word in own]
+        counts: dict[EntryWords, dict[str, int]] = {source: {} for source in self._indexes}
+        if wanted:
+            matches = [quote_lexeme(TENANT_MARK + source.kind.prefix + word) for source, word in wanted]
+            rows = self._connection.execute(_COUNTS_AND_FIRST, (matches,)).fetchall()
+            for (source, word), (count, first) in zip(wanted, rows, strict=True):
+                if count:
+                    counts[source][word], self._first[source, word] = count, first
+        return [counts[source] for source in self._indexes]
 
+    def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
+        """If an index has no text for a stem, the next one is tried. The statement has the same text whatever is
+        wanted, because planning it takes the server longer than running it."""
+        untried = {near: [*self._indexes_of[near]] for near in tokens}
+        texts: dict[str, str] = {}
+        while wanted := {near: left.pop(0) for near, left in untried.items() if left and near not in texts}:
+            rowids: dict[EntryWords, list[int]] = {source: [] for source in self._indexes}
+            for near, source in wanted.items():
+                rowids[source].append(self._first[source, near])
+            selects = [(source, sql) for source in self._indexes for sql in source.kind.sources]
+            queries = [
+                (sql, (rowids[source], [-rowid for rowid in rowids[source]])[: 1 + ("?2" in sql)])
+                for source, sql in selects
+            ]
+            forms: dict[tuple[EntryWords, int], list[str]] = {}
+            for (source, _), rows in zip(selects, self._connection.fetch_together(queries), strict=True):
+                for rowid, *columns in rows:
+                    forms.setdefault((source, rowid), []).extend(columns)
+            for near, source in wanted.items():
+                if text := " ".join(forms.get((source, self._first[source, near]), ())):
+                    texts[near] = text
+        return texts
 
-def find_texts(wanted: Sequence[tuple[EntryVocabulary, str]]) -> list[str | None]:
-    """Returns the indexed text of a row of each source that contains a token, with two statements for all of them."""
-    connection = wanted[0][0].connection
-    rows = connection.fetch_together([source.select_row(token) for source, token in wanted])
-    queries = [source.select_forms(own[0][0]) if own else [] for (source, _), own in zip(wanted, rows, strict=True)]
-    if not any(queries):
-        return [None] * len(wanted)
-    forms = iter(connection.fetch_together([query for own in queries for query in own]))
-    return [
-        " ".join([form for _ in own for _, *columns in next(forms) for form in columns]) if own else None
-        for own in queries
-    ]
-
-
-def read_words(sources: Sequence[EntryVocabulary], word: str, words_max: int) -> list[str]:
-    """Returns the words of each source that may be near to a word."""
-    wanted = [[(source, beginning) for beginning in source.beginnings(word)] for source in sources]
-    words = {key: key[0].known_words(key[1]) for keys in wanted for key in keys}
-    unknown = [key for key, known in words.items() if known is None]
-    if unknown:
-        first = [source.lexeme(beginning) for source, beginning in unknown]
-        last = [lexeme + _LAST for lexeme in first]
-        rows = sources[0].connection.execute(_WORDS, (words_max, first, last)).fetchall()
-        for (source, beginning), (text,) in zip(unknown, rows, strict=True):
-            words[source, beginning] = source.without_prefix(f" {text} ") if text else " "
-            source.save_words(beginning, words[source, beginning] or "")
-    return ["".join([words[key] or "" for key in keys]) for keys in wanted]
-
-
-def count_rows(sources: Sequence[EntryVocabulary], words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
-    """Returns the number of entries of words of each source. Words of deleted rows have none and are left out."""
-    wanted = [(index, word) for index, own in enumerate(words) for word in own]
-    counts: list[dict[str, int]] = [{} for _ in sources]
-    if wanted:
-        matches = [quote_lexeme(TENANT_MARK + sources[index].lexeme(word)) for index, word in wanted]
-        rows = sources[0].connection.execute(_COUNTS, (matches,)).fetchall()
-        for (index, word), (count,) in zip(wanted, rows, strict=True):
-            if count:
-                counts[index][word] = count
-    return counts
-
-
-T = TypeVar("T")
 
 _COUNTS_MAX = 5_000
 _TURN_MAX_S = 0.5
-# The same with the state of the index, for the first statement of a search. What is not counted is NULL: terms of other
-# sources in a large library, and rows unless they are wanted.
-_READ_STATE_AND_COUNTS = f"""
+# The same with the state of the index, for the first statement of a search, and with the first candidates of all
+# sources. What is not read is NULL: in a large library terms of other sources and candidates, because a slow source
+# must not hold up the others, and the numbers of entries unless they are wanted.
+_STATE_AND_COUNTS = f"""
     WITH entries AS MATERIALIZED (SELECT {IS_SMALL_SQL} AS is_small)
     SELECT value, is_small, {SEGMENT_VERSION_SQL},
-        ARRAY(SELECT CASE WHEN wanted.place <= CAST(? AS INTEGER) OR is_small THEN (
+        ARRAY(SELECT CASE WHEN wanted.place <= CAST(?1 AS INTEGER) OR is_small THEN (
                 SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")}) END
-            FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place),
-        CASE WHEN CAST(? AS BOOLEAN) AND is_small THEN ARRAY(
+            FROM unnest(CAST(?2 AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place),
+        CASE WHEN CAST(?3 AS BOOLEAN) AND is_small THEN ARRAY(
             SELECT ARRAY[kind, count(*)] FROM index_entries GROUP BY kind) END
-    FROM state, entries WHERE name = 'writes'
 """
+# What a transaction knows its searches by.
+SEARCHES = "searches"
 _COUNT_ROWS = "SELECT count(*) FROM index_entries WHERE kind = ?"
 _COUNT_ALL_ROWS = "SELECT kind, count(*) FROM index_entries GROUP BY kind"
 
 Parameters = tuple[str | int | float | list[str], ...]
+
+
+@lru_cache
+def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
+    columns, first = [], 4
+    for sql, count in pages:
+        page, _ = number_parameters(sql, first, "?")
+        columns.append(f", CASE WHEN is_small THEN {rows_as_json(page)} END")
+        first += count
+    return f"{_STATE_AND_COUNTS}{''.join(columns)} FROM state, entries WHERE name = 'writes'"
 
 
 class IndexCounts:
@@ -255,11 +246,38 @@ class EntryStatistics:
         if state is not None:
             self._known.refresh(state.version)
 
-    def compute_once(self, connection: LibraryConnection, key: Hashable, compute: Callable[[], T]) -> T:
-        if key not in connection.known:
-            connection.known[key] = compute()
-        value: T = connection.known[key]
-        return value
+    def read_ahead(self, connection: LibraryConnection, query: ParsedQuery | None = None) -> None:
+        """Reads what the searches of a call begin with, in one statement. Its text is the same for most searches, so
+        that the server plans it once: one that is made of the sources with matches took it 1 to 12 ms. `query`
+        replaces the query of all searches."""
+        state = known_index_state(connection)
+        if state is not None and not state.is_small:
+            return
+        matches: list[str] = []
+        pages: list[Statement] = []
+        queries: dict[ParsedQuery, None] = {}
+        for work in connection.known.get(SEARCHES, ()):
+            search = work.search if query is None else replace(work.search, query=query, corpus=None)
+            target = work.collection.target
+            is_fused = not isinstance(work.meaning, SemanticStatus)
+            window = (0, target.lexical_head) if is_fused else (search.offset, search.limit)
+            first = work.collection.text_search(connection, search).first_page(*window)
+            if first is None or search.ranking == "meaning":
+                continue
+            match_sql, page = first
+            pages.append(match_sql.select_candidates(*page))
+            words = [TSQUERY.match_text(term.word, target, search.fields) for term in search.query.terms]
+            prefix = ENTRY_KINDS[target.index.table].prefix
+            matches += [for_index(match, prefix) for match in (*words, match_sql.tier.match)]
+            queries[search.query] = None
+        for read in queries:
+            tokens = [single_token(term.word) for term in read.terms] if can_have_near_terms(read) else []
+            # What is counted if a word turns out to be unknown.
+            compounds = [compound for token in tokens if token and (compound := compound_of(token)) is not None]
+            for word in (*[term.word for term in read.terms], *compounds):
+                matches += [for_index(TSQUERY.match_text(word), kind.prefix) for kind in self._kinds]
+        if pages:
+            self._read_state(connection, (), matches, pages)
 
     def count_matches(self, connection: LibraryConnection, index: TextIndex, match: str) -> int:
         [count] = self.count_each(connection, index, (match,))
@@ -297,17 +315,14 @@ class EntryStatistics:
         self._count_all(connection, [for_index(match, kind.prefix) for match in matches for kind in self._kinds])
         return [self.count_in_library(connection, match) for match in matches]
 
-    def vocabulary(self, connection: LibraryConnection, own_index: TextIndex, words_max: int) -> EntryVocabularies:
+    def vocabulary(self, connection: LibraryConnection, own_index: TextIndex, words_max: int) -> EntryVocabulary:
         """Human-only messages are read only if their own index is searched."""
         self._require_state(connection)
-        kinds = {kind.index: kind for kind in self._kinds} | {own_index.table: ENTRY_KINDS[own_index.table]}
-        indexes = [
-            EntryVocabulary(
-                connection, kind, self._known.vocabularies, self._known.version, self._count_rows(connection, kind)
-            )
-            for _, kind in sorted(kinds.items())
-        ]
-        return EntryVocabularies(indexes, self._known.near_words, words_max)
+        known, kinds = self._known, {kind.index: kind for kind in self._kinds}
+        kinds[own_index.table] = ENTRY_KINDS[own_index.table]
+        version = known.version.encode()
+        sources = [EntryWords(kind, version, self._count_rows(connection, kind)) for _, kind in sorted(kinds.items())]
+        return EntryVocabulary(sources, known.near_words, words_max, connection, known.vocabularies)
 
     def source_corpus(self, query: ParsedQuery, connection: LibraryConnection, index: TextIndex) -> Corpus:
         kind = ENTRY_KINDS[index.table]
@@ -329,21 +344,29 @@ class EntryStatistics:
         """Must be called before anything is looked up in `_known`."""
         self._known.refresh(index_state(connection).version)
 
-    def _read_state(self, connection: LibraryConnection, own: Sequence[str], others: Sequence[str]) -> None:
-        """Reads the state of the index and counts what is not known, in one statement."""
+    def _read_state(
+        self,
+        connection: LibraryConnection,
+        own: Sequence[str],
+        others: Sequence[str],
+        pages: Sequence[Statement] = (),
+    ) -> None:
+        """Reads the state of the index, counts what is not known, and reads the pages, in one statement."""
         with self._known.turn():
             known = self._known
             unknown = [match for match in dict.fromkeys(own) if match not in known.matches]
             own_count = len(unknown)
             unknown += [match for match in dict.fromkeys(others) if match not in known.matches and match not in unknown]
             # A single term is not weighted, so that the number of rows is not needed.
-            needs_rows = len(own) > 1 and not known.has_rows
-            if not unknown and not needs_rows:
+            needs_rows = (len(own) > 1 or bool(pages)) and not known.has_rows
+            if not unknown and not needs_rows and not pages:
                 return
-            row = connection.execute(_READ_STATE_AND_COUNTS, (own_count, unknown, needs_rows)).fetchone()
+            sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in pages]))
+            parameters = (own_count, unknown, needs_rows, *[value for _, own in pages for value in own])
+            row = connection.execute(sql, parameters).fetchone()
             if row is None:
                 return
-            version, is_small, segment_version, counts, rows = row
+            version, is_small, segment_version, counts, rows, *candidates = row
             save_index_state(connection, IndexState(str(version), is_small, segment_version))
             known.refresh(str(version))
             known.matches.update(
@@ -351,6 +374,8 @@ class EntryStatistics:
             )
             if rows is not None:
                 known.save_rows(dict(rows))
+            if is_small:
+                connection.known.update(zip(pages, map(decode_rows, candidates), strict=True))
 
     def _count_rows(self, connection: LibraryConnection, kind: EntryKind) -> int:
         self._require_state(connection)

@@ -11,8 +11,7 @@ from config.postgres.connection import PostgresConnection
 from sources.query import Expression
 from sources.search.scoring import BoostedPeriod
 from sources.storage.contract import Search
-from sources.storage.postgres.index.entries import CONTEXTS, ENTRY_KINDS, EntryKind, is_small_index
-from sources.storage.postgres.joint_read import fetch_jointly
+from sources.storage.postgres.index.entries import CONTEXTS, ENTRY_KINDS, EntryKind
 from sources.storage.postgres.search.substring import may_contain_literal
 from sources.storage.postgres.search.tsquery import (
     EVERYWHERE,
@@ -58,11 +57,10 @@ class EntrySql(TierSql, frozen=True):
     def read_candidates(
         self, connection: PostgresConnection, limit: int, offset: int, items_max: int
     ) -> Sequence[CandidateRow]:
-        """In a large library, a slow source must not hold up the others."""
+        """They may have been read together with those of other sources."""
         statement = self.select_candidates(limit, offset, items_max)
-        if is_small_index(connection):
-            return fetch_jointly(connection, statement)
-        return connection.execute(*statement).fetchall()
+        rows: Sequence[CandidateRow] | None = connection.known.get(statement)
+        return connection.execute(*statement).fetchall() if rows is None else rows
 
     def select_candidates(self, limit: int, offset: int, items_max: int) -> Statement:
         page, parameters = self.select_entries(limit, offset)
@@ -199,7 +197,7 @@ def _text_filter(connection: PostgresConnection, target: SearchTarget, search: S
         names = {literal_form(name) for name in search.projects if is_storable(name)}
         rows = connection.execute(f"SELECT DISTINCT {_PROJECT}, c.namespace FROM conversations c").fetchall()
         found = [row for row in rows if (literal_form(row[0]) or literal_form(row[1])) in names]
-        projects, namespaces = ([row[place] for row in found] for place in (0, 1))
+        projects, namespaces = (tuple([row[place] for row in found]) for place in (0, 1))
         listed = "SELECT project, namespace FROM unnest(CAST(? AS TEXT[]), CAST(? AS TEXT[])) AS x (project, namespace)"
         condition = f"({_PROJECT}, c.namespace) IN ({listed})"
         conditions &= SqlFilter((condition,), (projects, namespaces))  # type: ignore[arg-type]  # arrays

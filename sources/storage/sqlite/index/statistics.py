@@ -6,7 +6,7 @@ rows of all files of the library are counted instead: the reader's own file and 
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import add
 from typing import TypeVar
@@ -21,7 +21,7 @@ from sources.storage.search.engine import OWN_ROWS_MIN
 from sources.storage.search.vocabulary import (
     NEAR_MAX_CHARS,
     NEAR_MIN_CHARS,
-    LibraryVocabulary,
+    MultiIndexVocabulary,
     NearWordsMemory,
     VocabularyMemory,
     word_beginnings,
@@ -221,9 +221,6 @@ class CorpusStatistics:
             self._corpora.clear()
             self._job = job
 
-    def compute_once(self, _connection: JobConnection, _key: Hashable, compute: Callable[[], T]) -> T:
-        return compute()
-
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         """Counts the rows of an index of this file that match."""
         return self.count_in_file(connection, self._own, index, [match])[0]
@@ -277,7 +274,7 @@ class CorpusStatistics:
             content = file.contents[index.table] = self.library.content(connection, file.schema, index.table)
         return content
 
-    def vocabulary(self, connection: JobConnection, own_index: TextIndex, words_max: int) -> LibraryVocabulary:
+    def vocabulary(self, connection: JobConnection, own_index: TextIndex, words_max: int) -> MultiIndexVocabulary:
         """Returns the words of the sources, and of the searched index if it belongs to none: human-only messages are
         read only if their own index is searched. At most `words_max` words of an index are compared."""
         indexes = {index.table: (file, index) for file in self._readable(connection) for index in file.existing}
@@ -285,7 +282,7 @@ class CorpusStatistics:
         # In an order that is the same for every reader of the library.
         sorted_indexes = [indexes[table] for table in sorted(indexes)]
         vocabularies = [IndexVocabulary(self, connection, file, index) for file, index in sorted_indexes]
-        return LibraryVocabulary(vocabularies, self.library.near_words, words_max)
+        return MultiIndexVocabulary(vocabularies, self.library.near_words, words_max)
 
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
         """Returns how common the terms of a query are in an index of this file, or, if it is small, in the library."""

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 
 from auth.context import READ
-from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
+from tests.live import HTTP_OPTIONS, LiveServer, live, make_settings
 from tests.server.compat.agentchatbus.bus_agent import BusAgent
 from tests.server.compat.agentkit.conversations_api import HELLO, create_conversation, post
 from tests.server.rest.rest_client import RestClient, rest_client_of
@@ -56,7 +56,7 @@ async def bus(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BusServ
     )
     async with (
         live(settings) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, base_url=server.url, trust_env=False) as client,
+        httpx2.AsyncClient(**HTTP_OPTIONS, base_url=server.url) as client,
     ):
         yield BusServer(server, rest_client_of(server), client)
 

@@ -11,7 +11,7 @@ import pytest
 from auth.context import READ
 from sources.drafts import ConversationDraft, MessageDraft
 from tests.cases import each_case
-from tests.live import NO_CERTIFICATES, live, make_settings
+from tests.live import HTTP_OPTIONS, live, make_settings
 from tests.server.compat.agentkit.conversations_api import HELLO, conversation_ids, create_conversation
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient, rest_client_of
@@ -153,7 +153,7 @@ async def test_changes_are_streamed_to_their_owner_only(tmp_path_factory: pytest
     )
     async with (
         live(settings) as server,
-        httpx2.AsyncClient(verify=NO_CERTIFICATES, base_url=server.url, trust_env=False) as client,
+        httpx2.AsyncClient(**HTTP_OPTIONS, base_url=server.url) as client,
     ):
         api = rest_client_of(server)
         headers = await server.bearer("ada")

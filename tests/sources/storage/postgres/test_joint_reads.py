@@ -11,7 +11,6 @@ from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRIES_VERSION, index_state
-from sources.storage.postgres.joint_read import fetch_jointly
 from sources.storage.tables.sql import SqlConnection
 from tests.sources.storage.postgres.conftest import OpenEngine
 
@@ -47,18 +46,6 @@ def _fail(connection: SqlConnection) -> object:
 
 def _sleep(connection: SqlConnection) -> object:
     return connection.execute("SELECT pg_sleep(30)")
-
-
-def _fetch_jointly(word: str) -> Work:
-    """Returns a read that needs a statement which can be run together with those of others."""
-
-    def work(connection: SqlConnection) -> object:
-        assert isinstance(connection, LibraryConnection)
-        sql = "SELECT number, CAST(NULL AS TEXT), ? || chr(10), pg_backend_pid() FROM generate_series(1, 2) AS number"
-        rows = fetch_jointly(connection, (f"{sql} ORDER BY number DESC", (word,)))
-        return rows, connection.statements
-
-    return work
 
 
 @pytest.fixture
@@ -102,34 +89,6 @@ async def test_a_read_that_fails_does_not_affect_the_others(database: PostgresDa
     assert isinstance(invalid, InvalidParams)
     assert isinstance(failed, StorageError)
     assert failed.message == "PostgreSQL reported the error 22012"
-
-
-async def test_statements_of_the_reads_are_run_as_one(database: PostgresDatabase) -> None:
-    await _read(database, None, _transaction)
-    results = await _read_all(database, *map(_fetch_jointly, ("one", "two", "one")), _transaction)
-    pid, _ = results[3]
-    for word, (rows, _) in zip(("one", "two", "one"), results, strict=False):
-        assert rows == [(2, None, f"{word}\n", pid), (1, None, f"{word}\n", pid)]
-    assert len({statements for _, statements in results[:3]}) == 1
-
-
-async def test_a_statement_of_one_read_is_run_alone(database: PostgresDatabase) -> None:
-    one, other = await _read_all(database, _fetch_jointly("one"), _transaction)
-    assert [row[:3] for row in one[0]] == [(2, None, "one\n"), (1, None, "one\n")]
-    rows, _ = await _read(database, None, _fetch_jointly("two"))
-    assert [row[:3] for row in rows] == [(2, None, "two\n"), (1, None, "two\n")]
-    assert isinstance(other, tuple)
-
-
-async def test_a_joint_statement_that_fails_lets_the_reads_run_alone(database: PostgresDatabase) -> None:
-    def fail(connection: SqlConnection) -> object:
-        assert isinstance(connection, LibraryConnection)
-        return fetch_jointly(connection, ("SELECT 1 / (SELECT count(*) FROM notes)", ()))
-
-    one, failed, other = await _read_all(database, _fetch_jointly("one"), fail, _fetch_jointly("two"))
-    assert isinstance(failed, StorageError)
-    for word, (rows, _) in (("one", one), ("two", other)):
-        assert [row[2] for row in rows] == [f"{word}\n"] * 2
 
 
 async def test_a_slow_read_does_not_hold_up_the_others(database: PostgresDatabase) -> None:
@@ -183,3 +142,17 @@ async def test_reads_whose_connection_is_lost_are_run_again(database: PostgresDa
     read = await _read_all(database, _transaction, lose_connection, _transaction)
     assert all(isinstance(one, tuple) for one in read)
     assert not losses
+
+
+async def test_a_result_does_not_wait_for_a_slow_read_after_it(database: PostgresDatabase) -> None:
+    def search(connection: SqlConnection) -> object:
+        assert isinstance(connection, LibraryConnection)
+        return index_state(connection).is_small
+
+    call = CallGroup(60.0)
+    first = asyncio.create_task(_read(database, call, search))
+    slow = asyncio.create_task(_read(database, call, _sleep, deadline_ms=60_000))
+    assert await first is True
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.wait([slow])

@@ -53,7 +53,7 @@ async def test_words_of_a_library_are_read_once_for_all_of_its_readers(tmp_path:
 
         def find(database: Database, index: TextIndex, connection: JobConnection) -> list[str]:
             database.statistics().refresh(connection)
-            return database.statistics().vocabulary(connection, index, 1_000).near_words("lighthuos")
+            return database.statistics().vocabulary(connection, index, 1_000).near_words(["lighthuos"])[0]
 
         async def find_in_all() -> list[list[str]]:
             chacha, prompts = databases.chacha, databases.prompts

@@ -2,16 +2,22 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from openai import APIError, AsyncOpenAI, AuthenticationError, InternalServerError
 
 from tests.live import LiveServer, live, make_settings
 from tests.server.http_client import fetch
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 
 @pytest.fixture
-async def client(server: LiveServer) -> AsyncIterator[AsyncOpenAI]:
+async def client(server: LiveServer) -> "AsyncIterator[AsyncOpenAI]":
+    # Importing it takes a second, which processes without these tests should not need.
+    from openai import AsyncOpenAI  # noqa: PLC0415
+
     async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=await server.token("ada"), max_retries=0) as client:
         yield client
 
@@ -23,7 +29,7 @@ async def stored_messages(server: LiveServer) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in messages]
 
 
-async def test_two_turn_conversation_is_answered_and_stored_once(server: LiveServer, client: AsyncOpenAI) -> None:
+async def test_two_turn_conversation_is_answered_and_stored_once(server: LiveServer, client: "AsyncOpenAI") -> None:
     first = await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "hi"}])
     text = first.choices[0].message.content or ""
     second = await client.chat.completions.create(
@@ -44,7 +50,7 @@ async def test_two_turn_conversation_is_answered_and_stored_once(server: LiveSer
     ]
 
 
-async def test_stream_is_read_to_its_end_and_stored(server: LiveServer, client: AsyncOpenAI) -> None:
+async def test_stream_is_read_to_its_end_and_stored(server: LiveServer, client: "AsyncOpenAI") -> None:
     stream = await client.chat.completions.create(
         model="any", messages=[{"role": "user", "content": "hi"}], stream=True
     )
@@ -54,18 +60,22 @@ async def test_stream_is_read_to_its_end_and_stored(server: LiveServer, client: 
     assert await stored_messages(server) == [("user", "hi"), ("assistant", text)]
 
 
-async def test_models_can_be_listed(client: AsyncOpenAI) -> None:
+async def test_models_can_be_listed(client: "AsyncOpenAI") -> None:
     assert [model.id async for model in await client.models.list()] == ["plain-1"]
 
 
-async def test_errors_raise_the_packages_own_exceptions(server: LiveServer, client: AsyncOpenAI) -> None:
+async def test_errors_raise_the_packages_own_exceptions(server: LiveServer, client: "AsyncOpenAI") -> None:
+    from openai import AuthenticationError, InternalServerError  # noqa: PLC0415 - as above
+
     with pytest.raises(InternalServerError, match="no: 500"):
         await client.chat.completions.create(model="500", messages=[{"role": "user", "content": "hi"}])
     with pytest.raises(AuthenticationError):
         await client.with_options(api_key="flo_wrong").models.list()
 
 
-async def test_interrupted_stream_raises_an_error(client: AsyncOpenAI) -> None:
+async def test_interrupted_stream_raises_an_error(client: "AsyncOpenAI") -> None:
+    from openai import APIError  # noqa: PLC0415 - as above
+
     stream = await client.chat.completions.create(
         model="crashing", messages=[{"role": "user", "content": "hi"}], stream=True
     )
@@ -74,6 +84,8 @@ async def test_interrupted_stream_raises_an_error(client: AsyncOpenAI) -> None:
 
 
 async def test_completions_work_without_an_upstream(tmp_path: Path) -> None:
+    from openai import AsyncOpenAI  # noqa: PLC0415 - as above
+
     async with live(make_settings(tmp_path)) as server:
         async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=await server.token("ada")) as client:
             whole = await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "hi"}])

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from openai import APIError, AsyncOpenAI
 from starlette.types import Message, Receive, Scope, Send
 
 from auth.context import SCOPES, ClientId, Principal, build_context
@@ -155,6 +154,8 @@ INCOMPLETE_STREAMS = {
 
 @pytest.mark.parametrize("raw", INCOMPLETE_STREAMS.values(), ids=INCOMPLETE_STREAMS.keys())
 async def test_incomplete_stream_ends_with_an_error_however_the_connection_ended(tmp_path: Path, raw: bytes) -> None:
+    from openai import APIError, AsyncOpenAI  # noqa: PLC0415 - as in test_openai_package.py
+
     async with fake_upstream(raw) as url, live(make_settings(tmp_path, chat_upstream_url=url)) as server:
         headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         body = msgspec.json.encode({"messages": ASK, "stream": True})

@@ -304,18 +304,10 @@ def _select_creations(db: ControlConnection, key_id: str, now: float) -> list[Ke
             keys.append(created_id)
             if is_valid:
                 found.append(KeyCreation("key", created_id, name, created_at, user_id))
-        found += [
-            KeyCreation("followed source", *row)
-            for row in db.execute(
-                "SELECT id, location, created_at, user_id FROM follows WHERE created_with = ?", (creator,)
-            ).fetchall()
-        ]
-        found += [
-            KeyCreation("followed deployment", *row)
-            for row in db.execute(
-                "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?", (creator,)
-            ).fetchall()
-        ]
+        follows = "SELECT id, location, created_at, user_id FROM follows WHERE created_with = ?"
+        found += [KeyCreation("followed source", *row) for row in db.execute(follows, (creator,)).fetchall()]
+        deployments = "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?"
+        found += [KeyCreation("followed deployment", *row) for row in db.execute(deployments, (creator,)).fetchall()]
         for digest, kind, name, created_at in db.execute(
             "SELECT hash, kind, name, created_at FROM account_links "
             "WHERE created_with = ? AND used_at IS NULL AND expires_at > ?",

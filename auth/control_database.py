@@ -117,7 +117,18 @@ _STEP_BYTES = 256 * 1024
 def reserve_space(control_path: Path, connection: sqlite3.Connection) -> None:
     """Sets space aside as far as the disk has room. Must not be called within a transaction."""
     with suppress(sqlite3.Error):
-        _add_spare_pages(connection)
+        if _pragma(connection, "freelist_count") < _SPARE_PAGES:
+            # A table that is created and dropped leaves its pages free.
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute("CREATE TABLE spare_pages (content BLOB)")
+                size = _SPARE_PAGES * _pragma(connection, "page_size")
+                connection.execute("INSERT INTO spare_pages VALUES (zeroblob(?))", (size,))
+                connection.execute("DROP TABLE spare_pages")
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
     with suppress(OSError):
         # Creates the file, or replaces it if the database has outgrown it.
         path = _reserved_file(control_path)
@@ -148,21 +159,6 @@ def use_as_journal(control_path: Path) -> None:
 
 def _reserved_file(control_path: Path) -> Path:
     return control_path.with_name(f"{control_path.name}-reserved")
-
-
-def _add_spare_pages(connection: sqlite3.Connection) -> None:
-    if _pragma(connection, "freelist_count") >= _SPARE_PAGES:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.execute("CREATE TABLE spare_pages (content BLOB)")
-        size = _SPARE_PAGES * _pragma(connection, "page_size")
-        connection.execute("INSERT INTO spare_pages VALUES (zeroblob(?))", (size,))
-        connection.execute("DROP TABLE spare_pages")
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

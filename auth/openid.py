@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from auth.registry import Registry, UserRecord, is_printable_text
 from auth.signing_keys import RemoteKeys, UrlFetch
-from auth.tokens import check_times, verify_signature
+from auth.tokens import check_times, find_claim, verify_signature
 from config.errors import ConfigurationError, FlorilegiumError, NotFound, Unauthenticated, Unavailable
 from config.openid import OpenIdProvider, is_trusted_url
 from config.public_http import OutgoingRequestError, open_response
@@ -298,50 +298,19 @@ _OPENID_FLOW_LIFETIME_S = 900.0
 Identity = Mapping[str, Any]
 
 
-def needed_claims(provider: OpenIdProvider, name_claim: str) -> set[str]:
-    """Returns the claims that the decision and the name of the user need."""
-    has_emails = bool(provider.allowed_emails or provider.allowed_domains)
-    claims = {name_claim} | ({"email"} if has_emails else set())
-    return claims | ({provider.groups_claim} if provider.allowed_groups else set())
-
-
 def is_allowed(provider: OpenIdProvider, claims: Identity) -> bool:
     if provider.allow_everyone:
         return True
-    email = verified_email(claims)
+    # Only an address that the provider has verified: anyone can claim an address.
+    email, is_verified = claims.get("email"), claims.get("email_verified") in (True, "true")
+    email = email.casefold() if isinstance(email, str) and email.count("@") == 1 and is_verified else ""
     emails = {text.casefold() for text in provider.allowed_emails}
     domains = {text.casefold().removeprefix("@") for text in provider.allowed_domains}
     is_named = bool(email) and (email in emails or email.rpartition("@")[2] in domains)
-    return is_named or not groups_of(claims, provider.groups_claim).isdisjoint(provider.allowed_groups)
-
-
-def verified_email(claims: Identity) -> str:
-    """Returns the address, or an empty text unless the provider has verified it: anyone can claim an address."""
-    email, is_verified = claims.get("email"), claims.get("email_verified")
-    if not isinstance(email, str) or email.count("@") != 1 or is_verified not in (True, "true"):
-        return ""
-    return email.casefold()
-
-
-def groups_of(claims: Identity, claim: str) -> frozenset[str]:
-    """Returns the groups or roles in a claim: a list, one name, or an object whose names they are (Zitadel)."""
-    value = find_claim(claims, claim)
-    if isinstance(value, str):
-        return frozenset((value,))
-    if isinstance(value, list | dict):
-        return frozenset(name for name in value if isinstance(name, str))
-    return frozenset()
-
-
-def find_claim(claims: Identity, claim: str) -> Any:
-    """Returns a claim by its name, which may contain dots (Auth0), or by a path such as `realm_access.roles`
-    (Keycloak)."""
-    if claim in claims:
-        return claims[claim]
-    value: Any = claims
-    for name in claim.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    # The groups or roles of a claim: a list, one name, or an object whose names they are (Zitadel).
+    value = find_claim(claims, provider.groups_claim)
+    groups = [value] if isinstance(value, str) else value if isinstance(value, list | dict) else ()
+    return is_named or any(isinstance(name, str) and name in provider.allowed_groups for name in groups)
 
 
 # OpenID Connect Core section 5.1: the name by which the person wishes to be called.
@@ -356,10 +325,6 @@ class OpenIdSignIn:
             provider.id: OpenIdClient(settings, provider, _read_secret(provider))
             for provider in settings.openid_providers
         }
-
-    @property
-    def providers(self) -> tuple[OpenIdProvider, ...]:
-        return self._settings.openid_providers
 
     async def start(self, provider_id: str, browser_secret: str, target: str) -> str:
         """Returns the address at the provider. `browser_secret` is in a cookie; `target` is where to go afterwards."""
@@ -380,7 +345,11 @@ class OpenIdSignIn:
             code = error if is_code else "no code"
             raise OpenIdFailed(f"{client.provider.title} did not sign you in ({code}); start again")
         name_claim = client.provider.name_claim or self._settings.jwt_name_claim or _NAME_CLAIM
-        needed = needed_claims(client.provider, name_claim)
+        provider, needed = client.provider, {name_claim}
+        if provider.allowed_emails or provider.allowed_domains:
+            needed.add("email")
+        if provider.allowed_groups:
+            needed.add(provider.groups_claim)
         claims = await client.redeem(flow, response["code"], response.get("iss"), needed)
         # Finds the user by issuer and `sub`, like the user of a token, or creates one.
         subject = claims["sub"]

@@ -25,7 +25,7 @@ from loguru import logger
 
 from auth.context import Principal
 from auth.rate_limits import LimitKey, LimitRule, RateLimit, in_process_limits
-from auth.tickets import StateKeys, new_ticket, ticket_hash, ticket_rejected, too_many_tickets
+from auth.tickets import StateKeys, Tickets
 from config.errors import ConfigurationError, RateLimited, SharedStateUnavailable
 from config.event_counts import SESSION_SERVER_EVENTS
 from config.settings import Settings
@@ -435,34 +435,27 @@ _FORGET = RedisScript("return redis.call('ZREM', KEYS[1], ARGV[1])")
 _PRINCIPAL = msgspec.msgpack.Decoder(Principal)
 
 
-class RedisTickets:
+class RedisTickets(Tickets):
     def __init__(self, connection: RedisConnection, settings: Settings) -> None:
+        super().__init__(settings)
         self._connection = connection
-        self._ttl_s = settings.fixed.ws_ticket_ttl_s
-        self._max = settings.session_max
-        self._max_per_user = settings.stream_max_per_user
 
-    async def issue(self, principal: Principal) -> tuple[str, float]:
-        ticket = new_ticket()
-        keys = [self._key(ticket), self._user_key(principal), self._connection.key("tickets")]
-        is_issued = await self._connection.run(
-            _ISSUE, keys, msgspec.msgpack.encode(principal), round(self._ttl_s * 1000), self._max_per_user, self._max
-        )
-        if not is_issued:
-            raise too_many_tickets(self._ttl_s)
-        return ticket, self._ttl_s
+    async def _add(self, digest: bytes, principal: Principal) -> bool:
+        keys = [self._key(digest), self._user_key(principal), self._connection.key("tickets")]
+        ttl_ms, content = round(self._ttl_s * 1000), msgspec.msgpack.encode(principal)
+        return bool(await self._connection.run(_ISSUE, keys, content, ttl_ms, self._max_per_user, self._max))
 
-    async def redeem(self, ticket: str) -> Principal:
-        key = self._key(ticket)
+    async def _take(self, digest: bytes) -> Principal | None:
+        key = self._key(digest)
         content = await self._connection.run(_REDEEM, [key, self._connection.key("tickets")])
         if content is None:
-            raise ticket_rejected()
+            return None
         principal = _PRINCIPAL.decode(content)
         self._connection.post(_FORGET, [self._user_key(principal)], key)
         return principal
 
-    def _key(self, ticket: str) -> str:
-        return self._connection.key("ticket", ticket_hash(ticket).hex())
+    def _key(self, digest: bytes) -> str:
+        return self._connection.key("ticket", digest.hex())
 
     def _user_key(self, principal: Principal) -> str:
         return self._connection.key("tickets", principal.user_id)

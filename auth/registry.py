@@ -97,15 +97,6 @@ def require_scopes(scopes: Iterable[str]) -> frozenset[str]:
     return requested
 
 
-def require_sources(sources: Iterable[str]) -> frozenset[str]:
-    """Returns the names of sources as a set, which must not be empty. Which sources exist depends on the server."""
-    names = frozenset(sources)
-    invalid = next((name for name in sorted(names) if not _SOURCE_NAME.match(name)), None)
-    if not names or invalid is not None:
-        raise InvalidParams(f"sources: expected one or more names of sources, got {(invalid or '')[:40]!r}")
-    return names
-
-
 Clock = Callable[[], float]
 # A file of SQLite, or a database of PostgreSQL.
 ControlLocation = Path | ConnectionOptions
@@ -374,7 +365,14 @@ class Registry:
         if profile is not None:
             require_printable("profile", profile)
         granted = require_scopes(scopes)
-        permitted = None if sources is None else " ".join(sorted(require_sources(sources)))
+        permitted = None
+        if sources is not None:
+            # Which sources exist depends on the server.
+            names = sorted(set(sources))
+            invalid = next((one for one in names if not _SOURCE_NAME.match(one)), None)
+            if not names or invalid is not None:
+                raise InvalidParams(f"sources: expected one or more names of sources, got {(invalid or '')[:40]!r}")
+            permitted = " ".join(names)
         secret, key_id = generate_credential(PREFIX), generate_id("k_")
 
         def operation(db: ControlConnection) -> KeyRecord:

@@ -152,14 +152,10 @@ def load_signing_keys(
     """Returns the configured keys, or None if JWTs are not accepted. A file is read now, a URL at the first token."""
     if settings.jwt_secret:
         return StaticKeys([key_from_secret(settings.jwt_secret, settings.jwt_previous_secrets)])
-    if settings.jwt_key_file:
-        return StaticKeys(_read_key_file(settings))
-    if settings.jwt_jwks_url:
+    if settings.jwt_jwks_url and not settings.jwt_key_file:
         return RemoteKeys(settings, fetch or UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES), clock)
-    return None
-
-
-def _read_key_file(settings: Settings) -> Sequence[SigningKey]:
+    if not settings.jwt_key_file:
+        return None
     from auth.signatures import keys_from_file  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
 
     try:
@@ -168,15 +164,14 @@ def _read_key_file(settings: Settings) -> Sequence[SigningKey]:
         raise ConfigurationError(
             f"jwt_key_file {settings.jwt_key_file!r} cannot be read: {(error.strerror or 'unknown error').lower()}"
         ) from error
-    keys = keys_from_file(content)
     accepted = accepted_algorithms(settings)
-    usable = [key for key in keys if key.algorithm in accepted]
+    usable = [key for key in keys_from_file(content) if key.algorithm in accepted]
     if not usable:
         raise ConfigurationError(
             f"jwt_key_file {settings.jwt_key_file!r} contains no usable public key for {', '.join(accepted)}; "
             "expected a PEM, JWK or JWK set file with an RSA key of at least 2048 bits, a P-256 key or an Ed25519 key"
         )
-    return usable
+    return StaticKeys(usable)
 
 
 # -- jwks --------------------------------------------------------------------------------------------------------------

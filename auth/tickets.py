@@ -7,11 +7,9 @@ import hashlib
 import hmac
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Protocol
-
-from msgspec import Struct
 
 from auth.audit import Audit
 from auth.context import Principal
@@ -22,77 +20,78 @@ from config.settings import Settings
 _TICKET_BYTES = 32
 
 
-class Tickets(Protocol):
+class Tickets(ABC):
     """The unused tickets. A user may hold as many tickets as open streams, since more could not be used."""
 
-    async def issue(self, principal: Principal) -> tuple[str, float]:
-        """Returns a ticket for the principal and its lifetime in seconds."""
-        ...
-
-    async def redeem(self, ticket: str) -> Principal:
-        """Returns the principal the ticket was issued to. The ticket cannot be used again."""
-        ...
-
-
-class _Ticket(Struct, frozen=True):
-    principal: Principal
-    expires_at: float
-
-
-class InProcessTickets:
-    """Uses the monotonic clock, so that tickets expire also if the clock of the system is set."""
-
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, settings: Settings) -> None:
         self._ttl_s = settings.fixed.ws_ticket_ttl_s
         self._max = settings.session_max
         self._max_per_user = settings.stream_max_per_user
-        self._tickets: OrderedDict[bytes, _Ticket] = OrderedDict()  # oldest first, so the first to expire is in front
-        self._per_user: Counter[UserId] = Counter()
 
     async def issue(self, principal: Principal) -> tuple[str, float]:
-        self._drop_expired()
-        if self._per_user[principal.user_id] >= self._max_per_user or len(self._tickets) >= self._max:
-            raise too_many_tickets(self._ttl_s)
-        ticket = new_ticket()
-        self._tickets[ticket_hash(ticket)] = _Ticket(principal, self._clock() + self._ttl_s)
-        self._per_user[principal.user_id] += 1
+        """Returns a ticket for the principal and its lifetime in seconds."""
+        ticket = secrets.token_urlsafe(_TICKET_BYTES)
+        if not await self._add(_hash(ticket), principal):
+            raise Unavailable("too many unused tickets; use one or wait until they expire", self._ttl_s)
         return ticket, self._ttl_s
 
     async def redeem(self, ticket: str) -> Principal:
-        self._drop_expired()
-        entry = self._tickets.pop(ticket_hash(ticket), None)
-        if entry is None:
+        """Returns the principal the ticket was issued to. The ticket cannot be used again."""
+        principal = await self._take(_hash(ticket))
+        if principal is None:
             raise ticket_rejected()
-        self._release(entry)
-        return entry.principal
+        return principal
 
-    def _drop_expired(self) -> None:
-        now = self._clock()
-        while self._tickets and next(iter(self._tickets.values())).expires_at <= now:
-            self._release(self._tickets.popitem(last=False)[1])
+    @abstractmethod
+    async def _add(self, digest: bytes, principal: Principal) -> bool:
+        """Returns False if a limit is reached."""
 
-    def _release(self, ticket: _Ticket) -> None:
-        user_id = ticket.principal.user_id
-        self._per_user[user_id] -= 1
-        if not self._per_user[user_id]:
-            del self._per_user[user_id]
-
-
-def new_ticket() -> str:
-    return secrets.token_urlsafe(_TICKET_BYTES)
-
-
-def too_many_tickets(ttl_s: float) -> Unavailable:
-    return Unavailable("too many unused tickets; use one or wait until they expire", ttl_s)
+    @abstractmethod
+    async def _take(self, digest: bytes) -> Principal | None: ...
 
 
 def ticket_rejected() -> Unauthenticated:
     return Unauthenticated("ticket not accepted", presented=True)
 
 
-def ticket_hash(ticket: str) -> bytes:
+def _hash(ticket: str) -> bytes:
     return hashlib.sha256(ticket.encode("utf-8", "surrogatepass")).digest()
+
+
+class InProcessTickets(Tickets):
+    """Uses the monotonic clock, so that tickets expire also if the clock of the system is set."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(settings)
+        self._clock = clock
+        # With the time at which each expires. Oldest first, so the first to expire is in front.
+        self._tickets: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
+        self._per_user: Counter[UserId] = Counter()
+
+    async def _add(self, digest: bytes, principal: Principal) -> bool:
+        self._drop_expired()
+        if self._per_user[principal.user_id] >= self._max_per_user or len(self._tickets) >= self._max:
+            return False
+        self._tickets[digest] = (principal, self._clock() + self._ttl_s)
+        self._per_user[principal.user_id] += 1
+        return True
+
+    async def _take(self, digest: bytes) -> Principal | None:
+        self._drop_expired()
+        principal, _ = self._tickets.pop(digest, (None, 0.0))
+        if principal is not None:
+            self._release(principal.user_id)
+        return principal
+
+    def _drop_expired(self) -> None:
+        now = self._clock()
+        while self._tickets and next(iter(self._tickets.values()))[1] <= now:
+            self._release(self._tickets.popitem(last=False)[1][0].user_id)
+
+    def _release(self, user_id: UserId) -> None:
+        self._per_user[user_id] -= 1
+        if not self._per_user[user_id]:
+            del self._per_user[user_id]
 
 
 # -- state keys --------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ _JWT_TOKEN_TYPES = ("at+jwt", "JWT")
 # -- claim rules -------------------------------------------------------------------------------------------------------
 # Rules for the claims of tokens: which values are required, and which scopes they grant.
 
-_ABSENT: Any = object()
+ABSENT: Any = object()
 
 
 class ClaimRules:
@@ -58,7 +58,7 @@ class ClaimRules:
     def missing_claim(self, payload: Mapping[str, Any]) -> str | None:
         """Returns the name of a required claim that is absent or has another value."""
         for name, accepted in self._required.items():
-            value = _find(payload, name)
+            value = find_claim(payload, name)
             if isinstance(value, bool):
                 value = "true" if value else "false"
             values = [str(value)] if isinstance(value, int | float) else _texts(value)
@@ -76,8 +76,8 @@ class ClaimRules:
         scopes: set[str] = set()
         has_claim = False
         for name in (self._scope_claim, *self._role_claims):
-            value = _find(payload, name)
-            if value is _ABSENT:
+            value = find_claim(payload, name)
+            if value is ABSENT:
                 continue
             has_claim = True
             values = _texts(value.split() if name == self._scope_claim and isinstance(value, str) else value)
@@ -96,13 +96,13 @@ def split_entry(entry: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _find(payload: Mapping[str, Any], name: str) -> Any:
+def find_claim(payload: Mapping[str, Any], name: str) -> Any:
     """Returns a claim by its name, or else by a path such as `realm_access.roles`."""
     if name in payload:
         return payload[name]
     value: Any = payload
     for step in name.split("."):
-        value = value.get(step, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+        value = value.get(step, ABSENT) if isinstance(value, Mapping) else ABSENT
     return value
 
 

@@ -32,7 +32,7 @@ class Defect(NamedTuple):
 DEFECTS = (
     # auth
     Defect("auth/rate_limits.py", "if wait_s > 1e-9:", "if wait_s > 1.0:", "tests/auth/test_rate_limits.py"),
-    Defect("auth/tickets.py", "_tickets.pop(ticket_hash(", "_tickets.get(ticket_hash(", "tests/auth/test_tickets.py"),
+    Defect("auth/tickets.py", "_tickets.pop(digest, ", "_tickets.get(digest, ", "tests/auth/test_tickets.py"),
     Defect(
         "auth/tickets.py",
         "if self._per_user[principal.user_id] >= self._max_per_user",

@@ -117,22 +117,7 @@ class Passkeys:
         parsed = _parse(credential)
         challenge = await self._use_challenge(parsed, browser_secret)
 
-        def verify() -> Any:
-            from webauthn import verify_registration_response  # noqa: PLC0415 - see above
-            from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
-
-            try:
-                return verify_registration_response(
-                    credential=credential,
-                    expected_challenge=challenge,
-                    expected_rp_id=self.rp_id,
-                    expected_origin=origin,
-                    require_user_verification=True,
-                )
-            except (WebAuthnException, ValueError, TypeError, LookupError) as error:
-                raise InvalidParams(_NOT_ACCEPTED) from error
-
-        verified = await asyncio.to_thread(verify)
+        verified = await self._verify(credential, challenge, origin)
         row = (
             verified.credential_id,
             user.id,
@@ -177,32 +162,45 @@ class Passkeys:
         handle = parsed.response.user_handle
         if user is None or user.is_disabled or (handle and _decode(handle) != user.id.encode()):
             raise SignInFailed(_NOT_ACCEPTED, user.id if user else "")
-        user_id = user.id
+        try:
+            # A counter that does not increase is a copy of the key, and refused.
+            verified = await self._verify(
+                credential,
+                challenge,
+                origin,
+                credential_public_key=public_key,
+                credential_current_sign_count=sign_count,
+            )
+        except InvalidParams as error:
+            raise SignInFailed(_NOT_ACCEPTED, user.id) from error
+        statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ?"
+        values = (verified.new_sign_count, time.time(), passkey_id)
+        await self._database.write(lambda db: db.execute(statement, values))
+        return user
 
-        def verify() -> int:
-            """Returns the new counter. A counter that does not increase is a copy of the key, and refused."""
-            from webauthn import verify_authentication_response  # noqa: PLC0415 - see above
+    async def _verify(self, credential: str, challenge: bytes, origin: str, **stored: Any) -> Any:
+        """Verifies that the device has created a passkey, or used the one that is `stored`. Raises InvalidParams."""
+
+        def verify() -> Any:
+            import webauthn  # noqa: PLC0415 - see above
             from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
 
+            verify_response: Any = webauthn.verify_registration_response
+            if stored:
+                verify_response = webauthn.verify_authentication_response
             try:
-                verified = verify_authentication_response(
+                return verify_response(
                     credential=credential,
                     expected_challenge=challenge,
                     expected_rp_id=self.rp_id,
                     expected_origin=origin,
-                    credential_public_key=public_key,
-                    credential_current_sign_count=sign_count,
                     require_user_verification=True,
+                    **stored,
                 )
             except (WebAuthnException, ValueError, TypeError, LookupError) as error:
-                raise SignInFailed(_NOT_ACCEPTED, user_id) from error
-            return verified.new_sign_count
+                raise InvalidParams(_NOT_ACCEPTED) from error
 
-        new_count = await asyncio.to_thread(verify)
-        statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ?"
-        values = (new_count, time.time(), passkey_id)
-        await self._database.write(lambda db: db.execute(statement, values))
-        return user
+        return await asyncio.to_thread(verify)
 
     async def list(self, user_id: UserId) -> list[Passkey]:
         statement = "SELECT id, name, created_at, last_used_at FROM passkeys WHERE user_id = ? ORDER BY created_at"

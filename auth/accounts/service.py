@@ -4,7 +4,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
@@ -224,14 +224,6 @@ _UPSERT_BROWSER = (
 )
 
 
-class RememberedBrowser(NamedTuple):
-    """`secret` recognizes the browser when the user signs in again. It is new if the user has only used others before;
-    the first browser of a user is not."""
-
-    secret: str
-    is_new: bool
-
-
 class Accounts:
     def __init__(
         self,
@@ -289,8 +281,9 @@ class Accounts:
         require_new_password(self._settings, password, name)
         return await self.links.redeem(kind, secret, name, await self._hashes.hash(password))
 
-    async def remember_browser(self, user: UserRecord, browser: str) -> RememberedBrowser:
-        """Remembers the browser in which the user signs in. An unknown secret is replaced, because someone else may
+    async def remember_browser(self, user: UserRecord, browser: str) -> tuple[str, bool]:
+        """Remembers the browser in which the user signs in. Returns the secret that recognizes it next time, and
+        whether it is new to a user who has used others before. An unknown secret is replaced, because someone else may
         have planted it."""
         is_known = await self._find_browser(browser, user) is not None
         secret, now = browser if is_known else secrets.token_urlsafe(32), self._clock()
@@ -304,7 +297,7 @@ class Accounts:
             return bool(count)
 
         has_others = await self._database.write(operation)
-        return RememberedBrowser(secret, is_new=not is_known and has_others)
+        return secret, not is_known and has_others
 
     async def _find_browser(self, browser: str, user: UserRecord | None) -> str | None:
         """Returns an id of the browser if the user has signed in with it before."""

@@ -75,16 +75,9 @@ class MetadataDocuments:
         self._cache: LRUCache[str, _CachedDocument] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
         self._pending: dict[str, asyncio.Task[_CachedDocument]] = {}
 
-    async def find(self, url: str) -> OAuthClient:
-        """Returns the client of a document. Raises RequestRejected with what is wrong with it."""
-        return (await self._find(url))[0]
-
-    async def keys_of(self, url: str) -> ClientKeys | None:
-        """Returns the keys with which the client of a document proves its identity, or None if it has none. Raises
-        RequestRejected as `find` does."""
-        return (await self._find(url))[1]
-
-    async def _find(self, url: str) -> tuple[OAuthClient, ClientKeys | None]:
+    async def find(self, url: str) -> tuple[OAuthClient, ClientKeys | None]:
+        """Returns the client of a document, and the keys with which it proves its identity, if it has any. Raises
+        RequestRejected with what is wrong with the document."""
         document = self._cache.get(url)
         if document is None or time.monotonic() >= document.cached_until:
             # Joins a fetch of the same document, or starts one.
@@ -128,8 +121,24 @@ class MetadataDocuments:
             )
         metadata = read_metadata(document)
         metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
-        keys = _read_keys(document) if method == PRIVATE_KEY else None
-        return OAuthClient(url, "document", metadata, None, 0.0, None), keys
+        client = OAuthClient(url, "document", metadata, None, 0.0, None)
+        if method != PRIVATE_KEY:
+            return client, None
+        # RFC 7591 section 2: either the keys or their address.
+        algorithm = document.get("token_endpoint_auth_signing_alg") or ""
+        if algorithm not in ("", *ASYMMETRIC_ALGORITHMS):
+            raise invalid_metadata(f"token_endpoint_auth_signing_alg: expected {', '.join(ASYMMETRIC_ALGORITHMS)}")
+        jwks, address = document.get("jwks"), document.get("jwks_uri") or ""
+        if (jwks is None) == (not address):
+            raise invalid_metadata(f"expected jwks or jwks_uri with {PRIVATE_KEY}")
+        if jwks is None:
+            if not isinstance(address, str) or len(address) > _URL_MAX_CHARS or not address.startswith("https://"):
+                raise invalid_metadata("jwks_uri: expected an https URL")
+            return client, ClientKeys(address=address, algorithm=algorithm)
+        entries = jwks.get("keys") if isinstance(jwks, dict) else None
+        if not isinstance(entries, list) or not 0 < len(entries) <= _KEYS_MAX:
+            raise invalid_metadata(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
+        return client, ClientKeys(entries=tuple(entries), algorithm=algorithm)
 
 
 def document_fetch(settings: Settings) -> PublicFetch:
@@ -146,24 +155,6 @@ def is_document_url(client_id: str) -> bool:
         return False
     path = urlsplit(client_id).path
     return path != "/" and not {".", ".."} & set(path.lower().replace("%2e", ".").split("/"))
-
-
-def _read_keys(document: dict[str, Any]) -> ClientKeys:
-    """RFC 7591 section 2: either the keys or their address."""
-    algorithm = document.get("token_endpoint_auth_signing_alg") or ""
-    if algorithm not in ("", *ASYMMETRIC_ALGORITHMS):
-        raise invalid_metadata(f"token_endpoint_auth_signing_alg: expected {', '.join(ASYMMETRIC_ALGORITHMS)}")
-    jwks, address = document.get("jwks"), document.get("jwks_uri") or ""
-    if (jwks is None) == (not address):
-        raise invalid_metadata(f"expected jwks or jwks_uri with {PRIVATE_KEY}")
-    if jwks is None:
-        if not isinstance(address, str) or len(address) > _URL_MAX_CHARS or not address.startswith("https://"):
-            raise invalid_metadata("jwks_uri: expected an https URL")
-        return ClientKeys(address=address, algorithm=algorithm)
-    entries = jwks.get("keys") if isinstance(jwks, dict) else None
-    if not isinstance(entries, list) or not 0 < len(entries) <= _KEYS_MAX:
-        raise invalid_metadata(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
-    return ClientKeys(entries=tuple(entries), algorithm=algorithm)
 
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -199,7 +190,7 @@ class ClientAssertions:
     async def verify(self, client_id: str, assertion: str) -> None:
         """Raises InvalidClient, or Unavailable if the keys of the client cannot be fetched."""
         try:
-            keys = await self._documents.keys_of(client_id)
+            keys = (await self._documents.find(client_id))[1]
         except RequestRejected as error:
             raise InvalidClient(error.message) from error
         if keys is None:

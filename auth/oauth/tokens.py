@@ -36,14 +36,6 @@ def is_challenge(text: str) -> bool:
     return _CHALLENGE.match(text) is not None
 
 
-def is_proof_of(challenge: str, verifier: str) -> bool:
-    """Whether the challenge was made from the verifier."""
-    if not _VERIFIER.match(verifier):
-        return False
-    digest = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
-    return hmac.compare_digest(digest, challenge.encode())
-
-
 # A refresh token that was replaced and whose replacement was replaced again by a retry: any use ends the grant.
 _NEVER = 0.0
 
@@ -208,7 +200,9 @@ class OAuthTokens:
             return problem
         if request.redirect_uri not in (None, redirect_uri):
             return invalid_grant("redirect_uri: expected the one of the authorization request")
-        if not is_proof_of(challenge, request.code_verifier):
+        verifier = request.code_verifier
+        proof = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
+        if not _VERIFIER.match(verifier) or not hmac.compare_digest(proof, challenge.encode()):
             return invalid_grant("code_verifier: does not match the code_challenge")
         if problem := _target_problem(grant, request):
             return problem

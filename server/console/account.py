@@ -15,7 +15,7 @@ from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, Browse
 from server.console.page_handler import PersonalPage, Viewer
 from server.http_services import HttpServices
 from server.operations import account, browser_sessions, own_data
-from server.operations.operation import NoArguments
+from server.operations.operation import NoArguments, is_recent
 from server.operations.users import UserRequest, adopt_local, find_adoptable
 from server.runtime import Runtime
 
@@ -115,7 +115,7 @@ class AccountPages(PersonalPage):
             has_passkeys=settings.passkey_sign_in and session is not None,
             passkeys=passkeys.passkeys,
             passkey_domain=self._passkeys.rp_id,
-            can_add_passkey=session is not None and self._browser.is_recent(session),
+            can_add_passkey=session is not None and is_recent(session.created_at),
             has_connections=settings.has_oauth_server and session is not None,
             section="account",
         )

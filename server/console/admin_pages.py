@@ -116,7 +116,13 @@ class AdminPages(PersonalPage):
                     await run(viewer, users.update_user, users.UpdateUserRequest(name=name, is_disabled=is_disabled))
                 case "quotas":
                     # An empty field means the quota of the settings.
-                    quotas = {one: _quota(one, values.get(one, "")) for one in QuotaOverrides.__struct_fields__}
+                    quotas: dict[str, int | None] = {}
+                    for field in QuotaOverrides.__struct_fields__:
+                        text = values.get(field, "").strip().replace(",", "")
+                        if text and (not text.isdecimal() or len(text) >= _NUMBER_MAX_DIGITS):
+                            expected = "a whole number, or nothing for the setting"
+                            raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}")
+                        quotas[field] = int(text) if text else None
                     await run(viewer, users.set_quotas, users.QuotasRequest(name=name, **quotas))
                 case "deleted":
                     if values.get("confirmation", "").strip() != name:
@@ -204,12 +210,3 @@ def _role(values: Mapping[str, str]) -> Any:
     if role not in _ROLES:
         raise InvalidParams(f"role: expected one of {', '.join(_ROLES)}, got {role[:40]!r}")
     return role
-
-
-def _quota(field: str, text: str) -> int | None:
-    text = text.strip().replace(",", "")
-    if not text:
-        return None
-    if not text.isdecimal() or len(text) > _NUMBER_MAX_DIGITS - 1:
-        raise InvalidParams(f"{field}: expected a whole number, or nothing for the setting, got {text[:40]!r}")
-    return int(text)

@@ -31,7 +31,7 @@ from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
 from server.console.pages import form_error, render_page
 from server.operations.browser_sessions import browser_name
-from server.operations.operation import is_recent, require_recent_sign_in
+from server.operations.operation import require_recent_sign_in
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
 from server.rest.requests import read_body
@@ -124,14 +124,8 @@ class BrowserGuard:
     async def require_recent_session(self, request: Request) -> BrowserSession:
         """Returns the session of someone who has just signed in. Raises SignInRequired or SignInNeeded."""
         session = await self.require_session(request)
-        self.require_recent(session)
-        return session
-
-    def require_recent(self, session: BrowserSession) -> None:
         require_recent_sign_in(browser_principal(session))
-
-    def is_recent(self, session: BrowserSession) -> bool:
-        return is_recent(session.created_at)
+        return session
 
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
@@ -233,17 +227,17 @@ class BrowserGuard:
         needs_passkey = is_by_password and self._settings.password_requires_passkey
         # A session that someone planted in this browser must not become that of the user (session fixation).
         await self._end_session(request)
-        browser = await self._accounts.remember_browser(user, self.known_secret(request))
+        known_secret, is_new = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
         secret = await self._sessions.create(
-            user, client_address(request), agent, is_new_browser=browser.is_new, needs_passkey=needs_passkey
+            user, client_address(request), agent, is_new_browser=is_new, needs_passkey=needs_passkey
         )
-        detail = f"{method}, new browser" if browser.is_new else method
+        detail = f"{method}, new browser" if is_new else method
         self.record(request, "sign_in.password" if needs_passkey else "sign_in", user.id, detail=detail)
         response = see_other(second_factor_path(location) if needs_passkey else location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
-        self._set_cookie(response, self._known_cookie, browser.secret, int(KNOWN_BROWSER_LIFETIME_S))
+        self._set_cookie(response, self._known_cookie, known_secret, int(KNOWN_BROWSER_LIFETIME_S))
         return response
 
     async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:

@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,7 +12,7 @@ from auth.context import ADMIN, READ, SCOPES, WRITE
 from config.errors import FlorilegiumError, StorageError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
-from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
+from server.client_guides import CLIENTS, ConnectionTarget
 from server.console.browser import see_other
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm
@@ -42,17 +41,6 @@ class ConnectForm(PageForm, frozen=True, kw_only=True):
 
     client: str = ""  # the one that was chosen
     auth: str = ""  # `sign-in` or `key`
-
-
-class ClientSetup(Struct, frozen=True, kw_only=True):
-    """The instructions for the chosen client."""
-
-    client: str
-    guide: ClientGuide
-    auth: str  # `sign-in` or `key`; empty if the server needs no credential
-    can_sign_in: bool
-    accepts_keys: bool
-    is_unreachable: bool  # it runs on its provider's servers, which need an https address
 
 
 class ConnectPages(PersonalPage):
@@ -150,7 +138,8 @@ class ConnectPages(PersonalPage):
             **{"values": {}, "revoked": None, "report": None, **shown},
         )
 
-    def _setup(self, form: ConnectForm, new_key: keys.NewKey | None) -> ClientSetup:
+    def _setup(self, form: ConnectForm, new_key: keys.NewKey | None) -> dict[str, Any]:
+        """Returns the instructions for the chosen client."""
         settings = self._runtime.settings
         client = form.client if form.client in CLIENTS else next(iter(CLIENTS))
         flow, is_open = FLOWS[client], not settings.is_auth_configured
@@ -162,14 +151,16 @@ class ConnectPages(PersonalPage):
             token_env=CLIENT_TOKEN_VARIABLE if uses_key and new_key is None else "",
             key=new_key.secret if uses_key and new_key is not None else "",
         )
-        return ClientSetup(
-            client=client,
-            guide=CLIENTS[client](target),
-            auth="" if is_open else "key" if uses_key else "sign-in",
-            can_sign_in=can_sign_in,
-            accepts_keys=flow.accepts_keys,
-            is_unreachable=flow.is_hosted and urlsplit(settings.resource_url).scheme != "https",
-        )
+        return {
+            "client": client,
+            "guide": CLIENTS[client](target),
+            # Empty if the server needs no credential.
+            "auth": "" if is_open else "key" if uses_key else "sign-in",
+            "can_sign_in": can_sign_in,
+            "accepts_keys": flow.accepts_keys,
+            # It runs on its provider's servers, which need an https address.
+            "is_unreachable": flow.is_hosted and urlsplit(settings.resource_url).scheme != "https",
+        }
 
 
 def rights_text(scopes: "tuple[str, ...] | list[str]") -> str:

@@ -1,10 +1,13 @@
-"""The page of the message bus: its threads, the messages of one, and a search in this thread or in all of them."""
+"""The history page, a sidebar with all conversations and the open conversation next to it, and the page of the message
+bus: its threads, the messages of one, and a search in this thread or in all of them."""
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from html import unescape
+from itertools import groupby
 from typing import Any, ClassVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import UNSET
@@ -12,14 +15,20 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from config.errors import FlorilegiumError
-from server.compat.agentchatbus import routes, schemas
-from server.compat.agentkit import conversations
-from server.compat.agentkit.schemas import ConversationDetail, ConversationMessage, ReadConversationRequest
+from config.errors import FlorilegiumError, InvalidParams
+from config.times import parse_time
+from server.compat.agentchatbus import routes as bus
+from server.compat.agentchatbus import schemas as bus_schemas
+from server.compat.agentkit import conversations, schemas
+from server.console.browser import see_other
 from server.console.item_page import ItemSection
 from server.console.markdown import TextRange, render_markdown
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
+from server.operations.items import ItemsRestore, restore_item
+from server.operations.operation import NoArguments
+from sources.importers.formats.conversation_archive import ConversationSummary
+from sources.items import local_time, uri_of
 from sources.query import Term
 from sources.records import is_human_only
 from sources.search.arguments import read_query
@@ -39,13 +48,13 @@ async def read_conversation(
 ) -> Mapping[str, Any]:
     """Returns the values of the template: the part that begins with the message number `start`, or that contains a
     message."""
-    request = ReadConversationRequest(
+    request = schemas.ReadConversationRequest(
         conversation_id=conversation_id,
         messages_limit=MESSAGES_MAX,
         messages_offset=start,
         message_id=message_id or None,
     )
-    conversation: ConversationDetail = await page.run(viewer, conversations.read_conversation, request)
+    conversation: schemas.ConversationDetail = await page.run(viewer, conversations.read_conversation, request)
     terms = read_query(query, page.settings).terms if query else ()
     messages = conversation.messages
     sections = await run_text_work(sum(len(one.content) for one in messages), message_sections, messages, terms)
@@ -64,7 +73,7 @@ async def read_conversation(
     }
 
 
-def message_sections(messages: Sequence[ConversationMessage], terms: Sequence[Term]) -> list[ItemSection]:
+def message_sections(messages: Sequence[schemas.ConversationMessage], terms: Sequence[Term]) -> list[ItemSection]:
     highlighter = Highlighter(tuple(terms)) if terms else None
     sections = []
     for message in messages:
@@ -86,33 +95,199 @@ def message_sections(messages: Sequence[ConversationMessage], terms: Sequence[Te
     return sections
 
 
-_THREADS_MAX = 100
-_MARK = re.compile("(</?mark>)")
-
-
-class ThreadsForm(PageForm, frozen=True, kw_only=True):
-    path: ClassVar[str] = "/threads"
-    field_max_chars: ClassVar[int] = 1000
-
+class ConversationsForm(PageForm, frozen=True, kw_only=True):
     q: str = ""
-    scope: str = ""  # `all` or `thread`
-    at: str = ""  # the message that is shown
     archived: str = ""
-    before: str = ""  # the cursor of the list of threads
-    start: str = ""  # the first message of the part that is shown of a long thread
+    at: str = ""  # the message that is shown
+    start: str = ""  # the first message of the part that is shown of a long conversation
 
     @property
     def first_message(self) -> int:
         return int(self.start) if self.start.isdecimal() and len(self.start) <= 9 else 0
 
-    def of_thread(self, thread_id: str, **changes: str) -> str:
-        """Returns the address of a thread with the same list and search."""
-        _, mark, query = self.address(**{"at": "", "start": "", **changes}).partition("?")
+    def address_of(self, conversation_id: str, **changes: str) -> str:
+        """Returns the address of a conversation with the same list and search."""
+        _, mark, query = self.address(**{"offset": self.offset, "at": "", "start": "", **changes}).partition("?")
         fragment = f"#{changes['at']}" if changes.get("at") else ""
-        return f"{self.path}{'/' if thread_id else ''}{quote(thread_id, safe=':')}{mark}{query}{fragment}"
+        return f"{self.path}{'/' if conversation_id else ''}{quote(conversation_id, safe=':')}{mark}{query}{fragment}"
 
-    def of_part(self, thread_id: str, start: int) -> str:
-        return self.of_thread(thread_id, start=str(start))
+    def of_part(self, conversation_id: str, start: int) -> str:
+        return self.address_of(conversation_id, start=str(start))
+
+
+# -- date groups -------------------------------------------------------------------------------------------------------
+# The headings under which a list of conversations is grouped by date: Today, Yesterday, Previous 7 days, October.
+
+
+def date_group(time: datetime, now: datetime) -> str:
+    """Returns the heading of a time, by the days of the time zone of `now`."""
+    date, today = time.astimezone(now.tzinfo).date(), now.date()
+    days = (today - date).days
+    if days <= 0:
+        return "Today"
+    if days == 1:
+        return "Yesterday"
+    for limit in (7, 30):
+        if days <= limit:
+            return f"Previous {limit} days"
+    return f"{date:%B}" if date.year == today.year else f"{date:%B} {date.year}"
+
+
+# The sidebar grows by this many rows, up to the maximum. Then it is continued on another page.
+_STEP = 100
+_ROWS_MAX = 1_000
+# What undoes an action.
+_UNDO = {"archive": "unarchive", "delete": "restore"}
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "pin": {"pinned": True},
+    "unpin": {"pinned": False},
+    "archive": {"archived": True},
+    "unarchive": {"archived": False},
+}
+
+
+class HistoryForm(ConversationsForm, frozen=True, kw_only=True):
+    path: ClassVar[str] = "/history"
+    field_max_chars: ClassVar[int] = 300
+
+    namespace: str = ""
+    shown: str = ""  # how many rows the sidebar has
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.q or self.namespace)
+
+    @property
+    def rows(self) -> int:
+        number = int(self.shown) if self.shown.isdecimal() and len(self.shown) <= 6 else _STEP
+        return min(max(number, _STEP), _ROWS_MAX)
+
+    def more_rows(self, total: int) -> dict[str, str]:
+        """Returns the choices that show further rows, or none if all are shown."""
+        end = self.position + self.rows
+        if end >= total:
+            return {}
+        if self.rows < _ROWS_MAX:
+            return {"shown": str(self.rows + _STEP), "offset": self.offset}
+        return {"offset": str(end)}
+
+
+class HistoryPage(LibraryPage):
+    done_sentences: ClassVar = {
+        "rename": "The conversation is renamed.",
+        "pin": "The conversation is pinned.",
+        "unpin": "The conversation is no longer pinned.",
+        "archive": "The conversation is archived.",
+        "unarchive": "The conversation is back in the list.",
+        "delete": "The conversation is deleted.",
+        "restore": "The conversation is restored.",
+    }
+
+    async def show(self, request: Request) -> Response:
+        form, current = HistoryForm.of(request), request.path_params.get("id", "")
+        viewer = await self.admit(request, conversations.list_conversations)
+        values: dict[str, Any] = {"groups": [], "pinned": [], "total": 0, "more": "", "namespaces": ()}
+        values |= {"conversation": None, "messages": [], "parts": {}, "list_error": "", "reader_error": ""}
+        status = 200
+        try:
+            # Pinned conversations come first, on the first page only.
+            is_first = form.position == 0
+            pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
+            rows, total = await self._rows(viewer, form, is_pinned=False)
+            more = form.more_rows(total)
+            namespaces: schemas.NamespaceList = await self.run(viewer, conversations.list_namespaces, NoArguments())
+            now = local_time(viewer.context, self._runtime.settings)
+            target = form.address_of(current, **more) if current else form.address(**more)
+            groups = groupby(rows, lambda row: date_group(parse_time(row.updated_at), now))
+            values |= {
+                "pinned": pinned,
+                "groups": [(heading, list(members)) for heading, members in groups],
+                "total": total + pinned_total,
+                "more": target if more else "",
+                "namespaces": namespaces.namespaces,
+            }
+        except FlorilegiumError as error:
+            values["list_error"], status = error.message, error.status
+        # Separately: a conversation that is gone does not hide the list, and a bad search not the conversation.
+        try:
+            if current:
+                values |= await read_conversation(self, viewer, current, start=form.first_message)
+        except FlorilegiumError as error:
+            values["reader_error"], status = error.message, error.status
+        return await self.render(
+            request,
+            viewer,
+            "history.html",
+            status=status,
+            form=form,
+            current=current,
+            confirms_deletion=request.query_params.get("confirm") == "delete",
+            section="history",
+            undo=_UNDO.get(request.query_params.get("done", ""), ""),
+            changed=request.query_params.get("of", "")[:200],
+            **values,
+        )
+
+    async def _rows(
+        self, viewer: Viewer, form: HistoryForm, *, is_pinned: bool
+    ) -> tuple[Sequence[ConversationSummary], int]:
+        """Reads as many pages of the list as the rows need."""
+        rows: list[ConversationSummary] = []
+        while True:
+            page: schemas.ConversationList = await self.run(
+                viewer,
+                conversations.list_conversations,
+                schemas.ListConversationsRequest(
+                    limit=form.rows - len(rows),
+                    offset=form.position + len(rows),
+                    namespace=form.namespace or None,
+                    search=form.q or None,
+                    pinned=is_pinned,
+                    archived=bool(form.archived),
+                ),
+            )
+            rows += page.conversations
+            if not page.conversations or len(rows) >= min(form.rows, page.total - form.position):
+                return rows, page.total
+
+    async def change(self, request: Request) -> Response:
+        """Renames, pins, archives, deletes or restores a conversation, and leads back to the list as it was. A
+        conversation that was open stays open, unless it leaves the list."""
+        viewer, values = await self.admit_form(request, conversations.update_conversation)
+        form, conversation_id = HistoryForm.of(request), request.path_params["id"]
+        action, current = values.get("action", ""), values.get("current", "")
+        if action in _CHANGES or action == "rename":
+            change = _CHANGES.get(action) or {"title": values.get("title", "").strip()}
+            changed = schemas.UpdateConversationRequest(conversation_id=conversation_id, **change)
+            await self.run(viewer, conversations.update_conversation, changed)
+        elif action == "delete":
+            deleted = schemas.DeleteConversationRequest(conversation_id=conversation_id)
+            await self.run(viewer, conversations.delete_conversation, deleted)
+        elif action == "restore":
+            await self.run(viewer, restore_item, ItemsRestore(uri=uri_of("chats", conversation_id)))
+        else:
+            raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
+        if current == conversation_id and action in ("archive", "unarchive", "delete"):
+            current = ""
+        if action in ("restore", "rename"):
+            current = current or conversation_id
+        target = form.address_of(current) if current else form.address(offset=form.offset)
+        done = urlencode({"done": action, "of": conversation_id})
+        return see_other(f"{target}{'&' if '?' in target else '?'}{done}")
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+_THREADS_MAX = 100
+_MARK = re.compile("(</?mark>)")
+
+
+class ThreadsForm(ConversationsForm, frozen=True, kw_only=True):
+    path: ClassVar[str] = "/threads"
+    field_max_chars: ClassVar[int] = 1000
+
+    scope: str = ""  # `all` or `thread`
+    before: str = ""  # the cursor of the list of threads
 
 
 class ThreadsPage(LibraryPage):
@@ -120,16 +295,16 @@ class ThreadsPage(LibraryPage):
         form, current = ThreadsForm.of(request), request.path_params.get("id", "")
         if not current or form.scope not in ("all", "thread"):
             form = replace(form, scope="thread" if current and not form.q else "all")
-        viewer = await self.admit(request, routes.list_threads)
+        viewer = await self.admit(request, bus.list_threads)
         values: dict[str, Any] = {"threads": (), "more": "", "results": [], "notes": [], "index": 0, "links": {}}
         values |= {"conversation": None, "messages": [], "parts": {}, "reader_error": "", "search_error": ""}
-        listed = schemas.ListThreadsRequest(
+        listed = bus_schemas.ListThreadsRequest(
             status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
         )
-        page: schemas.ThreadList = await self.run(viewer, routes.list_threads, listed)
+        page: bus_schemas.ThreadList = await self.run(viewer, bus.list_threads, listed)
         values |= {"threads": page.threads, "total": page.total}
         if page.next_cursor:
-            values["more"] = form.of_thread(current, before=page.next_cursor)
+            values["more"] = form.address_of(current, before=page.next_cursor)
         status = 200
         try:
             if form.q:
@@ -150,8 +325,8 @@ class ThreadsPage(LibraryPage):
     async def _results(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
         in_thread = form.scope == "thread"
         limit = self._runtime.settings.message_page_max
-        request = schemas.BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
-        found: schemas.BusSearchResults = await self.run(viewer, routes.search_bus, request)
+        request = bus_schemas.BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
+        found: bus_schemas.BusSearchResults = await self.run(viewer, bus.search_bus, request)
         results = [_result(match, form) for match in found.results]
         addresses = [result["address"] for result in results]
         index = next((n for n, match in enumerate(found.results, 1) if match.message_id == form.at), 0)
@@ -167,7 +342,7 @@ class ThreadsPage(LibraryPage):
         return {"results": results, "notes": notes, "index": index, "links": links}
 
 
-def _result(match: schemas.FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:
+def _result(match: bus_schemas.FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:
     metadata = msgspec.json.decode(match.metadata, type=dict[str, Any]) if match.metadata else {}
     return {
         "id": match.message_id,
@@ -178,7 +353,7 @@ def _result(match: schemas.FullMessageMatch, form: ThreadsForm) -> Mapping[str, 
         "snippet": snippet_parts(match.snippet),
         "is_human_only": is_human_only(metadata),
         "is_current": match.message_id == form.at,
-        "address": form.of_thread(match.thread_id, at=match.message_id),
+        "address": form.address_of(match.thread_id, at=match.message_id),
     }
 
 

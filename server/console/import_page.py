@@ -7,9 +7,8 @@ import asyncio
 import io
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,7 +23,7 @@ from server.operations.operation import NoArguments, UploadRequest
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
 from server.rest.requests import receive_upload
 from server.transports.headers import Headers
-from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
+from sources.importers.engine.summary import OUTCOMES, count_reason
 
 # -- upload form -------------------------------------------------------------------------------------------------------
 # Forms with one file, as browsers send them without JavaScript. The file may be large, so the body stays on disk.
@@ -53,15 +52,9 @@ class FileRange(io.RawIOBase):
         return len(content)
 
 
-class UploadForm(Struct, frozen=True):
-    values: Mapping[str, str]
-    # Both are empty if no file was chosen.
-    filename: str
-    file: IO[bytes]
-
-
-def read_upload_form(content_type: str, body: IO[bytes]) -> UploadForm:
-    """Reads a body of `multipart/form-data`. Searches all of it, so it must not run on the event loop."""
+def read_upload_form(content_type: str, body: IO[bytes]) -> tuple[Mapping[str, str], str, IO[bytes]]:
+    """Reads a body of `multipart/form-data`. Searches all of it, so it must not run on the event loop. Returns the
+    fields, and the name and content of the file, both empty if none was chosen."""
     values: dict[str, str] = {}
     filename, file = "", (0, 0)
     delimiter = part_delimiter(content_type)
@@ -81,7 +74,7 @@ def read_upload_form(content_type: str, body: IO[bytes]) -> UploadForm:
                 values[head.name] = text
             elif head.filename:
                 filename, file = head.filename, (start, end)
-    return UploadForm(values, filename, io.BufferedReader(FileRange(body, *file)))
+    return values, filename, io.BufferedReader(FileRange(body, *file))
 
 
 def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int, int]]:
@@ -123,18 +116,6 @@ _OUTCOME_WORDS = {
 _MAIN_OUTCOMES = OUTCOMES[:3]
 
 
-class ImportRow(Struct, frozen=True):
-    """An import as the page shows it."""
-
-    job: ImportJob
-    result: str  # in one line
-    # A table of counts by kind of item.
-    columns: Sequence[str] = ()
-    kinds: Sequence[tuple[str, Sequence[int]]] = ()
-    skipped: Sequence[str] = ()
-    problems_left_out: int = 0  # the summary has only the first ones
-
-
 class ImportPage(LibraryPage):
     async def show(self, request: Request) -> Response:
         return await self._page(request, await self.admit(request, imports.list_imports))
@@ -147,18 +128,19 @@ class ImportPage(LibraryPage):
         headers = Headers(request.scope["headers"])
         with self._runtime.open_streams.enter(viewer.context.principal):
             async with receive_upload(MULTIPART, max_bytes, request, headers) as body:
-                form = await asyncio.to_thread(read_upload_form, request.headers["content-type"], body)
+                content_type = request.headers["content-type"]
+                values, filename, file = await asyncio.to_thread(read_upload_form, content_type, body)
                 # The token is in the body, so that it can be checked only now. The sender was checked before.
-                await self._browser.check_form_token(request, form.values.get(CSRF_FIELD, ""))
+                await self._browser.check_form_token(request, values.get(CSRF_FIELD, ""))
                 try:
-                    if not form.filename:
+                    if not filename:
                         raise InvalidParams("file: expected a file, got none")
                     args = imports.StartImportRequest(
-                        name=form.filename,
-                        format=form.values.get("format") or None,
-                        dry_run=form.values.get("dry_run") == "true",
+                        name=filename,
+                        format=values.get("format") or None,
+                        dry_run=values.get("dry_run") == "true",
                     )
-                    job: ImportJob = await self.run(viewer, imports.import_file, UploadRequest(args, form.file))
+                    job: ImportJob = await self.run(viewer, imports.import_file, UploadRequest(args, file))
                 except FlorilegiumError as error:
                     return await self._page(request, viewer, error=error)
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
@@ -231,37 +213,33 @@ class ImportPage(LibraryPage):
         )
 
 
-def import_row(job: ImportJob) -> ImportRow:
+def import_row(job: ImportJob) -> Mapping[str, Any]:
+    """Returns an import as the page shows it: a result such as `12 new, 3 updated, 2 problems`, a table of counts
+    by kind of item, and how many problems the summary leaves out."""
     summary = job.summary
+    row: dict[str, Any] = {"job": job, "columns": (), "kinds": (), "skipped": (), "problems_left_out": 0}
     if summary is None:
         progress = {
             "waiting": "waiting for other imports",
             "running": f"{job.items:,} items so far",
             "cancelled": f"stopped after {job.items:,} items",
         }
-        return ImportRow(job, progress.get(job.state, job.problem))
+        return row | {"result": progress.get(job.state, job.problem)}
     names = ["total"]
     if not job.dry_run:  # which compares nothing with the library
         counted = summary.kinds.values()
         names = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(one, name) for one in counted)]
-    return ImportRow(
-        job,
-        _result_text(job, summary),
-        [_OUTCOME_WORDS[name] for name in names],
-        [(kind, [getattr(counts, name) for name in names]) for kind, counts in sorted(summary.kinds.items())],
-        [count_reason(count, reason) for reason, count in sorted(summary.skipped.items())],
-        max(0, summary.failures - len(summary.problems)),
-    )
-
-
-def _result_text(job: ImportJob, summary: ImportSummary) -> str:
-    """Returns `12 new, 3 updated, 2 problems`, or in short why nothing was imported: details and advice are listed
-    below it."""
-    if job.state == "failed":
-        return job.problem.partition(";")[0]
-    names = ("total",) if job.dry_run else OUTCOMES
     totals = {name: sum(getattr(counts, name) for counts in summary.kinds.values()) for name in names}
     parts = [f"{count:,} {_OUTCOME_WORDS[name]}" for name, count in totals.items() if count]
     if summary.failures:
         parts.append("1 problem" if summary.failures == 1 else f"{summary.failures:,} problems")
-    return ", ".join(parts) or "nothing to import"
+    result = ", ".join(parts) or "nothing to import"
+    if job.state == "failed":  # in short why nothing was imported: details and advice are listed below it
+        result = job.problem.partition(";")[0]
+    return row | {
+        "result": result,
+        "columns": [_OUTCOME_WORDS[name] for name in names],
+        "kinds": [(kind, [getattr(counts, name) for name in names]) for kind, counts in sorted(summary.kinds.items())],
+        "skipped": [count_reason(count, reason) for reason, count in sorted(summary.skipped.items())],
+        "problems_left_out": max(0, summary.failures - len(summary.problems)),
+    }

@@ -100,7 +100,12 @@ def _span_section(content: str, span: Attachment, passage: TextRange | None, mar
         label = speaker + (ALTERNATE_BRANCH_LABEL if is_alternate else "")
         text = text.removeprefix(f"{label}: ")
     is_marked = passage is not None and passage.start == span["start"]
-    own_passage = _sentences_at(text, marks.offset) if is_marked else None
+    own_passage = TextRange(0, len(text)) if is_marked else None
+    if is_marked and marks.offset is not None:
+        # The sentences around the offset.
+        for chunk in split_into_chunks(text, _PASSAGE_CHARS, 0):
+            if chunk.start <= marks.offset < chunk.end:
+                own_passage = TextRange(chunk.start, chunk.end)
     render = render_markdown if is_message else render_plain
     start_ms = span.get("start_ms")
     return ItemSection(
@@ -130,15 +135,6 @@ def _marks(text: str, passage: TextRange | None, marks: PassageMarks) -> list[Te
         return [TextRange(*one, is_passage=one == inside) for one in ranges]
     outside = [TextRange(*one) for one in ranges if one[1] <= passage.start or one[0] >= passage.end]
     return sorted([*outside, TextRange(passage.start, passage.end, is_passage=True)], key=lambda one: one.start)
-
-
-def _sentences_at(text: str, offset: int | None) -> TextRange:
-    """Returns the sentences around the offset, or all of the text if there is none."""
-    if offset is not None:
-        for chunk in split_into_chunks(text, _PASSAGE_CHARS, 0):
-            if chunk.start <= offset < chunk.end:
-                return TextRange(chunk.start, chunk.end)
-    return TextRange(0, len(text))
 
 
 def _find_passage(item: GetResponse, passage: str) -> TextRange | None:

@@ -16,15 +16,14 @@ from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
+from server.console.conversation_pages import HistoryPage, ThreadsPage
 from server.console.edit_page import EditPages
-from server.console.history_page import HistoryPage
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
 from server.console.page_handler import FormPages, PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.search_page import LibraryBrowser, SearchPage
-from server.console.sign_in import OpenIdPages, PasskeyPages, SignInPages
-from server.console.threads_page import ThreadsPage
+from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
 from server.runtime import Runtime
 from server.version import VERSION
@@ -51,26 +50,25 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     if not settings.is_auth_configured:
         # A server for one user has no pages to sign in.
         return routes
-    sign_in, openid = SignInPages(settings, browser, accounts), OpenIdPages(browser, services.openid)
+    sign_in = SignInPages(settings, services)
     routes += [
         page("/account/password", post=account.change_password),
         page("/account/sessions", post=account.end_sessions),
         page("/account/notices", post=browser.dismiss_notices),
         page(SIGN_IN_PATH, sign_in.show, sign_in.sign_in),
-        page("/sign-in/openid/{provider}", openid.start),
-        page("/sign-in/openid/{provider}/callback", openid.complete),
+        page("/sign-in/openid/{provider}", sign_in.start_openid),
+        page("/sign-in/openid/{provider}/callback", sign_in.complete_openid),
         page("/sign-out", post=sign_in.sign_out),
     ]
     if settings.passkey_sign_in:
-        passkeys = PasskeyPages(browser, services.passkeys)
         routes += [
-            page("/sign-in/passkey", post=passkeys.sign_in),
-            page("/sign-in/passkey/options", post=passkeys.sign_in_options),
-            page(SECOND_FACTOR_PATH, passkeys.show_second_factor, passkeys.add_first_passkey),
-            page(f"{SECOND_FACTOR_PATH}/options", post=passkeys.first_passkey_options),
-            page("/account/passkeys", post=passkeys.register),
-            page("/account/passkeys/options", post=passkeys.registration_options),
-            page("/account/passkeys/remove", post=passkeys.remove),
+            page("/sign-in/passkey", post=sign_in.sign_in_with_passkey),
+            page("/sign-in/passkey/options", post=sign_in.passkey_options),
+            page(SECOND_FACTOR_PATH, sign_in.show_second_factor, sign_in.add_first_passkey),
+            page(f"{SECOND_FACTOR_PATH}/options", post=sign_in.first_passkey_options),
+            page("/account/passkeys", post=sign_in.add_passkey),
+            page("/account/passkeys/options", post=sign_in.new_passkey_options),
+            page("/account/passkeys/remove", post=sign_in.remove_passkey),
         ]
     if settings.password_sign_in:
         links = {kind: LinkPage(runtime, browser, accounts, kind) for kind in get_args(LinkKind)}

@@ -1,6 +1,6 @@
 """The search page: one box over all sources. Its address is its whole state, and every search is one of REST."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -114,15 +114,32 @@ class SearchPage(LibraryPage):
                     counted = await self.run(
                         viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, explain=True)
                     )
+                totals = {name: one.total for name, one in counted.sources.items() if one.total is not UNSET}
+                # A source that failed has no total, and then there is none of all.
+                total = sum(totals.values()) if len(totals) == len(counted.sources) else None
                 problems = [
                     f"{name}: {report.error or report.status}"
                     for name, report in response.sources.items()
                     if report.status != "ok"
                 ]
+                hits = []
+                for item in response.results:
+                    # The words to mark are those that the search says it found, not always those of the query.
+                    words = item.explain.terms if item.explain is not UNSET else ()
+                    terms = read_query(" ".join(words), self.settings).terms
+                    hits.append(hit_view(item, form, Highlighter(terms) if terms else None))
                 values = {
                     "response": response,
-                    "hits": [self._hit(item, form) for item in response.results],
-                    "tabs": self._tabs(form, counted),
+                    "hits": hits,
+                    "tabs": [
+                        {
+                            "title": title,
+                            "address": form.address(source=name),
+                            "count": totals.get(name) if name else total,
+                            "is_current": name == form.source,
+                        }
+                        for name, title in {"": "All", **self._sources}.items()
+                    ],
                     "problems": problems,
                     **form.paging(response.next_offset if response.has_more else None),
                 }
@@ -153,22 +170,6 @@ class SearchPage(LibraryPage):
             **form.paging(response.next_offset if response.has_more else None),
         }
 
-    def _hit(self, item: KnowledgeItem, form: SearchForm) -> Mapping[str, Any]:
-        """The words to mark are those that the search says it found, which are not always those of the query."""
-        words = item.explain.terms if item.explain is not UNSET else ()
-        terms = read_query(" ".join(words), self._runtime.settings).terms
-        return hit_view(item, form, Highlighter(terms) if terms else None)
-
-    def _tabs(self, form: SearchForm, response: KnowledgeResponse) -> list[Mapping[str, Any]]:
-        totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
-        # A source that failed has no total, and then there is none of all.
-        total = sum(totals.values()) if len(totals) == len(response.sources) else None
-        tabs = [("", "All", total), *((name, title, totals.get(name)) for name, title in self._sources.items())]
-        return [
-            {"title": title, "address": form.address(source=name), "count": count, "is_current": name == form.source}
-            for name, title, count in tabs
-        ]
-
 
 def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None = None) -> Mapping[str, Any]:
     """Returns the values of a result card."""
@@ -176,13 +177,23 @@ def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None
     passages = (item.passages if isinstance(item, KnowledgeItem) else UNSET) or ()
 
     def marked(text: str) -> list[tuple[str, bool]]:
+        """Splits a text into parts, and says of each whether it is to be marked. The template escapes them."""
         text = without_markup(text)
-        return marked_parts(text, highlighter.ranges(text) if highlighter is not None else ())
+        parts, position = [], 0
+        for start, end in highlighter.ranges(text) if highlighter is not None else ():
+            parts += [(text[position:start], False), (text[start:end], True)]
+            position = end
+        return [part for part in (*parts, (text[position:], False)) if part[0]]
+
+    # With the words to mark on the page of the item.
+    path, mark, fragment = _LINKS.of(item.uri, item.loc).partition("#")
+    if form.q:
+        path += f"{'&' if '?' in path else '?'}{urlencode({'find': form.q})}"
 
     return {
         "source": item.source,
         "title": title_of(item, item.snippet or ""),
-        "address": with_find(_LINKS.of(item.uri, item.loc), form.q),
+        "address": path + mark + fragment,
         "snippet": marked(item.snippet or ""),
         "passages": [(passage.sender or "", marked(passage.snippet)) for passage in passages],
         "time": item.created_at or item.last_modified or "",
@@ -197,24 +208,6 @@ def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None
         "more": item.more_in_item or 0,
         "tokens": item.cost_tokens or 0,
     }
-
-
-def with_find(address: str, query: str) -> str:
-    """Adds the words to mark to the address of an item."""
-    if not query:
-        return address
-    path, _, fragment = address.partition("#")
-    parameter = urlencode({"find": query})
-    return f"{path}{'&' if '?' in path else '?'}{parameter}{'#' if fragment else ''}{fragment}"
-
-
-def marked_parts(text: str, matches: Sequence[tuple[int, int]]) -> list[tuple[str, bool]]:
-    """Splits a text into parts, and says of each whether it is to be marked. The template escapes them."""
-    parts, position = [], 0
-    for start, end in matches:
-        parts += [(text[position:start], False), (text[start:end], True)]
-        position = end
-    return [part for part in (*parts, (text[position:], False)) if part[0]]
 
 
 def _reasons(explanation: HitExplanation) -> Iterator[str]:
@@ -281,7 +274,12 @@ class LibraryBrowser(LibraryPage):
         values: dict[str, Any] = {"items": [], "total": 0, **form.paging(None)}
         try:
             page = await self.run(viewer, library.list_items, form.request())
-            values |= {"items": [(item, size_text(item)) for item in page.items], "total": page.total}
+            for item in page.items:
+                size = f"{item.chars:,} characters" if item.chars is not None else ""
+                if item.messages is not None:
+                    size = "1 message" if item.messages == 1 else f"{item.messages:,} messages"
+                values["items"].append((item, size))
+            values["total"] = page.total
             values |= form.paging(page.next_offset)
         except FlorilegiumError as error:
             values |= {"error": error.message, "status": error.status}
@@ -302,9 +300,3 @@ class LibraryBrowser(LibraryPage):
             section="library",
             **values,
         )
-
-
-def size_text(item: library.LibraryItem) -> str:
-    if item.messages is not None:
-        return "1 message" if item.messages == 1 else f"{item.messages:,} messages"
-    return f"{item.chars:,} characters" if item.chars is not None else ""

@@ -1,38 +1,44 @@
 """The pages to sign in and out."""
 
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.accounts.passkeys import Passkeys, relying_party_id
+from auth.accounts.passkeys import relying_party_id
 from auth.accounts.passwords import SignInFailed
-from auth.accounts.service import Accounts
-from auth.browser_sessions import BrowserSession
-from auth.openid import OpenIdFailed, OpenIdSignIn
+from auth.browser_sessions import BrowserSession, browser_principal
+from auth.openid import OpenIdFailed
+from auth.registry import UserRecord
 from config.errors import Conflict, FlorilegiumError, NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings
 from server.console.browser import (
     ACCOUNT_PATH,
     SIGN_IN_PATH,
-    BrowserGuard,
     client_address,
     safe_path,
     second_factor_path,
     see_other,
     sign_in_required,
 )
+from server.http_services import HttpServices
 from server.middleware import error_headers
+from server.operations.operation import require_recent_sign_in
 
 _NAME_MAX_CHARS = 128
 
 
 class SignInPages:
-    def __init__(self, settings: Settings, browser: BrowserGuard, accounts: Accounts) -> None:
+    """Sign-in with a password, an OpenID Connect provider or a passkey, and the passkeys of the account page."""
+
+    def __init__(self, settings: Settings, services: HttpServices) -> None:
         self._settings = settings
-        self._browser = browser
-        self._accounts = accounts
+        self._browser = services.browser
+        self._accounts = services.accounts
+        self._openid = services.openid
+        self._passkeys = services.passkeys
 
     async def show(self, request: Request) -> Response:
         target = safe_path(request.query_params.get("next", ""))
@@ -90,27 +96,15 @@ class SignInPages:
             providers=[(p.title, _start_path(p, target)) for p in self._settings.openid_providers],
         )
 
+    # -- OpenID Connect: the way to a provider and back --
 
-def _start_path(provider: OpenIdProvider, target: str) -> str:
-    return f"{SIGN_IN_PATH}/openid/{provider.id}?next={quote(target, safe='/')}"
-
-
-# -- openid pages ------------------------------------------------------------------------------------------------------
-# The pages on the way to an OpenID Connect provider and back.
-
-
-class OpenIdPages:
-    def __init__(self, browser: BrowserGuard, openid: OpenIdSignIn) -> None:
-        self._browser = browser
-        self._openid = openid
-
-    async def start(self, request: Request) -> Response:
+    async def start_openid(self, request: Request) -> Response:
         """Leads to the provider. It changes nothing here, so that it can be a link."""
         secret, target = self._browser.form_secret(request), safe_path(request.query_params.get("next", ""))
         location = await self._openid.start(request.path_params["provider"], secret, target)
         return self._browser.with_form_secret(request, see_other(location), secret)
 
-    async def complete(self, request: Request) -> Response:
+    async def complete_openid(self, request: Request) -> Response:
         provider, secret = request.path_params["provider"], self._browser.form_secret(request)
         try:
             user, target = await self._openid.complete(provider, secret, dict(request.query_params))
@@ -122,24 +116,13 @@ class OpenIdPages:
             raise
         return await self._browser.sign_in(request, user, safe_path(target), method=f"openid {provider}")
 
+    # -- passkeys: their script, `passkeys.js`, asks the device and sends ordinary forms --
 
-# -- passkey pages -----------------------------------------------------------------------------------------------------
-# Passkeys on the sign-in and account pages. Their script, `passkeys.js`, asks the device and sends ordinary forms.
-
-# Options contain a challenge that can be used once.
-_JSON_HEADERS = {"Cache-Control": "no-store"}
-
-
-class PasskeyPages:
-    def __init__(self, browser: BrowserGuard, passkeys: Passkeys) -> None:
-        self._browser = browser
-        self._passkeys = passkeys
-
-    async def sign_in_options(self, request: Request) -> Response:
+    async def passkey_options(self, request: Request) -> Response:
         await self._browser.check_form(request)
         return _json(await self._passkeys.sign_in_options(self._browser.form_secret(request)))
 
-    async def sign_in(self, request: Request) -> Response:
+    async def sign_in_with_passkey(self, request: Request) -> Response:
         values = await self._browser.check_form(request)
         secret, origin = self._browser.form_secret(request), self._browser.own_origin(request)
         try:
@@ -178,10 +161,8 @@ class PasskeyPages:
         """Adds the first passkey of someone who has only a password, and signs them in."""
         partial = await self._require_first_passkey(request)
         values = await self._browser.check_form(request)
-        user, name = partial.user, values.get("name", "").strip() or "Passkey"
-        secret, origin = self._browser.form_secret(request), self._browser.own_origin(request)
-        await self._passkeys.register(user, secret, origin, values.get("credential", ""), name, is_first=True)
-        self._browser.record(request, "passkey.add", user.id, target=name)
+        user = partial.user
+        await self._add_passkey(request, user, self._browser.form_secret(request), values, is_first=True)
         return await self._browser.sign_in(request, user, safe_path(values.get("next", "")), method="first passkey")
 
     async def _require_first_passkey(self, request: Request) -> BrowserSession:
@@ -189,26 +170,30 @@ class PasskeyPages:
         partial = await self._browser.partial_session_of(request)
         if partial is None:
             raise sign_in_required(request)
-        self._browser.require_recent(partial)
+        require_recent_sign_in(browser_principal(partial))
         if await self._passkeys.list(partial.user.id):
             raise Conflict("this account has a passkey; use it to sign in")
         return partial
 
-    async def registration_options(self, request: Request) -> Response:
+    async def new_passkey_options(self, request: Request) -> Response:
         session = await self._browser.require_recent_session(request)
         await self._browser.check_form(request)
         return _json(await self._passkeys.registration_options(session.user, session.csrf_token))
 
-    async def register(self, request: Request) -> Response:
+    async def add_passkey(self, request: Request) -> Response:
         session = await self._browser.require_recent_session(request)
         values = await self._browser.check_form(request)
-        name = values.get("name", "").strip() or "Passkey"
-        origin = self._browser.own_origin(request)
-        await self._passkeys.register(session.user, session.csrf_token, origin, values.get("credential", ""), name)
-        self._browser.record(request, "passkey.add", session.user.id, target=name)
+        await self._add_passkey(request, session.user, session.csrf_token, values)
         return see_other(f"{ACCOUNT_PATH}?done=passkey")
 
-    async def remove(self, request: Request) -> Response:
+    async def _add_passkey(
+        self, request: Request, user: UserRecord, secret: str, values: Mapping[str, str], *, is_first: bool = False
+    ) -> None:
+        name, origin = values.get("name", "").strip() or "Passkey", self._browser.own_origin(request)
+        await self._passkeys.register(user, secret, origin, values.get("credential", ""), name, is_first=is_first)
+        self._browser.record(request, "passkey.add", user.id, target=name)
+
+    async def remove_passkey(self, request: Request) -> Response:
         session = await self._browser.require_recent_session(request)
         values = await self._browser.check_form(request)
         await self._passkeys.remove(session.user.id, values.get("passkey", ""))
@@ -216,5 +201,10 @@ class PasskeyPages:
         return see_other(f"{ACCOUNT_PATH}?done=passkey-removed")
 
 
+def _start_path(provider: OpenIdProvider, target: str) -> str:
+    return f"{SIGN_IN_PATH}/openid/{provider.id}?next={quote(target, safe='/')}"
+
+
 def _json(text: str) -> Response:
-    return Response(text, 200, _JSON_HEADERS, "application/json")
+    """Returns options, which contain a challenge that can be used once."""
+    return Response(text, 200, {"Cache-Control": "no-store"}, "application/json")

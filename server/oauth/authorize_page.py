@@ -9,29 +9,22 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.browser_sessions import BrowserSession
 from auth.context import ADMIN, READ, SCOPES, WRITE
+from auth.oauth import grants
 from auth.oauth.clients import AUTHORIZE_PATH, DEVICE_PATH, OAuthClient, grantable_scopes
-from auth.oauth.grants import (
-    GrantRequest,
-    OAuthError,
-    RequestRejected,
-    TokenResource,
-    describe_target,
-    form_target,
-    is_loopback_uri,
-    is_private_use,
-)
-from auth.oauth.tokens import DeviceRequest, format_user_code, normalize_user_code
+from auth.oauth.grants import OAuthError, RequestRejected, describe_target, is_loopback_uri, is_private_use
+from auth.oauth.tokens import format_user_code, normalize_user_code
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
 from server.console.pages import render_page
 from server.oauth import code_request
+from server.oauth.code_request import AuthorizationCodeRequest, OAuthServices, Parameters, ReturnAddress
+from server.operations.operation import is_recent
 
 # -- consent -----------------------------------------------------------------------------------------------------------
 # The consent page: what a client asks for, in plain words, and what the person decided.
@@ -52,92 +45,80 @@ _OPTIONAL = (WRITE, ADMIN)
 _NOT_CHOSEN_AT_FIRST = ADMIN
 
 
-class Decision(Struct, frozen=True):
-    """What the person allowed. `sources` is None for all sources."""
-
-    scopes: frozenset[str]
-    sources: frozenset[str] | None
-
-
-def read_decision(form: Mapping[str, str], scopes: frozenset[str], sources: tuple[str, ...]) -> Decision:
-    """Returns what was chosen in the form, which can only be less than what was asked for."""
-    chosen = frozenset(scope for scope in scopes if scope not in _OPTIONAL or form.get(_scope_field(scope)) == "on")
-    if scopes <= set(_OPTIONAL) and len(scopes) == 1:
-        chosen = scopes  # a single permission is not optional: deny leaves it out
-    chosen_sources = frozenset(name for name in sources if form.get(f"source_{name}") == "on")
-    if not chosen or not chosen_sources:
-        raise InvalidParams("choose at least one permission and one source, or deny the request")
-    return Decision(chosen, None if chosen_sources == set(sources) else chosen_sources)
-
-
-def _grant(
-    session: BrowserSession, client: OAuthClient, redirect_uri: str, resource: TokenResource, decision: Decision
-) -> GrantRequest:
-    return GrantRequest(
-        user=session.user,
-        client_id=client.id,
-        client_name=client.name,
-        redirect_uri=redirect_uri,
-        resource=resource,
-        scopes=decision.scopes,
-        sources=decision.sources,
-        auth_method=client.metadata.token_endpoint_auth_method,
-    )
-
-
-def consent_values(
-    client: OAuthClient,
-    redirect_uri: str,
-    resource: TokenResource,
-    scopes: frozenset[str],
-    sources: tuple[str, ...],
-    session: BrowserSession,
-) -> dict[str, Any]:
-    """Returns the values of the template."""
-    optional = [scope for scope in SCOPES if scope in scopes and scope in _OPTIONAL and len(scopes) > 1]
-    return {
-        "client_name": client.name,
-        "identity": _identity(client),
-        "is_verified": client.kind != "dynamic",
-        # Anyone can choose a name, but the answer goes to this place only.
-        "redirect_target": describe_target(redirect_uri) if redirect_uri else "",
-        "is_local": bool(redirect_uri) and (is_loopback_uri(redirect_uri) or is_private_use(redirect_uri)),
-        "user_name": session.user.name,
-        "required_scopes": [SCOPE_WORDS[scope] for scope in SCOPES if scope in scopes and scope not in optional],
-        "optional_scopes": [
-            {"field": _scope_field(scope), "words": SCOPE_WORDS[scope], "is_checked": scope != _NOT_CHOSEN_AT_FIRST}
-            for scope in optional
-        ],
-        "profile": resource.profile,
-        "sources": sources,
-    }
-
-
-def _identity(client: OAuthClient) -> str:
-    match client.kind:
-        case "document":
-            return f"Its name is published by {urlsplit(client.id).netloc}, which we have checked."
-        case "manual":
-            return "The operator of this server added this application."
-        case "dynamic":
-            return (
-                "The application chose this name itself, and it has not been verified. Allow access only if you have "
-                "just started to connect it yourself."
-            )
-
-
 def _scope_field(scope: str) -> str:
     return f"scope_{scope}"
 
 
-class AuthorizePage:
-    def __init__(self, services: code_request.OAuthServices, browser: BrowserGuard) -> None:
+class _ConsentPage:
+    def __init__(self, services: OAuthServices, browser: BrowserGuard) -> None:
         self._services = services
         self._browser = browser
 
+    def _read_decision(
+        self, form: Mapping[str, str], scopes: frozenset[str]
+    ) -> tuple[frozenset[str], frozenset[str] | None]:
+        """Returns the scopes and sources that were chosen in the form, which can only be less than what was asked for.
+        None means all sources."""
+        chosen = frozenset(scope for scope in scopes if scope not in _OPTIONAL or form.get(_scope_field(scope)) == "on")
+        if scopes <= set(_OPTIONAL) and len(scopes) == 1:
+            chosen = scopes  # a single permission is not optional: deny leaves it out
+        sources = frozenset(name for name in self._services.sources if form.get(f"source_{name}") == "on")
+        if not chosen or not sources:
+            raise InvalidParams("choose at least one permission and one source, or deny the request")
+        return chosen, None if sources == set(self._services.sources) else sources
+
+    async def _ask(
+        self,
+        request: Request,
+        session: BrowserSession,
+        client: OAuthClient,
+        resource: grants.TokenResource,
+        scopes: frozenset[str],
+        *,
+        redirect_uri: str = "",
+        problem: str = "",
+        **values: Any,
+    ) -> Response:
+        """Shows what a client asks for."""
+        identity = {
+            "document": f"Its name is published by {urlsplit(client.id).netloc}, which we have checked.",
+            "manual": "The operator of this server added this application.",
+            "dynamic": (
+                "The application chose this name itself, and it has not been verified. Allow access only if you have "
+                "just started to connect it yourself."
+            ),
+        }
+        is_local = is_loopback_uri(redirect_uri) or is_private_use(redirect_uri)
+        optional = [scope for scope in SCOPES if scope in scopes and scope in _OPTIONAL and len(scopes) > 1]
+        return await self._browser.render(
+            request,
+            "consent.html",
+            status=400 if problem else 200,
+            # Browsers apply `form-action` to the redirects that follow a form, too.
+            form_action=f"'self' {grants.form_target(redirect_uri)}" if redirect_uri else "'self'",
+            problem=problem,
+            client_name=client.name,
+            identity=identity[client.kind],
+            is_verified=client.kind != "dynamic",
+            # Anyone can choose a name, but the answer goes to this place only.
+            redirect_target=describe_target(redirect_uri) if redirect_uri else "",
+            is_local=bool(redirect_uri) and is_local,
+            user_name=session.user.name,
+            required_scopes=[SCOPE_WORDS[scope] for scope in SCOPES if scope in scopes and scope not in optional],
+            optional_scopes=[
+                {"field": _scope_field(scope), "words": SCOPE_WORDS[scope], "is_checked": scope != _NOT_CHOSEN_AT_FIRST}
+                for scope in optional
+            ],
+            profile=resource.profile,
+            sources=self._services.sources,
+            **values,
+        )
+
+
+class AuthorizePage(_ConsentPage):
     async def show(self, request: Request) -> Response:
         """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
-        await self._services.limits.requests.take(client_address(request))
+        await self._services.request_limit.take(client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
         # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until
@@ -164,7 +145,7 @@ class AuthorizePage:
             )
         if code := await self._code_of_remembered(request, authorization, session):
             return self._lead_back(request, address, address.success(code))
-        return await self._ask(request, authorization, session, query)
+        return await self._ask_for(request, authorization, session, query)
 
     async def decide(self, request: Request) -> Response:
         """The form carries the whole request, which is validated again."""
@@ -180,18 +161,18 @@ class AuthorizePage:
         except OAuthError as error:
             return see_other(address.failure(error))
         try:
-            decision = read_decision(form, authorization.scopes, self._services.sources)
+            scopes, sources = self._read_decision(form, authorization.scopes)
         except InvalidParams as error:
-            return await self._ask(request, authorization, session, query, problem=error.message)
+            return await self._ask_for(request, authorization, session, query, error.message)
         # Someone who finds an open browser must not be able to give an application access to all users.
-        if ADMIN in decision.scopes and not self._browser.is_recent(session):
+        if ADMIN in scopes and not is_recent(session.created_at):
             return see_other(sign_in_again_path(safe_path(f"{request.url.path}?{query}")))
-        grant = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
+        grant = _grant(session, address.client, address.redirect_uri, authorization.resource, scopes, sources)
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
         return see_other(address.success(code))
 
-    async def _return_address(self, parameters: code_request.Parameters) -> code_request.ReturnAddress:
+    async def _return_address(self, parameters: Parameters) -> ReturnAddress:
         client_id = parameters.get("client_id")
         if not client_id:
             raise RequestRejected("the application did not say who it is (client_id is missing)")
@@ -199,20 +180,22 @@ class AuthorizePage:
         return code_request.find_return_address(client, parameters, self._services.settings.base_url)
 
     def _read(
-        self, address: code_request.ReturnAddress, parameters: code_request.Parameters, session: BrowserSession
-    ) -> code_request.AuthorizationCodeRequest:
+        self, address: ReturnAddress, parameters: Parameters, session: BrowserSession
+    ) -> AuthorizationCodeRequest:
         """Returns the request with the scopes that this person can grant."""
         request = code_request.read_code_request(address, parameters, self._services.resources)
         return replace(request, scopes=grantable_scopes(request.scopes, session.user.role))
 
     async def _code_of_remembered(
-        self, request: Request, authorization: code_request.AuthorizationCodeRequest, session: BrowserSession
+        self, request: Request, authorization: AuthorizationCodeRequest, session: BrowserSession
     ) -> str | None:
         """Returns a code for what the person allowed before, or None if there is no such decision."""
         if not authorization.can_be_remembered:
             return None
-        address, decision = authorization.address, Decision(authorization.scopes, None)
-        wanted = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
+        address = authorization.address
+        wanted = _grant(
+            session, address.client, address.redirect_uri, authorization.resource, authorization.scopes, None
+        )
         # The last grant that covers the request, unless the person has ended a connection of this client since. It may
         # have fewer sources than there are, which is kept.
         earlier = await self._services.grants.find_remembered(wanted)
@@ -223,31 +206,29 @@ class AuthorizePage:
         self._services.record("connection.create", grant, request)
         return code
 
-    async def _ask(
+    async def _ask_for(
         self,
         request: Request,
-        authorization: code_request.AuthorizationCodeRequest,
+        authorization: AuthorizationCodeRequest,
         session: BrowserSession,
         query: str,
         problem: str = "",
     ) -> Response:
-        address, resource, sources = authorization.address, authorization.resource, self._services.sources
-        uri = address.redirect_uri
-        values = consent_values(address.client, uri, resource, authorization.scopes, sources, session)
-        return await self._browser.render(
+        address = authorization.address
+        return await self._ask(
             request,
-            "consent.html",
-            status=400 if problem else 200,
-            # Browsers apply `form-action` to the redirects that follow a form, too.
-            form_action=f"'self' {form_target(uri)}",
+            session,
+            address.client,
+            authorization.resource,
+            authorization.scopes,
+            redirect_uri=address.redirect_uri,
+            problem=problem,
             action=AUTHORIZE_PATH,
             hidden={"request": query},
             device_code="",
-            problem=problem,
-            **values,
         )
 
-    def _lead_back(self, request: Request, address: code_request.ReturnAddress, location: str) -> Response:
+    def _lead_back(self, request: Request, address: ReturnAddress, location: str) -> Response:
         """Redirects to the client. After the sign-in form of this server, a page does it instead: browsers apply the
         `form-action` of the sign-in page to all redirects that follow."""
         if request.headers.get("sec-fetch-site") != "same-origin":
@@ -255,7 +236,7 @@ class AuthorizePage:
         return render_page("continue.html", client_name=address.client.name, location=location)
 
 
-def _parse(query: str) -> code_request.Parameters:
+def _parse(query: str) -> Parameters:
     try:
         return code_request.parse_parameters(query)
     except OAuthError as error:
@@ -268,11 +249,7 @@ def _parse(query: str) -> code_request.Parameters:
 _UNKNOWN_CODE = "This code is not valid, or no longer. Check it on your device, or start again there."
 
 
-class DevicePage:
-    def __init__(self, services: code_request.OAuthServices, browser: BrowserGuard) -> None:
-        self._services = services
-        self._browser = browser
-
+class DevicePage(_ConsentPage):
     async def show(self, request: Request) -> Response:
         await self._browser.require_session(request)
         # A link may contain the code (RFC 8628 section 3.3.1). It only fills in the form: the person has to compare the
@@ -287,31 +264,40 @@ class DevicePage:
         device = await self._services.device_codes.find(user_code)
         if device is None:
             # User codes are short, so that guesses count like wrong passwords (RFC 8628 section 5.1).
-            await self._services.limits.failures.take(client_address(request))
+            await self._services.failure_limit.take(client_address(request))
             return await self._ask_for_code(request, form.get("user_code", ""), _UNKNOWN_CODE)
         client = await self._services.find_client(device.client_id)
         scopes = grantable_scopes(device.scopes, session.user.role)
-        match form.get("decision"):
-            case "allow":
-                try:
-                    decision = read_decision(form, scopes, self._services.sources)
-                except InvalidParams as error:
-                    return await self._ask(request, device, client, scopes, session, error.message)
-                if ADMIN in decision.scopes and not self._browser.is_recent(session):
-                    return see_other(
-                        sign_in_again_path(f"{DEVICE_PATH}?user_code={format_user_code(device.user_code)}")
-                    )
-                grant = _grant(session, client, "", device.resource, decision)
+        shown = format_user_code(device.user_code)
+        decision, problem = form.get("decision"), ""
+        if decision == "deny":
+            await self._services.device_codes.deny(user_code)
+            return _message("Denied", f"{client.name} gets no access. You can close this page.")
+        if decision == "allow":
+            try:
+                chosen, sources = self._read_decision(form, scopes)
+            except InvalidParams as error:
+                problem = error.message
+            else:
+                if ADMIN in chosen and not is_recent(session.created_at):
+                    return see_other(sign_in_again_path(f"{DEVICE_PATH}?user_code={shown}"))
+                grant = _grant(session, client, "", device.resource, chosen, sources)
                 await self._services.device_codes.approve(device.user_code, grant)
                 self._services.record("connection.create", grant, request)
                 return _message(
                     "Connected", f"{client.name} now has access. You can close this page and go back to the device."
                 )
-            case "deny":
-                await self._services.device_codes.deny(user_code)
-                return _message("Denied", f"{client.name} gets no access. You can close this page.")
-            case _:
-                return await self._ask(request, device, client, scopes, session)
+        return await self._ask(
+            request,
+            session,
+            client,
+            device.resource,
+            scopes,
+            problem=problem,
+            action=DEVICE_PATH,
+            hidden={"user_code": shown},
+            device_code=shown,
+        )
 
     async def _ask_for_code(self, request: Request, user_code: str, problem: str = "") -> Response:
         shown = format_user_code(normalize_user_code(user_code)) if user_code else ""
@@ -320,27 +306,25 @@ class DevicePage:
             request, "device.html", status=status, action=DEVICE_PATH, user_code=shown, problem=problem
         )
 
-    async def _ask(
-        self,
-        request: Request,
-        device: DeviceRequest,
-        client: OAuthClient,
-        scopes: frozenset[str],
-        session: BrowserSession,
-        problem: str = "",
-    ) -> Response:
-        values = consent_values(client, "", device.resource, scopes, self._services.sources, session)
-        shown = format_user_code(device.user_code)
-        return await self._browser.render(
-            request,
-            "consent.html",
-            status=400 if problem else 200,
-            action=DEVICE_PATH,
-            hidden={"user_code": shown},
-            device_code=shown,
-            problem=problem,
-            **values,
-        )
+
+def _grant(
+    session: BrowserSession,
+    client: OAuthClient,
+    redirect_uri: str,
+    resource: grants.TokenResource,
+    scopes: frozenset[str],
+    sources: frozenset[str] | None,
+) -> grants.GrantRequest:
+    return grants.GrantRequest(
+        user=session.user,
+        client_id=client.id,
+        client_name=client.name,
+        redirect_uri=redirect_uri,
+        resource=resource,
+        scopes=scopes,
+        sources=sources,
+        auth_method=client.metadata.token_endpoint_auth_method,
+    )
 
 
 def _message(title: str, sentence: str) -> Response:

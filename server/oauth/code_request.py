@@ -9,33 +9,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from auth.audit import Audit
+from auth.oauth import clients, grants
 from auth.oauth.client_assertions import ClientAssertions, MetadataDocuments, document_fetch, is_document_url
-from auth.oauth.clients import (
-    AUTHORIZATION_CODE,
-    DEVICE_AUTHORIZATION_PATH,
-    METADATA_PATH,
-    REGISTRATION_PATH,
-    REVOCATION_PATH,
-    TOKEN_PATH,
-    OAuthClient,
-    OAuthClients,
-    format_scopes,
-    requested_scopes,
-)
-from auth.oauth.grants import (
-    GrantRecord,
-    GrantRequest,
-    InvalidClient,
-    OAuthError,
-    OAuthGrants,
-    RequestRejected,
-    Resources,
-    TokenResource,
-    invalid_request,
-    is_loopback_uri,
-    is_private_use,
-    is_registered,
-)
+from auth.oauth.clients import OAuthClient, OAuthClients
+from auth.oauth.grants import GrantRecord, GrantRequest, OAuthError, OAuthGrants, RequestRejected, Resources
 from auth.oauth.tokens import METHOD, DeviceCodes, OAuthTokens, is_challenge
 from auth.rate_limits import LimitRule, RateLimit
 from config.errors import FlorilegiumError, RateLimited, Unavailable
@@ -69,19 +46,19 @@ class Parameters(Struct, frozen=True):
     def require(self, name: str) -> str:
         value = self.get(name)
         if not value:
-            raise invalid_request(f"{name}: missing")
+            raise grants.invalid_request(f"{name}: missing")
         return value
 
     def require_single(self) -> None:
         if self.repeated is not None:
-            raise invalid_request(f"{self.repeated[:60]}: expected one value, got several")
+            raise grants.invalid_request(f"{self.repeated[:60]}: expected one value, got several")
 
 
 def parse_parameters(text: str) -> Parameters:
     try:
         pairs = parse_qsl(text, encoding="utf-8", errors="strict", max_num_fields=_PARAMETERS_MAX)
     except ValueError as error:
-        raise invalid_request(f"expected at most {_PARAMETERS_MAX} parameters in UTF-8") from error
+        raise grants.invalid_request(f"expected at most {_PARAMETERS_MAX} parameters in UTF-8") from error
     values: dict[str, str] = {}
     resources, repeated = [], None
     for name, value in pairs:
@@ -98,7 +75,7 @@ def parse_parameters(text: str) -> Parameters:
 async def read_form_parameters(request: Request, max_bytes: int) -> Parameters:
     """Reads the body of a request. Parameters in the query string are ignored, because URLs are logged."""
     if media_type_of(request.headers.get("content-type", "")) != URLENCODED:
-        raise invalid_request(f"Content-Type: expected {URLENCODED}")
+        raise grants.invalid_request(f"Content-Type: expected {URLENCODED}")
     body = await read_body(request, request.headers.get("content-length"), max_bytes)
     parameters = parse_parameters(body.decode("latin-1"))
     parameters.require_single()
@@ -129,7 +106,7 @@ class ReturnAddress(Struct, frozen=True):
 class AuthorizationCodeRequest(Struct, frozen=True):
     address: ReturnAddress
     scopes: frozenset[str]
-    resource: TokenResource
+    resource: grants.TokenResource
     code_challenge: str
     is_consent_required: bool
 
@@ -138,7 +115,7 @@ class AuthorizationCodeRequest(Struct, frozen=True):
         """Whether an earlier decision may be applied without asking. Any program on the device can pretend to be a
         client whose id is public and whose redirect stays on the device, so such a client has to ask each time."""
         uri, is_public_id = self.address.redirect_uri, self.address.client.kind == "document"
-        is_local = is_loopback_uri(uri) or is_private_use(uri)
+        is_local = grants.is_loopback_uri(uri) or grants.is_private_use(uri)
         return not self.is_consent_required and not (is_public_id and is_local)
 
 
@@ -150,7 +127,7 @@ def find_return_address(client: OAuthClient, parameters: Parameters, issuer: str
     # RFC 6749 section 3.1.2.3: it may be left out if the client has registered one.
     if not requested and len(uris) == 1:
         requested = uris[0]
-    if not requested or not is_registered(requested, uris):
+    if not requested or not grants.is_registered(requested, uris):
         raise RequestRejected("the application wants to be answered at an address that it did not register")
     return ReturnAddress(client, requested, parameters.get("state"), issuer)
 
@@ -163,18 +140,20 @@ def read_code_request(address: ReturnAddress, parameters: Parameters, resources:
     if parameters.require("response_type") != "code":
         raise OAuthError("unsupported_response_type", "response_type: expected code")
     if parameters.get("response_mode") not in ("", "query"):
-        raise invalid_request("response_mode: expected query")
-    if not address.client.has_grant_type(AUTHORIZATION_CODE):
-        raise OAuthError("unauthorized_client", f"grant_types: the client did not register {AUTHORIZATION_CODE}")
+        raise grants.invalid_request("response_mode: expected query")
+    if not address.client.has_grant_type(clients.AUTHORIZATION_CODE):
+        raise OAuthError(
+            "unauthorized_client", f"grant_types: the client did not register {clients.AUTHORIZATION_CODE}"
+        )
     # OAuth 2.1 requires PKCE of every client. `plain` is not offered, because the challenge would be the verifier.
     challenge = parameters.require("code_challenge")
     if parameters.get("code_challenge_method") != METHOD:
-        raise invalid_request(f"code_challenge_method: expected {METHOD}")
+        raise grants.invalid_request(f"code_challenge_method: expected {METHOD}")
     if not is_challenge(challenge):
-        raise invalid_request("code_challenge: expected 43 characters of base64url")
+        raise grants.invalid_request("code_challenge: expected 43 characters of base64url")
     return AuthorizationCodeRequest(
         address=address,
-        scopes=requested_scopes(parameters.get("scope")),
+        scopes=clients.requested_scopes(parameters.get("scope")),
         resource=resources.find(parameters.resources),
         code_challenge=challenge,
         is_consent_required="consent" in parameters.get("prompt").split(),
@@ -189,8 +168,10 @@ NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "WWW-Authenticate, Retry-After"}
 # The wildcard does not cover Authorization, which has to be named (Fetch standard, CORS protocol).
 _PREFLIGHT = {"Access-Control-Allow-Headers": "*, Authorization", "Access-Control-Max-Age": "600"}
-_PATHS = frozenset((DEVICE_AUTHORIZATION_PATH, REGISTRATION_PATH, REVOCATION_PATH, TOKEN_PATH))
-_PREFIXES = (METADATA_PATH, "/.well-known/oauth-protected-resource")
+_PATHS = frozenset(
+    (clients.DEVICE_AUTHORIZATION_PATH, clients.REGISTRATION_PATH, clients.REVOCATION_PATH, clients.TOKEN_PATH)
+)
+_PREFIXES = (clients.METADATA_PATH, "/.well-known/oauth-protected-resource")
 
 EndpointFunction = Callable[[Request], Awaitable[Response]]
 
@@ -240,7 +221,7 @@ def oauth_error(error: FlorilegiumError) -> Response:
     if (seconds := retry_after(error)) is not None:
         headers["Retry-After"] = str(seconds)
     # RFC 6749 section 5.2: a client that tried to authenticate in the header gets the scheme.
-    if isinstance(error, InvalidClient):
+    if isinstance(error, grants.InvalidClient):
         headers["WWW-Authenticate"] = 'Basic realm="florilegium"'
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
@@ -258,14 +239,6 @@ _REQUESTS_PER_REGISTRATION = 60
 _REGISTRATION_BURST = 20
 
 
-class OAuthLimits(Struct, frozen=True):
-    """Requests to the endpoints and new clients, per address, and failed attempts to guess a secret or a code."""
-
-    requests: RateLimit
-    registrations: RateLimit
-    failures: RateLimit
-
-
 class OAuthServices(Struct, frozen=True, kw_only=True):
     settings: Settings
     resources: Resources
@@ -275,7 +248,10 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
     grants: OAuthGrants
     tokens: OAuthTokens
     device_codes: DeviceCodes
-    limits: OAuthLimits
+    # Of the requests and new clients of one address, and of its failed attempts to guess a secret or a code.
+    request_limit: RateLimit
+    registration_limit: RateLimit
+    failure_limit: RateLimit
     audit: Audit
     sources: tuple[str, ...]
 
@@ -287,7 +263,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
             client=grant.client_id,
             target=grant.client_name,
             address=client_address(request),
-            detail=format_scopes(grant.scopes),
+            detail=clients.format_scopes(grant.scopes),
         )
 
     def is_document(self, client_id: str) -> bool:
@@ -297,7 +273,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
         """Returns a client for a person who is signed in: its metadata document is fetched if it has one."""
         # The id of such a client is the URL of its metadata document; nothing about it is stored here.
         if self.is_document(client_id):
-            return await self.documents.find(client_id)
+            return (await self.documents.find(client_id))[0]
         client = await self.clients.find(client_id)
         if client is None:
             raise RequestRejected(
@@ -315,11 +291,6 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
     documents = MetadataDocuments(fetch)
     make_limit, per_minute = runtime.stores.make_limit, settings.rate_oauth_per_minute
     registrations = (per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
-    limits = OAuthLimits(
-        make_limit(LimitRule("oauth", "OAuth requests", per_minute, _BURST)),
-        make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
-        runtime.limits.failures,
-    )
     return OAuthServices(
         settings=settings,
         resources=resources,
@@ -329,7 +300,9 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
         grants=runtime.oauth_grants,
         tokens=tokens,
         device_codes=DeviceCodes(database, settings, resources, tokens),
-        limits=limits,
+        request_limit=make_limit(LimitRule("oauth", "OAuth requests", per_minute, _BURST)),
+        registration_limit=make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
+        failure_limit=runtime.limits.failures,
         audit=runtime.audit,
         sources=tuple(source.name for source in runtime.knowledge.sources),
     )

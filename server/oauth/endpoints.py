@@ -13,30 +13,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from auth.oauth import clients
 from auth.oauth.client_assertions import ASSERTION_TYPE
-from auth.oauth.clients import (
-    AUTHORIZATION_CODE,
-    AUTHORIZE_PATH,
-    DEVICE,
-    DEVICE_AUTHORIZATION_PATH,
-    DEVICE_PATH,
-    GRANT_TYPES,
-    METADATA_PATH,
-    REFRESH,
-    REGISTRATION_PATH,
-    REVOCATION_PATH,
-    TOKEN_PATH,
-    authorization_server_metadata,
-    format_scopes,
-    known_scopes,
-    requested_scopes,
-)
 from auth.oauth.grants import InvalidClient, OAuthError, invalid_request
 from auth.oauth.tokens import OAUTH_DEVICE_CODE_TTL_S, CredentialReused, TokenRequest, format_user_code
 from server.console.browser import FORM_MAX_BYTES, BrowserGuard, client_address
 from server.console.page_handler import PageFunction, PageHandler
 from server.oauth import code_request
 from server.oauth.authorize_page import AuthorizePage, DevicePage
+from server.oauth.code_request import NO_STORE, OAuthServices, Parameters, read_form_parameters
 from server.rest.requests import read_body
 from server.runtime import Runtime
 
@@ -54,19 +39,30 @@ class ClientIdentity(Struct, frozen=True):
     is_verified: bool = False
 
 
-async def authenticate_client(
-    services: code_request.OAuthServices, request: Request, parameters: code_request.Parameters
-) -> ClientIdentity:
+async def authenticate_client(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
     """Raises InvalidClient, which counts as a failed sign-in of the address."""
     try:
-        if parameters.get("client_assertion"):
-            return await _identify_by_assertion(services, request, parameters)
+        if assertion := parameters.get("client_assertion"):
+            # RFC 7523 section 2.2.
+            if "authorization" in request.headers or parameters.get("client_secret"):
+                raise invalid_request("expected the client to authenticate in one way, got several")
+            if parameters.get("client_assertion_type") != ASSERTION_TYPE:
+                raise invalid_request(f"client_assertion_type: expected {ASSERTION_TYPE}")
+            client_id = parameters.get("client_id") or services.assertions.client_of(assertion)
+            if not services.is_document(client_id):
+                raise InvalidClient("client_assertion: expected a client with a metadata document")
+            # A client without a grant is not verified, because strangers must not make this server fetch its document;
+            # it cannot have a code or token either.
+            is_connected = await services.assertions.is_connected(client_id)
+            if is_connected:
+                await services.assertions.verify(client_id, assertion)
+            return ClientIdentity(client_id, clients.GRANT_TYPES, is_verified=is_connected)
         client_id, secret = _credentials(request.headers.get("authorization"), parameters)
         # The document of a client that has one is not needed here: the code or token is bound to its URL.
         if services.is_document(client_id):
             if secret:
                 raise InvalidClient("client_secret: a client with a metadata document has none")
-            return ClientIdentity(client_id, GRANT_TYPES)
+            return ClientIdentity(client_id, clients.GRANT_TYPES)
         client = await services.clients.find(client_id)
         if client is None:
             raise InvalidClient("client_id: unknown")
@@ -75,30 +71,11 @@ async def authenticate_client(
             raise InvalidClient("client_secret: not accepted")
         return ClientIdentity(client.id, client.metadata.grant_types)
     except InvalidClient:
-        await services.limits.failures.take(client_address(request))
+        await services.failure_limit.take(client_address(request))
         raise
 
 
-async def _identify_by_assertion(
-    services: code_request.OAuthServices, request: Request, parameters: code_request.Parameters
-) -> ClientIdentity:
-    """RFC 7523 section 2.2. A client without a grant is not verified, because strangers must not make this
-    server fetch its document; it cannot have a code or token either."""
-    if "authorization" in request.headers or parameters.get("client_secret"):
-        raise invalid_request("expected the client to authenticate in one way, got several")
-    if parameters.get("client_assertion_type") != ASSERTION_TYPE:
-        raise invalid_request(f"client_assertion_type: expected {ASSERTION_TYPE}")
-    assertion = parameters.get("client_assertion")
-    client_id = parameters.get("client_id") or services.assertions.client_of(assertion)
-    if not services.is_document(client_id):
-        raise InvalidClient("client_assertion: expected a client with a metadata document")
-    if not await services.assertions.is_connected(client_id):
-        return ClientIdentity(client_id, GRANT_TYPES)
-    await services.assertions.verify(client_id, assertion)
-    return ClientIdentity(client_id, GRANT_TYPES, is_verified=True)
-
-
-def _credentials(authorization: str | None, parameters: code_request.Parameters) -> tuple[str, str]:
+def _credentials(authorization: str | None, parameters: Parameters) -> tuple[str, str]:
     client_id, secret = parameters.get("client_id"), parameters.get("client_secret")
     if authorization is None:
         if not client_id:
@@ -119,16 +96,16 @@ def _credentials(authorization: str | None, parameters: code_request.Parameters)
 
 
 class OAuthEndpoints:
-    def __init__(self, services: code_request.OAuthServices) -> None:
+    def __init__(self, services: OAuthServices) -> None:
         self._services = services
         self._settings = services.settings
 
     async def metadata(self, request: Request) -> Response:
-        return JSONResponse(authorization_server_metadata(self._settings), headers=code_request.NO_STORE)
+        return JSONResponse(clients.authorization_server_metadata(self._settings), headers=NO_STORE)
 
     async def register(self, request: Request) -> Response:
         # Registration needs no credential, so that only the number of clients per address limits it.
-        await self._services.limits.registrations.take(client_address(request))
+        await self._services.registration_limit.take(client_address(request))
         if not self._settings.oauth_registration:
             raise OAuthError("access_denied", "clients cannot register themselves here; ask the operator for a client")
         body = await read_body(request, request.headers.get("content-length"), FORM_MAX_BYTES)
@@ -155,26 +132,36 @@ class OAuthEndpoints:
         }
         # 0: the secret does not expire.
         registration = registration_body | ({"client_secret": secret, "client_secret_expires_at": 0} if secret else {})
-        return JSONResponse(registration, 201, code_request.NO_STORE)
+        return JSONResponse(registration, 201, NO_STORE)
 
     async def token(self, request: Request) -> Response:
-        await self._services.limits.requests.take(client_address(request))
-        parameters = await code_request.read_form_parameters(request, FORM_MAX_BYTES)
+        await self._services.request_limit.take(client_address(request))
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         grant_type = parameters.require("grant_type")
-        if grant_type not in (AUTHORIZATION_CODE, REFRESH, DEVICE):
+        if grant_type not in clients.GRANT_TYPES:
             raise OAuthError("unsupported_grant_type", f"grant_type: not supported: {grant_type[:60]!r}")
+        exchange, field = {
+            clients.AUTHORIZATION_CODE: (self._services.tokens.redeem, "code"),
+            clients.REFRESH: (self._services.tokens.refresh, "refresh_token"),
+            clients.DEVICE: (self._services.device_codes.poll, "device_code"),
+        }[grant_type]
+        credential = parameters.require(field)
+        if grant_type not in client.grant_types:
+            raise OAuthError("unauthorized_client", f"grant_types: the client did not register {grant_type}")
+        # RFC 8707 section 2.2: a resource that is named must be that of the grant, which applies if none is named.
+        resource = self._services.resources.find(parameters.resources).url if parameters.resources else None
+        token_request = TokenRequest(
+            client_id=client.id,
+            is_client_verified=client.is_verified,
+            resource=resource,
+            redirect_uri=parameters.get("redirect_uri") or None,
+            code_verifier=parameters.get("code_verifier"),
+            scopes=clients.known_scopes(parameters.get("scope")) or None,
+            has_refresh_token=clients.REFRESH in client.grant_types,
+        )
         try:
-            if grant_type == AUTHORIZATION_CODE:
-                code = parameters.require("code")
-                tokens = await self._services.tokens.redeem(code, self._token_request(client, parameters, grant_type))
-            elif grant_type == REFRESH:
-                token = parameters.require("refresh_token")
-                tokens = await self._services.tokens.refresh(token, self._token_request(client, parameters, grant_type))
-            else:
-                code = parameters.require("device_code")
-                token_request = self._token_request(client, parameters, grant_type)
-                tokens = await self._services.device_codes.poll(code, token_request)
+            tokens = await exchange(credential, token_request)
         except CredentialReused as error:
             # RFC 9700 section 2.2.2: a code or refresh token that is used twice was stolen. Its grant has ended.
             self._services.record("connection.misuse", error.grant, request)
@@ -184,34 +171,34 @@ class OAuthEndpoints:
             "access_token": tokens.access_token,
             "token_type": "Bearer",
             "expires_in": tokens.expires_in_s,
-            "scope": format_scopes(tokens.scopes),
+            "scope": clients.format_scopes(tokens.scopes),
         }
         if tokens.refresh_token:
             body["refresh_token"] = tokens.refresh_token
-        return JSONResponse(body, headers=code_request.NO_STORE)
+        return JSONResponse(body, headers=NO_STORE)
 
     async def revoke(self, request: Request) -> Response:
         """Answers 200 whether the token exists or not (RFC 7009 section 2.2)."""
-        await self._services.limits.requests.take(client_address(request))
-        parameters = await code_request.read_form_parameters(request, FORM_MAX_BYTES)
+        await self._services.request_limit.take(client_address(request))
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         grant = await self._services.tokens.revoke(
             parameters.require("token"), client.id, is_client_verified=client.is_verified
         )
         if grant is not None:
             self._services.record("connection.revoke", grant, request)
-        return Response(status_code=200, headers=code_request.NO_STORE)
+        return Response(status_code=200, headers=NO_STORE)
 
     async def device_authorization(self, request: Request) -> Response:
-        await self._services.limits.registrations.take(client_address(request))
-        parameters = await code_request.read_form_parameters(request, FORM_MAX_BYTES)
+        await self._services.registration_limit.take(client_address(request))
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
-        if DEVICE not in client.grant_types:
-            raise OAuthError("unauthorized_client", f"grant_types: the client did not register {DEVICE}")
+        if clients.DEVICE not in client.grant_types:
+            raise OAuthError("unauthorized_client", f"grant_types: the client did not register {clients.DEVICE}")
         resource = self._services.resources.find(parameters.resources)
-        scopes = requested_scopes(parameters.get("scope"))
+        scopes = clients.requested_scopes(parameters.get("scope"))
         device_code, user_code = await self._services.device_codes.create(client.id, scopes, resource)
-        page, shown_code = self._settings.base_url + DEVICE_PATH, format_user_code(user_code)
+        page, shown_code = self._settings.base_url + clients.DEVICE_PATH, format_user_code(user_code)
         # RFC 8628 section 3.2.
         body = {
             "device_code": device_code,
@@ -221,24 +208,7 @@ class OAuthEndpoints:
             "expires_in": int(OAUTH_DEVICE_CODE_TTL_S),
             "interval": int(self._settings.fixed.oauth_device_interval_s),
         }
-        return JSONResponse(body, headers=code_request.NO_STORE)
-
-    def _token_request(
-        self, client: ClientIdentity, parameters: code_request.Parameters, grant_type: str
-    ) -> TokenRequest:
-        if grant_type not in client.grant_types:
-            raise OAuthError("unauthorized_client", f"grant_types: the client did not register {grant_type}")
-        # RFC 8707 section 2.2: a resource that is named must be that of the grant, which applies if none is named.
-        resource = self._services.resources.find(parameters.resources).url if parameters.resources else None
-        return TokenRequest(
-            client_id=client.id,
-            is_client_verified=client.is_verified,
-            resource=resource,
-            redirect_uri=parameters.get("redirect_uri") or None,
-            code_verifier=parameters.get("code_verifier"),
-            scopes=known_scopes(parameters.get("scope")) or None,
-            has_refresh_token=REFRESH in client.grant_types,
-        )
+        return JSONResponse(body, headers=NO_STORE)
 
 
 # -- routes ------------------------------------------------------------------------------------------------------------
@@ -259,15 +229,15 @@ def oauth_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
 
     return [
-        endpoint(METADATA_PATH, "GET", endpoints.metadata),
+        endpoint(clients.METADATA_PATH, "GET", endpoints.metadata),
         # Some clients append the path of the MCP address, or that of a public URL with a path (RFC 8414 section 3.1).
         # `/.well-known/openid-configuration` does not exist: this server is no OpenID provider, and clients that try
         # it first go on to this one.
-        endpoint(METADATA_PATH + "/{path:path}", "GET", endpoints.metadata),
-        endpoint(REGISTRATION_PATH, "POST", endpoints.register),
-        endpoint(TOKEN_PATH, "POST", endpoints.token),
-        endpoint(REVOCATION_PATH, "POST", endpoints.revoke),
-        endpoint(DEVICE_AUTHORIZATION_PATH, "POST", endpoints.device_authorization),
-        page(AUTHORIZE_PATH, authorize.show, authorize.decide),
-        page(DEVICE_PATH, device.show, device.submit),
+        endpoint(clients.METADATA_PATH + "/{path:path}", "GET", endpoints.metadata),
+        endpoint(clients.REGISTRATION_PATH, "POST", endpoints.register),
+        endpoint(clients.TOKEN_PATH, "POST", endpoints.token),
+        endpoint(clients.REVOCATION_PATH, "POST", endpoints.revoke),
+        endpoint(clients.DEVICE_AUTHORIZATION_PATH, "POST", endpoints.device_authorization),
+        page(clients.AUTHORIZE_PATH, authorize.show, authorize.decide),
+        page(clients.DEVICE_PATH, device.show, device.submit),
     ]

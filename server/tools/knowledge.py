@@ -13,7 +13,6 @@ from aggregator.search import KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
 from config.settings import Settings
 from config.times import format_clock
-from server.compat.meaning_note import meaning_note
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.schema import input_schema
@@ -86,7 +85,7 @@ def _notes(response: KnowledgeResponse) -> Iterator[str]:
             yield f"{name} was not searched: {report.error or report.status}"
     if response.semantic:
         if response.semantic.status in ("partial", "unavailable"):
-            yield meaning_note(response.semantic) or ""
+            yield response.semantic.note or ""
         elif response.semantic.reason:
             yield response.semantic.reason
     if response.not_reranked:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.follows import Follows
+from auth.follows import FollowRecord, Follows
 from sources.drafts import NoteDraft
 from tests.browser.console_server import PHONE, ConsoleServer, open_console
 from tests.browser.driver import BrowserDriver
@@ -99,7 +99,8 @@ async def test_conflicts_are_settled_with_the_buttons(
     for name in ("Tea", "Cup"):
         (tmp_path / f"{name}.md").write_text(f"# {name}\nFrom the file.")
     owner, other = await server.user("lea"), await rest_client_of(server).library_user("mia")
-    record = await Follows(server.runtime.registry.database).add(owner.id, str(tmp_path), per_user_max=20)
+    new = FollowRecord(user_id=owner.id, location=str(tmp_path))
+    record = await Follows(server.runtime.registry.database).add(new, per_user_max=20)
     lea = await rest_client_of(server).library_user("lea")
 
     async def texts() -> dict[str, str]:

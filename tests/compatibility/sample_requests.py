@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from auth.accounts.service import AccountLinks
 from auth.context import READ
-from auth.follows import Deployments, Follows
+from auth.follows import Deployment, Deployments, FollowRecord, Follows
 from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from auth.registry import Registry, UserRecord
 from server.compat.agentchatbus.threads import NAMESPACE
@@ -413,6 +413,7 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
     [session] = await runtime.browser_sessions.list(user.id)
     links = AccountLinks(registry.database)
     await links.create_invitation("writer", f"{WORD}.invited.{name}")
+    followed = str(_tldw_folder(api, f"followed of {label}"))
     return {
         "browser_session": session.id,
         "passkey": await _add_passkey(registry, user, label),
@@ -424,7 +425,7 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
         "other_user": (await registry.add_user(f"{WORD}.{name}", role="admin")).name,
         "follow": await add_followed_folder(api, name, f"/{label}/vault"),
         "tldw_folder": str(_tldw_folder(api, f"tldw of {label}")),
-        "deployment": (await Deployments(registry.database).add(str(_tldw_folder(api, f"followed of {label}")))).id,
+        "deployment": (await Deployments(registry.database).add(Deployment(location=followed))).id,
     }
 
 
@@ -448,7 +449,7 @@ async def add_followed_folder(api: RestClient, name: str, location: str, *, is_p
     """Adds a source with one conflict and returns its id."""
     runtime, user = api.server.runtime, await api.library_user(name)
     follows = Follows(runtime.registry.database)
-    record = await follows.add(user.context.user_id, location, per_user_max=20)
+    record = await follows.add(FollowRecord(user_id=user.context.user_id, location=location), per_user_max=20)
     if is_paused:
         await follows.pause(record.user_id, record.id)
     async with runtime.libraries.library(user.context) as library:

@@ -16,27 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from auth.context import WRITE, RequestContext
-from config.errors import (
-    FlorilegiumError,
-    InvalidParams,
-    NotFound,
-    RateLimited,
-    SourceTimeout,
-    Unavailable,
-    retry_after_seconds,
-)
+from config.errors import FlorilegiumError, InvalidParams, NotFound, RateLimited, SourceTimeout, Unavailable
 from config.numbers import clamp
 from server.compat.agentchatbus import schemas, threads
 from server.compat.agentchatbus.service import RESPONSE_MAX_BYTES, get_thread, require_writable
-from server.middleware import ErrorFormat, FieldError, field_errors
-from server.operations.operation import (
-    CONFLICT,
-    EVENT_STREAM,
-    NOT_FOUND,
-    NoArguments,
-    ResponseWithHeaders,
-    operation,
-)
+from server.middleware import ErrorFormat, FieldError, field_errors, retry_after
+from server.operations.operation import CONFLICT, EVENT_STREAM, NOT_FOUND, NoArguments, ResponseWithHeaders, operation
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
 from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream
@@ -66,9 +51,8 @@ class BusErrorBody(Struct, frozen=True, kw_only=True):
 def _error_body(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
     match error:
         case RateLimited():
-            body = BusErrorBody(
-                detail=error.message, error=_RATE_LIMITED, retry_after=retry_after_seconds(error.retry_after_s)
-            )
+            retry_after_s = retry_after(error)
+            body = BusErrorBody(detail=error.message, error=_RATE_LIMITED, retry_after=retry_after_s or UNSET)
         case Unprocessable():
             body = BusErrorBody(detail=field_errors(error))
         case schemas.DetailedBusError():
@@ -335,7 +319,11 @@ async def _new_messages(context: RequestContext, services: Runtime, before: _See
         try:
             async with services.libraries.library(context) as library:
                 if before.last_seq is None:
-                    before.last_seq = await _last_seq(library.chats, before.thread)
+                    # The seq of the last message that the thread had when it was seen.
+                    count, thread_id = before.thread.message_count, before.thread.id
+                    rows = (await library.chats.messages(thread_id, 1, count - 1)).rows if count else ()
+                    last_seq = rows[0].number if rows else await library.chats.last_message_number(thread_id)
+                    before.last_seq = last_seq if count else 0
                 messages, has_more = await threads.read_page(
                     library.chats,
                     before.thread.id,
@@ -365,14 +353,6 @@ async def _changed_threads(
         offset += len(listed)
         if not listed or offset >= page.total or not (differing or reads_all):
             return changed
-
-
-async def _last_seq(chats: Chats, thread: schemas.BusThread) -> int:
-    """Returns the seq of the last message that a thread had when it was seen."""
-    if not thread.message_count:
-        return 0
-    rows = (await chats.messages(thread.id, 1, thread.message_count - 1)).rows
-    return rows[0].number if rows else await chats.last_message_number(thread.id)
 
 
 def _event(kind: str, payload: Any) -> bytes:

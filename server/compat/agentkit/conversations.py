@@ -24,15 +24,7 @@ from config.settings import Settings
 from server.compat.agentkit import schemas
 from server.compat.agentkit.schemas import LISTING_TOOLS, READING_TOOLS, SEARCHING_TOOLS, WRITING_TOOLS
 from server.import_jobs import IMPORT_DEADLINE_S
-from server.operations.operation import (
-    CONFLICT,
-    EVENT_STREAM,
-    NOT_FOUND,
-    NoArguments,
-    Upload,
-    UploadRequest,
-    operation,
-)
+from server.operations.operation import CONFLICT, EVENT_STREAM, NOT_FOUND, NoArguments, Upload, UploadRequest, operation
 from server.rest.errors import Unprocessable, rename_fields
 from server.rest.forms import FormSpec
 from server.rest.requests import KEEP_ALIVE, RETRY, ChangeWatch, stream

@@ -12,7 +12,6 @@ from msgspec import UNSET, Struct
 from config.errors import NotFound
 from server.compat.conversation_memory import arguments
 from server.compat.conversation_memory.arguments import NO_CONVERSATIONS, NO_OBSERVATIONS, ObservationRow, memory_error
-from server.compat.meaning_note import meaning_note
 from sources.importers.engine.events import archived_conversation_id
 from sources.items import uri_of
 from sources.reading.exchanges import LineRange, group_turns, has_stored_lines, message_lines, number_messages
@@ -195,7 +194,7 @@ _ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "t
 
 def render_results(results: arguments.MemoryResults) -> str:
     notes = [results.note] if results.note is not UNSET else []
-    meaning = meaning_note(results.semantic) if results.semantic is not UNSET else None
+    meaning = results.semantic.note if results.semantic is not UNSET else None
     meaning_notes = [f"*{meaning}*"] if meaning else []
     if not results.results:
         nothing = NO_OBSERVATIONS
@@ -206,20 +205,20 @@ def render_results(results: arguments.MemoryResults) -> str:
             nothing = f"{NO_OBSERVATIONS} {NO_CONVERSATIONS} either."
         return "\n\n".join([nothing, *notes, *meaning_notes])
     heading = f"## Search Results ({_count(results.count, results.kind.removesuffix('s'))})"
-    rows = [_render_row(number, row) for number, row in enumerate(results.results, 1)]
+    rows = []
+    for number, row in enumerate(results.results, 1):
+        lines = [f"### {number}. [{row.project}] - {row.date}"]
+        if isinstance(row, ObservationRow):
+            # Without labels, which would cost as many tokens as the values: a row has to be cheap.
+            lines.append(f"{row.id} {row.type} {row.score:.2f}: {row.title}")
+        else:
+            lines += [f"**Path:** `{row.path}`", f"**Lines:** {row.line_start}-{row.line_end}"]
+            lines += [f"**Score:** {row.score:.2f}", "", f"Summary: {row.summary}"]
+            lines += ["", f"> {row.snippet}"] if row.snippet != row.summary else []
+        rows.append("\n".join(lines))
     # Rows of observations are short enough to be told apart without a rule, which would cost tokens for each.
     separator = "\n\n" if results.kind == "observations" else _RULE
     return "\n\n".join([*notes, heading, separator.join(rows), *meaning_notes])
-
-
-def _render_row(number: int, row: ObservationRow | arguments.ExchangeRow) -> str:
-    heading = f"### {number}. [{row.project}] - {row.date}"
-    if isinstance(row, ObservationRow):
-        # Without labels, which would cost as many tokens as the values: a row has to be cheap.
-        return f"{heading}\n{row.id} {row.type} {row.score:.2f}: {row.title}"
-    location = f"**Path:** `{row.path}`\n**Lines:** {row.line_start}-{row.line_end}"
-    snippet = f"\n\n> {row.snippet}" if row.snippet != row.summary else ""
-    return f"{heading}\n{location}\n**Score:** {row.score:.2f}\n\nSummary: {row.summary}{snippet}"
 
 
 # Layer 2
@@ -279,25 +278,21 @@ def render_transcript(transcript: ConversationTranscript) -> str:
     def label(message: TranscriptMessage) -> str:
         return _ROLE_LABELS.get(message.role, message.role or "Unknown") + message.branch_label
 
+    def text_of(message: TranscriptMessage) -> str:
+        omission = f"*[{message.omitted_chars} more characters at line {message.lines.start} omitted]*"
+        return "\n".join(filter(None, (message.text, omission if message.omitted_chars else "")))
+
     exchanges = []
     for number, exchange in enumerate(group_turns(messages, lambda message: message.role == "user"), 1):
         # Consecutive messages of a role have one label, separately for the main and alternate branches.
         turns = [
-            f"**{speaker}:**\n" + "\n\n".join(map(_render_message, group))
-            for speaker, group in groupby(exchange, key=label)
+            f"**{speaker}:**\n" + "\n\n".join(map(text_of, group)) for speaker, group in groupby(exchange, key=label)
         ]
         exchanges.append("\n\n".join([f"## Exchange {number}", *turns]))
     parts = [heading, _RULE.join(exchanges) or "This conversation has no messages."]
     if transcript.next_line is not None:
         parts.append(f"---\n\n*The conversation continues. Read on with startLine {transcript.next_line}.*")
     return "\n\n".join(parts)
-
-
-def _render_message(message: TranscriptMessage) -> str:
-    if not message.omitted_chars:
-        return message.text
-    omission = f"*[{message.omitted_chars} more characters at line {message.lines.start} omitted]*"
-    return f"{message.text}\n{omission}" if message.text else omission
 
 
 def _count(number: int, noun: str) -> str:

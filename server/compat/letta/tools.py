@@ -4,7 +4,7 @@ failed calls.
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,6 @@ from config.errors import FlorilegiumError, InvalidParams, NotFound, SourceTimeo
 from config.numbers import clamp
 from config.settings import Settings
 from config.times import format_time, parse_time
-from server.compat.meaning_note import meaning_note
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from server.protocol.schema import input_schema
@@ -53,17 +52,14 @@ async def search_history(chats: Chats, search: MessageSearch, own_tools: Collect
 def is_history(message: Message, own_tools: Collection[str]) -> bool:
     """Whether a message belongs to the searched history. Alternate branches do not; neither does the output of our own
     tools, which repeats the words of every earlier search."""
-    if message.role != "tool" or not message.tool:
+    tool = message.tool if message.role == "tool" else None
+    if not tool or not message.is_canonical:
         return message.is_canonical
-    return message.is_canonical and not _is_own_tool(message.tool, own_tools)
-
-
-def _is_own_tool(tool: str, own_tools: Collection[str]) -> bool:
-    """Hosts prefix a tool's name with the server's: `mcp__florilegium__search`, `florilegium:search`."""
+    # Hosts prefix a tool's name with the server's: `mcp__florilegium__search`, `florilegium:search`.
     underscored, last_part = tool.replace(".", "_"), _NAME_SEPARATORS.split(tool)[-1]
     if underscored in own_tools and underscored not in _COMMON_TOOL_NAMES:
-        return True
-    return _SERVER_NAME in tool.lower() if last_part in _COMMON_TOOL_NAMES else last_part in own_tools
+        return False
+    return _SERVER_NAME not in tool.lower() if last_part in _COMMON_TOOL_NAMES else last_part not in own_tools
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
@@ -111,22 +107,6 @@ class LettaResponse(Struct, frozen=True, kw_only=True):
     note: str | UnsetType = UNSET
 
 
-def conversation_search_schema(limit_max: int) -> Mapping[str, Any]:
-    """Returns the input schema with the types that `roles` and `limit` should have."""
-    schema = input_schema(ConversationSearch)
-    schema["properties"]["roles"] = {
-        "type": "array",
-        "items": {"type": "string", "enum": list(ROLES)},
-        "description": "Only messages of these roles.",
-    }
-    schema["properties"]["limit"] = {
-        "type": "integer",
-        "default": DEFAULT_LIMIT,
-        "description": f"Messages, 1 to {limit_max}.",
-    }
-    return schema
-
-
 # -- nearest -----------------------------------------------------------------------------------------------------------
 # Finds the messages whose meaning is nearest to a query, if an embedding model is configured.
 
@@ -158,7 +138,7 @@ async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collectio
     try:
         page = await chats.search(request)
     except SourceTimeout:
-        return NearMessages((), meaning_note(_TIMED_OUT))
+        return NearMessages((), _TIMED_OUT.note)
     hits: list[MessageHit] = []
     for hit in page.hits:
         if len(hits) == limit:
@@ -171,7 +151,7 @@ async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collectio
             hits.append(MessageHit(message=message, title=hit.title))
     # Without a model the search is by text, which needs no note.
     has_problem = page.semantic.status in ("unavailable", "partial")
-    return NearMessages(tuple(hits), meaning_note(page.semantic) if has_problem else None)
+    return NearMessages(tuple(hits), page.semantic.note if has_problem else None)
 
 
 # -- relevance ---------------------------------------------------------------------------------------------------------
@@ -225,10 +205,6 @@ def fuse(
     return fused[:limit]
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-# The error for invalid arguments of `conversation_search`.
-
-
 class InvalidSearchArgument(InvalidParams):
     """An invalid argument. Its message is returned as a normal result, in the wording that Letta's clients know."""
 
@@ -277,10 +253,12 @@ def letta_response(
     results = []
     for message, relevance in ranked:
         created_at = parse_time(message.created_at) if message.created_at else None
+        elapsed_s = max(0, int((now - created_at).total_seconds())) if created_at else 0
+        unit, unit_s = next((one for one in _TIME_UNITS if elapsed_s >= one[1]), _TIME_UNITS[-1])
         results.append(
             LettaResult(
                 timestamp=created_at.isoformat() if created_at else None,
-                time_ago=_time_ago((now - created_at).total_seconds()) if created_at else None,
+                time_ago=f"{elapsed_s // unit_s}{unit} ago" if created_at else None,
                 role=_role(message),
                 relevance=relevance,
                 content=_content(message, message_max_chars),
@@ -288,12 +266,6 @@ def letta_response(
         )
     heading = f"Showing {len(results)} results:" if results else "No results found."
     return LettaResponse(message=heading, results=tuple(results), note=note or UNSET)
-
-
-def _time_ago(seconds: float) -> str:
-    elapsed = max(0, int(seconds))
-    name, unit_s = next((unit for unit in _TIME_UNITS if elapsed >= unit[1]), _TIME_UNITS[-1])
-    return f"{elapsed // unit_s}{name} ago"
 
 
 def _role(message: Message) -> str:
@@ -314,7 +286,7 @@ _CONVERSATION_SEARCH_MESSAGE_CHARS = 2000
 # How much of an invalid value an error message quotes.
 _QUOTED_CHARS = 60
 _QUOTED_ROLES = 10
-_END_OF_DAY = time(23, 59, 59, 999_000)
+END_OF_DAY = time(23, 59, 59, 999_000)
 
 
 def parse_arguments(arguments: ConversationSearch, settings: Settings) -> MessageSearch:
@@ -326,8 +298,8 @@ def parse_arguments(arguments: ConversationSearch, settings: Settings) -> Messag
     return MessageSearch(
         text=text or None,
         roles=parse_roles(arguments.roles),
-        date_from=parse_start_date(arguments.start_date),
-        date_to=parse_end_date(arguments.end_date),
+        date_from=parse_date("start_date", arguments.start_date, time.min),
+        date_to=parse_date("end_date", arguments.end_date, END_OF_DAY),
         limit=parse_limit(arguments.limit, settings.message_page_max),
         deadline_ms=settings.search_deadline_ms,
     )
@@ -352,18 +324,9 @@ def parse_roles(value: Sequence[str] | str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(roles))
 
 
-def parse_start_date(text: str | None) -> str | None:
-    """A date without a time means its first moment."""
-    return _parse_date("start_date", text, time.min)
-
-
-def parse_end_date(text: str | None) -> str | None:
-    """A date without a time means its last moment."""
-    return _parse_date("end_date", text, _END_OF_DAY)
-
-
-def _parse_date(field: str, text: str | None, time_of_day: time) -> str | None:
-    """Returns the time in the stored format. Times without an offset are UTC."""
+def parse_date(field: str, text: str | None, time_of_day: time) -> str | None:
+    """Returns the time in the stored format. A date without a time means `time_of_day`. Times without an offset are
+    UTC."""
     value = (text or "").strip()
     if not value:
         return None
@@ -424,19 +387,19 @@ class LettaTools:
             return _text_result(f"Error: {error.message}")
         for hit in (*hits.hits, *near.hits):
             call.context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
-        notes = [None if hits.is_complete else _INCOMPLETE, near.note]
-        max_chars = _CONVERSATION_SEARCH_MESSAGE_CHARS
-        if arguments.format == "text":
-            if near.hits:
-                notes.insert(0, _NEAREST_ONLY)
-            return _text_result(render_text(hits.hits or near.hits, max_chars, _join(notes)))
+        is_text, max_chars = arguments.format == "text", _CONVERSATION_SEARCH_MESSAGE_CHARS
+        nearest_only = _NEAREST_ONLY if is_text and near.hits else None
+        notes = filter(None, (nearest_only, None if hits.is_complete else _INCOMPLETE, near.note))
+        note = "; ".join(notes) or None
+        if is_text:
+            return _text_result(render_text(hits.hits or near.hits, max_chars, note))
         # In a thread, because the whole text of every message is ranked.
         response = await asyncio.to_thread(
             letta_response,
             hits.hits,
             request.text,
             max_chars,
-            _join(notes),
+            note,
             self._now(),
             near=near.hits,
             limit=request.limit,
@@ -445,6 +408,20 @@ class LettaTools:
         return ToolResult([{"type": "text", "text": msgspec.json.encode(structured).decode()}], structured)
 
     def tool(self) -> Tool:
+        # The types that `roles` and `limit` should have.
+        schema, limit_max = input_schema(ConversationSearch), self._settings.message_page_max
+        schema["properties"] |= {
+            "roles": {
+                "type": "array",
+                "items": {"type": "string", "enum": list(ROLES)},
+                "description": "Only messages of these roles.",
+            },
+            "limit": {
+                "type": "integer",
+                "default": DEFAULT_LIMIT,
+                "description": f"Messages, 1 to {limit_max}.",
+            },
+        }
         return Tool(
             name="conversation_search",
             source="chats",
@@ -456,13 +433,9 @@ class LettaTools:
                 'Example: {"query": "asyncio", "roles": ["user", "assistant"], "start_date": "2025-01-01", "limit": 20}'
             ),
             input=ConversationSearch,
-            schema=conversation_search_schema(self._settings.message_page_max),
+            schema=schema,
             handler=self.conversation_search,
         )
-
-
-def _join(notes: Sequence[str | None]) -> str | None:
-    return "; ".join(filter(None, notes)) or None
 
 
 def _text_result(text: str) -> ToolResult:

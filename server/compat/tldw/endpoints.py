@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from server.metrics import Metrics, ToolCalls
 from server.middleware import PRIVATE_HEADERS, json_error
 from server.protocol import messages
 from server.protocol.call import Call, NullPeer, legacy_call, with_handshake_defaults
-from server.protocol.legacy_sessions import SESSION_METHODS, LegacySessions
+from server.protocol.legacy_sessions import SESSION_METHODS
 from server.protocol.schema import read_arguments
 from server.rest.errors import MethodNotAllowed, Unprocessable
 from server.runtime import Runtime
@@ -35,35 +36,6 @@ from sessions.store import Session, new_session_id
 # Clients that cannot set headers, such as browsers for a WebSocket, use the query string.
 _PARAMETERS = ("mcp-session-id", "mcp_session_id")
 _ID_MAX_CHARS = 200
-
-
-class TldwSessions:
-    def __init__(self, sessions: LegacySessions) -> None:
-        self._sessions = sessions
-
-    async def initialize(self, request: AdmittedRequest, name: str | None, params: dict[str, object]) -> Session:
-        session_id = None if name is None else _id_for(name, request.principal.owner())
-        return await self._sessions.open(
-            request.principal, with_handshake_defaults(params), request.profile, session_id=session_id
-        )
-
-    async def find_or_open(self, request: AdmittedRequest, name: str) -> Session:
-        return await self._find(request, name) or await self.initialize(request, name, {})
-
-    async def end(self, request: AdmittedRequest, name: str) -> None:
-        """Ends the session if it exists. Opening one in order to end it could evict another, or fail at the limit."""
-        session = await self._find(request, name)
-        if session is not None:
-            await self._sessions.end(session)
-
-    async def _find(self, request: AdmittedRequest, name: str) -> Session | None:
-        """Returns the session with this id: one that `initialize` returned, or one that the client has named."""
-        for session_id in (name, _id_for(name, request.principal.owner())):
-            try:
-                return await self._sessions.find(session_id, request.principal, request.profile)
-            except SessionNotFound:
-                continue
-        return None
 
 
 def session_name(incoming: IncomingRequest) -> str | None:
@@ -127,7 +99,6 @@ class TldwEndpoints:
         self._runtime = runtime
         self._metrics = metrics
         self._dispatcher = runtime.dispatcher
-        self._sessions = TldwSessions(runtime.sessions)
 
     def route(self, path: str, methods: dict[str, Endpoint]) -> Route:
         async def serve(http: HttpRequest) -> Response:
@@ -176,7 +147,10 @@ class TldwEndpoints:
         name = session_name(incoming)
         if name is None:
             raise InvalidRequest("the mcp-session-id header is missing")
-        await self._sessions.end(admitted, name)
+        # Opening one in order to end it could evict another, or fail at the limit.
+        session = await self._find_session(admitted, name)
+        if session is not None:
+            await self._runtime.sessions.end(session)
         return Response(status_code=204)
 
     async def _respond(
@@ -193,10 +167,12 @@ class TldwEndpoints:
                 return messages.error_message(None, problem), headers
             request_id, name = message.id, session_name(incoming) or opened
             if message.method == "initialize":
-                session = await self._sessions.initialize(admitted, name, message.params)
+                session = await self._open_session(admitted, name, message.params)
                 headers["Mcp-Session-Id"] = name or session.id
                 return messages.result_message(message.id, self._dispatcher.initialize_result(session)), headers
-            session = await self._sessions.find_or_open(admitted, name) if name else self._one_call(admitted)
+            session = self._one_call(admitted)
+            if name:
+                session = await self._find_session(admitted, name) or await self._open_session(admitted, name, {})
             result = await self._call(admitted, session, message, has_session=name is not None)
             return messages.result_message(message.id, result), headers
         except messages.MalformedMessage as error:
@@ -207,6 +183,19 @@ class TldwEndpoints:
             # One message of a batch must not take the responses of the others with it.
             known, _ = error_and_status(f"POST {PREFIX}/request", error)
             return messages.error_message(request_id, known), headers
+
+    async def _open_session(self, admitted: AdmittedRequest, name: str | None, params: dict[str, object]) -> Session:
+        session_id = None if name is None else _id_for(name, admitted.principal.owner())
+        return await self._runtime.sessions.open(
+            admitted.principal, with_handshake_defaults(params), admitted.profile, session_id=session_id
+        )
+
+    async def _find_session(self, admitted: AdmittedRequest, name: str) -> Session | None:
+        """Returns the session with this id: one that `initialize` returned, or one that the client has named."""
+        for session_id in (name, _id_for(name, admitted.principal.owner())):
+            with suppress(SessionNotFound):
+                return await self._runtime.sessions.find(session_id, admitted.principal, admitted.profile)
+        return None
 
     # -- tools and lists as plain HTTP --------------------------------------------------------------------------
 

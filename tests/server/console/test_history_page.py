@@ -6,7 +6,7 @@ from html import unescape
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from server.console.history_page import date_group
+from server.console.conversation_pages import date_group
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.server.console.signed_in import page_text

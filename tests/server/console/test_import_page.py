@@ -215,7 +215,7 @@ def test_file_in_a_form_is_read_as_it_was_sent() -> None:
     content = bytes(range(256)) * 5_000
     with tempfile.TemporaryFile() as body:
         body.write(multipart({"format": "markdown"}, "a.md", content))
-        form = read_upload_form(f"multipart/form-data; boundary={BOUNDARY}", body)
-        assert (form.values, form.filename, form.file.read()) == ({"format": "markdown"}, "a.md", content)
+        values, name, file = read_upload_form(f"multipart/form-data; boundary={BOUNDARY}", body)
+        assert (values, name, file.read()) == ({"format": "markdown"}, "a.md", content)
         with pytest.raises(InvalidParams, match="boundary"):
             read_upload_form("multipart/form-data", body)

@@ -3,7 +3,7 @@
 import re
 from html import unescape
 
-from server.console.threads_page import snippet_parts
+from server.console.conversation_pages import snippet_parts
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.server.console.signed_in import open_page, page_text

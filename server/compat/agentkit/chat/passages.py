@@ -68,7 +68,14 @@ async def find_passages(
         response = await services.knowledge.aggregator.search(context, request)
     except SearchFailed as error:
         return PassageResults((), tuple(error.reports))
-    hits = [hit for hit in response.results if not _is_of_conversation(hit, conversation_id, question)]
+    title = title_from_text(question)
+    hits = []
+    for hit in response.results:
+        # Neither parts of that conversation, nor the title of one that began with the same question.
+        is_title = hit.conversation_id is not None and hit.message_id is None
+        is_own = hit.conversation_id is not None and hit.conversation_id == conversation_id
+        if not is_own and not (is_title and _is_same_text(hit.title or "", title)):
+            hits.append(hit)
     # Nor messages that repeat the question, or an answer made of passages.
     echoes = set[str]()
     async with services.libraries.library(context) as library:
@@ -130,14 +137,6 @@ async def _text(services: Services, context: RequestContext, hit: KnowledgeItem,
     text = (await services.knowledge.retriever.get(context, request)).content.strip()
     max_chars = max_tokens * _CHARS_PER_TOKEN
     return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
-
-
-def _is_of_conversation(hit: KnowledgeItem, conversation_id: str | None, question: str) -> bool:
-    """Whether the hit is part of that conversation, or is the title of one that began with the same question."""
-    if hit.conversation_id is None:
-        return False
-    is_question_title = hit.message_id is None and _is_same_text(hit.title or "", title_from_text(question))
-    return hit.conversation_id == conversation_id or is_question_title
 
 
 def _is_same_text(content: str, question: str) -> bool:

@@ -118,20 +118,17 @@ class TurnRecorder:
         # Everything was sent before, and was answered.
         answer = dialogue[overlap.last_stored + 1]
         is_last = overlap.last_stored == len(dialogue) - 2
-        if is_last and answer.role == "assistant" and self._is_retry(turn, answer):
+        # Idempotency keys decide if both have one; otherwise it is a retry if the answer was interrupted or is recent.
+        key, stored_key = turn.idempotency_key, answer.metadata.get("idempotency_key")
+        if key and stored_key:
+            is_retry = bool(key == stored_key)
+        else:
+            is_recent = self._now() - parse_time(answer.last_modified) <= self._retry
+            is_retry = "cut" in answer.metadata or is_recent
+        if is_last and answer.role == "assistant" and is_retry:
             return _WritePlan(replaces=answer)
         parent_id = _parent_id(dialogue, overlap.last_stored - 1)
         return _WritePlan(sent[-1:], parent_id=parent_id, starts_conversation=not has_name)
-
-    def _is_retry(self, turn: CompletedTurn, answer: Message) -> bool:
-        """Compares idempotency keys if both have one. Otherwise it is a retry if the answer was interrupted or is
-        recent."""
-        key, stored_key = turn.idempotency_key, answer.metadata.get("idempotency_key")
-        if key and stored_key:
-            return bool(key == stored_key)
-        if "cut" in answer.metadata:
-            return True
-        return self._now() - parse_time(answer.last_modified) <= self._retry
 
     async def _start_conversation(self, chats: Chats, turn: CompletedTurn) -> str:
         turns = turn.turns[-self._turns_max + 1 :]

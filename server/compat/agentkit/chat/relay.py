@@ -206,7 +206,21 @@ class CompletionRelay:
     async def _run(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> None:
         try:
             with self._open_streams.enter(principal):
-                cut_by = await self._relay_while_allowed(principal, body, headers)
+                # Relays until the response ends, the client disconnects, access is revoked or time is up. Access can be
+                # revoked during a turn, which may last for minutes.
+                relaying = asyncio.create_task(self._relay(body, headers))
+                closing = asyncio.create_task(self._open_streams.wait_while_open(principal))
+                disconnecting = asyncio.create_task(self._client_gone.wait())
+                await _wait_for_first((relaying, closing, disconnecting), self._turn_max_s)
+                cut_by = "upstream"
+                if relaying.cancelled():
+                    self._fail(Unavailable("the turn was ended before the response was complete"))
+                    cut_by = "client" if self._client_gone.is_set() else "server"
+                else:
+                    try:
+                        relaying.result()
+                    except FlorilegiumError as error:
+                        self._fail(error)
                 await self._store_answer(cut_by)
                 self._is_complete = self._failure is None
         except FlorilegiumError as error:
@@ -216,23 +230,6 @@ class CompletionRelay:
             await _wait_for_first(
                 (asyncio.create_task(self._chunks.put(None)), asyncio.create_task(self._client_gone.wait()))
             )
-
-    async def _relay_while_allowed(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> str:
-        """Relays until the response ends, the client disconnects, access is revoked or time is up; returns who ended
-        it."""
-        # Access can be revoked during a turn, which may last for minutes.
-        relaying = asyncio.create_task(self._relay(body, headers))
-        closing = asyncio.create_task(self._open_streams.wait_while_open(principal))
-        disconnecting = asyncio.create_task(self._client_gone.wait())
-        await _wait_for_first((relaying, closing, disconnecting), self._turn_max_s)
-        if relaying.cancelled():
-            self._fail(Unavailable("the turn was ended before the response was complete"))
-            return "client" if self._client_gone.is_set() else "server"
-        try:
-            relaying.result()
-        except FlorilegiumError as error:
-            self._fail(error)
-        return "upstream"
 
     async def _relay(self, body: bytes, headers: Mapping[str, str]) -> None:
         async with self._upstream.request("POST", "/chat/completions", body, headers) as response:

@@ -180,9 +180,13 @@ _FILENAME_MAX_CHARS = 200
 
 def parse_chat_request(request: ChatRequest) -> tuple[list[Mapping[str, str]], list[AttachedText]]:
     """Returns the history and the texts of the files of a valid request."""
-    _require_length("message", request.message, _CHAT_MESSAGE_MAX_CHARS)
-    _require_length("model", request.model, MODEL_MAX_CHARS)
-    _require_length("session_id", request.session_id, SESSION_MAX_CHARS)
+    for name, value, max_chars in (
+        ("message", request.message, _CHAT_MESSAGE_MAX_CHARS),
+        ("model", request.model, MODEL_MAX_CHARS),
+        ("session_id", request.session_id, SESSION_MAX_CHARS),
+    ):
+        if not 1 <= len(value) <= max_chars:
+            raise _invalid(name, f"1 to {max_chars} characters", str(len(value)))
     if not _NAMESPACE.match(request.namespace):
         raise _invalid("namespace", "1 to 64 letters, digits, underscores or hyphens", repr(request.namespace[:80]))
     if len(request.files) > CHAT_FILES_MAX:
@@ -202,23 +206,17 @@ def parse_chat_request(request: ChatRequest) -> tuple[list[Mapping[str, str]], l
             expected = f"objects with a role ({', '.join(_ROLES)}) and a string content"
             raise _invalid("history", expected, f"another value at index {index}")
         history.append({"role": role, "content": content})
-    return history, [_decode_file(file) for file in request.files]
-
-
-def _require_length(name: str, value: str, max_chars: int) -> None:
-    if not 1 <= len(value) <= max_chars:
-        raise _invalid(name, f"1 to {max_chars} characters", str(len(value)))
-
-
-def _decode_file(file: FormFile) -> AttachedText:
-    name = replace_unstorable(file.filename)[:_FILENAME_MAX_CHARS]
-    try:
-        text = file.content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:  # as in most files that are not text
-        raise InvalidParams(f"files: expected text files in UTF-8, got {name!r}")
-    return AttachedText(name, text[:FILE_MAX_CHARS], len(text) > FILE_MAX_CHARS)
+    files = []
+    for file in request.files:
+        name = replace_unstorable(file.filename)[:_FILENAME_MAX_CHARS]
+        try:
+            text = file.content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:  # as in most files that are not text
+            raise InvalidParams(f"files: expected text files in UTF-8, got {name!r}")
+        files.append(AttachedText(name, text[:FILE_MAX_CHARS], len(text) > FILE_MAX_CHARS))
+    return history, files
 
 
 def _invalid(name: str, expected: str, got: str) -> Unprocessable:

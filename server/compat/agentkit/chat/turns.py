@@ -289,25 +289,20 @@ class CompletionStreamParser:
                     text = delta.get("content") or delta.get("refusal")
                     if isinstance(text, str):
                         self._content.append(text)
-                    for call in _objects(delta.get("tool_calls")):
-                        self._add_tool_call(call)
+                    for part in _objects(delta.get("tool_calls")):
+                        # The parts of one call share an index; its name comes once, its arguments in fragments.
+                        if not isinstance(index := part.get("index", 0), int):
+                            continue
+                        empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+                        call = self._tool_calls.setdefault(index, empty)
+                        call["id"] = call["id"] or str(part.get("id") or "")
+                        function = part.get("function")
+                        function = function if isinstance(function, dict) else {}
+                        for name in ("name", "arguments"):
+                            if isinstance(fragment := function.get(name), str):
+                                call["function"][name] += fragment
             elif isinstance(choice["index"], int):
                 self._other_choices.add(choice["index"])
-
-    def _add_tool_call(self, part: Mapping[str, Any]) -> None:
-        """The parts of one call share an index; its name comes once, its arguments in fragments."""
-        index = part.get("index", 0)
-        if not isinstance(index, int):
-            return
-        call = self._tool_calls.setdefault(
-            index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        )
-        call["id"] = call["id"] or str(part.get("id") or "")
-        function = part.get("function")
-        if isinstance(function, dict):
-            for name in ("name", "arguments"):
-                if isinstance(fragment := function.get(name), str):
-                    call["function"][name] += fragment
 
 
 def _decode_object(data: bytes) -> dict[str, Any]:

@@ -185,7 +185,7 @@ Parameters = tuple[str | int | float | list[str], ...]
 def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
     columns, first = [], 4
     for sql, count in pages:
-        page, _ = number_parameters(sql, first, "?")
+        page = number_parameters(sql, first, "?")
         columns.append(f", CASE WHEN is_small THEN {rows_as_json(page)} END")
         first += count
     return f"{_STATE_AND_COUNTS}{''.join(columns)} FROM state, entries WHERE name = 'writes'"

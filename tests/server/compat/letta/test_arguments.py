@@ -2,14 +2,14 @@
 
 import re
 from contextlib import suppress
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.compat.letta.tools import InvalidSearchArgument, parse_end_date, parse_limit, parse_roles, parse_start_date
+from server.compat.letta.tools import END_OF_DAY, InvalidSearchArgument, parse_date, parse_limit, parse_roles
 from tests.cases import each_case
 
 STORED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -52,13 +52,13 @@ def test_invalid_roles_are_named_with_the_allowed_ones() -> None:
     ],
 )
 def test_date_covers_its_whole_day_and_time_without_offset_is_utc(value: str | None, start: str, end: str) -> None:
-    assert (parse_start_date(value), parse_end_date(value)) == (start, end)
+    assert (parse_date("start_date", value, time.min), parse_date("end_date", value, END_OF_DAY)) == (start, end)
 
 
 @each_case("text", ["yesterday", "2024-13-01", "2024-01-15T25:00", "0001-01-01T00:00:00+14:00", "01/02/24"])
 def test_invalid_date_is_rejected_with_the_expected_format(text: str) -> None:
     with pytest.raises(InvalidSearchArgument) as error:
-        parse_end_date(text)
+        parse_date("end_date", text, END_OF_DAY)
 
     assert error.value.message == (
         f"Invalid end_date format: {text}. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)"
@@ -67,14 +67,15 @@ def test_invalid_date_is_rejected_with_the_expected_format(text: str) -> None:
 
 @given(day=st.dates(min_value=date(1, 1, 2)), text=st.text(max_size=30))
 def test_every_date_is_parsed_and_any_text_is_parsed_or_rejected(day: date, text: str) -> None:
-    start, end = parse_start_date(day.isoformat()), parse_end_date(day.isoformat())
+    start = parse_date("start_date", day.isoformat(), time.min)
+    end = parse_date("end_date", day.isoformat(), END_OF_DAY)
 
     assert start is not None
     assert end is not None
     assert STORED.fullmatch(start)
     assert start < end
     with suppress(InvalidSearchArgument):
-        moment = parse_start_date(text)
+        moment = parse_date("start_date", text, time.min)
         assert moment is None or STORED.fullmatch(moment)
 
 
@@ -83,7 +84,7 @@ def test_any_offset_is_converted_to_utc(moment: datetime, minutes: int) -> None:
     whole = moment.replace(microsecond=moment.microsecond // 1000 * 1000, year=min(moment.year, 9998))
     zoned = whole.replace(tzinfo=timezone(timedelta(minutes=minutes)))
 
-    parsed = parse_start_date(zoned.isoformat())
+    parsed = parse_date("start_date", zoned.isoformat(), time.min)
 
     assert parsed is not None
     assert datetime.fromisoformat(parsed) == zoned

@@ -30,11 +30,13 @@ from bench.local_runtime import (
     open_local_runtime,
     user_id_for,
 )
+from bench.message_weights import LEARNED, collect, learn, leave_one_out
 from bench.metrics import ndcg, recall
 from bench.plain_bm25 import PlainBm25
 from bench.quality.assistant import PEOPLE, AssistantChats, read_assistant_chats
 from bench.vector_cache import embed_libraries
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.search.message_boost import MessageWeights
 from sources.semantic.service import UNKNOWN_WORDS
 
 DEPTH = 10
@@ -70,6 +72,10 @@ class Outcome(Struct, frozen=True):
     notes: tuple[QuestionResult, ...] = ()
     media: tuple[QuestionResult, ...] = ()
     assistant: tuple[QuestionResult, ...] = ()
+    # Turn R@10 if the weights of the second stage for each conversation are learned from the others, and the weights
+    # that all conversations together teach.
+    turns_left_out: float = 0.0
+    learned: MessageWeights | None = None
 
     @property
     def dated_turns(self) -> Sequence[QuestionResult]:
@@ -87,6 +93,8 @@ def result_line(by_words: Outcome, models: Mapping[str, Outcome]) -> str:
     figures["empty_answers"] = fmean(one.is_empty for one in results)
     figures["locomo_dates_r10"] = _quality(by_words.dated_turns)
     figures |= _assistant_figures(by_words, models)
+    figures["locomo_turn_r10_loo"] = by_words.turns_left_out
+    figures |= {f"locomo_turn_r10_{name}_loo": outcome.turns_left_out for name, outcome in models.items()}
     return "RESULT " + " ".join(f"{name}={value:.4f}" for name, value in figures.items())
 
 
@@ -186,6 +194,9 @@ async def ask(
 ) -> Outcome:
     """`model` is a value of the setting `semantic_model`."""
     async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
+        pools = [
+            pool for dialogue in data.dialogues for pool in await collect(runtime, dialogue, stored.turns[dialogue.id])
+        ]
         return Outcome(
             turns=tuple(
                 [
@@ -199,6 +210,8 @@ async def ask(
             if model == WORDS_ONLY
             else (),
             assistant=tuple(await _ask_assistant(runtime, chats, stored.assistant)),
+            turns_left_out=leave_one_out(pools),
+            learned=learn(pools) if pools else None,
         )
 
 
@@ -313,6 +326,8 @@ def _rows(title: str, outcome: Outcome) -> list[str]:
     return [
         title,
         _row("LoCoMo chats, turn R@10", outcome.turns),
+        f"{'  leave one conversation out':<34} {len(outcome.turns):>9} {outcome.turns_left_out:>8.4f}",
+        "  weights learned: " + ", ".join(f"{name} {getattr(outcome.learned, name):+.2f}" for name in LEARNED),
         *(_row(f"  {name}", results) for name, results in by_category.items()),
         _row("  a month or a year is named", outcome.dated_turns),
         _row("SciFact as notes, nDCG@10", outcome.notes),

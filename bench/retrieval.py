@@ -1,6 +1,6 @@
 """`make bench-retrieval DATA=<folder>`: measures whether questions find their answers through the real tools.
 
-The chats with an assistant (`bench.quality.assistant`) are the library of one user; without a folder, only they are
+The chats with an assistant (`bench.quality.assistant`) are the libraries of two users; without a folder, only they are
 measured. For comparison, the same questions are answered by plain bm25 over single messages. Every LoCoMo conversation
 is the library of a separate user, with a chat per session. SciFact's abstracts are the notes, and again the media, of
 one user. Questions go through the dispatcher like those of a client. Everything is measured by words alone, and again
@@ -33,7 +33,7 @@ from bench.local_runtime import (
 from bench.message_weights import LEARNED, collect, learn, leave_one_out
 from bench.metrics import ndcg, recall
 from bench.plain_bm25 import PlainBm25
-from bench.quality.assistant import AssistantChats, read_assistant_chats
+from bench.quality.assistant import PEOPLE, AssistantChats, read_assistant_chats
 from bench.vector_cache import embed_libraries
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 from sources.search.message_boost import MessageWeights
@@ -114,7 +114,7 @@ def _quality(results: Sequence[QuestionResult]) -> float:
 
 # -- storing -----------------------------------------------------------------------------------------------------------
 
-NOTES_OWNER, MEDIA_OWNER, ASSISTANT_OWNER = "scifact", "scifact-media", "assistant"
+NOTES_OWNER, MEDIA_OWNER = "scifact", "scifact-media"
 NO_DATASETS = JudgedData((), (), ())
 
 
@@ -137,16 +137,17 @@ async def store(data: JudgedData, chats: AssistantChats, root: Path) -> StoredDa
 
 async def _store_assistant(runtime: LocalRuntime, chats: AssistantChats) -> dict[str, str]:
     key_of: dict[str, str] = {}
-    async with runtime.libraries.library(runtime.context_for(ASSISTANT_OWNER)) as library:
-        for chat in chats.chats:
-            drafts = [
-                MessageDraft(role=one.role, content=one.text, created_at=f"{one.said_at:%Y-%m-%dT%H:%M:%SZ}")
-                for one in chat.messages
-            ]
-            created_at = drafts[0].created_at
-            stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=created_at))
-            stored = await library.chats.append(stored_chat.id, drafts)
-            key_of |= {message.id: one.key for message, one in zip(stored, chat.messages, strict=True)}
+    for person in PEOPLE:
+        async with runtime.libraries.library(runtime.context_for(person)) as library:
+            for chat in chats.of(person):
+                drafts = [
+                    MessageDraft(role=one.role, content=one.text, created_at=f"{one.said_at:%Y-%m-%dT%H:%M:%SZ}")
+                    for one in chat.messages
+                ]
+                created_at = drafts[0].created_at
+                stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=created_at))
+                stored = await library.chats.append(stored_chat.id, drafts)
+                key_of |= {message.id: one.key for message, one in zip(stored, chat.messages, strict=True)}
     return key_of
 
 
@@ -219,15 +220,19 @@ async def _ask_assistant(
 ) -> list[QuestionResult]:
     found = []
     for question in chats.questions:
-        results = await _search(runtime, ASSISTANT_OWNER, "chats_search", question.text)
+        results = await _search(runtime, question.person, "chats_search", question.text)
         found.append([key_of[hit["message_id"]] for hit in results if hit.get("message_id")])
     return _assistant_results(chats, found)
 
 
 def ask_plain_bm25(chats: AssistantChats) -> tuple[QuestionResult, ...]:
-    """Each message alone, in one index."""
-    index = PlainBm25({message.key: message.text for chat in chats.chats for message in chat.messages})
-    return tuple(_assistant_results(chats, [index.search(question.text, DEPTH) for question in chats.questions]))
+    """Each message alone, in one index per person."""
+    indexes = {
+        person: PlainBm25({message.key: message.text for chat in chats.of(person) for message in chat.messages})
+        for person in PEOPLE
+    }
+    found = [indexes[question.person].search(question.text, DEPTH) for question in chats.questions]
+    return tuple(_assistant_results(chats, found))
 
 
 def _assistant_results(chats: AssistantChats, found: Sequence[Sequence[str]]) -> list[QuestionResult]:
@@ -284,7 +289,7 @@ async def _search(runtime: LocalRuntime, owner: str, tool: str, query: str) -> S
 
 
 async def measure_model(data: JudgedData, chats: AssistantChats, stored: StoredData, root: Path, model: str) -> Outcome:
-    owners = [ASSISTANT_OWNER, *(dialogue.id for dialogue in data.dialogues)]
+    owners = [*PEOPLE, *(dialogue.id for dialogue in data.dialogues)]
     owners += [NOTES_OWNER] if data.abstracts else []
     print(await embed_libraries(root, model, [user_id_for(owner) for owner in owners]), file=sys.stderr)
     return await ask(data, chats, stored, root, model)

@@ -465,8 +465,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     embedding_cpu_percent: Annotated[
         int,
-        _number("%", 1, 100),
-        "CPU time of one core that a local model uses in the background, at the lowest priority.",
+        _number("%", 1, 6400),
+        "CPU time that a local model uses in the background, at the lowest priority. 100 is one core, 200 are two.",
     ] = 80
     semantic_memory_mib: Annotated[
         int, _number("MiB", 1, 1024 * 1024), "Memory for the embeddings of all users that are searched at the time."

@@ -81,7 +81,7 @@ def write_data(folder: Path, questions: Sequence[dict[str, Any]], claims: dict[s
 
 def run_bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "bench.retrieval", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_answered_questions_count_fully_and_empty_results_are_reported(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The words of a library that are near to another word."""
 
+import itertools
 import threading
 from abc import abstractmethod
 from collections import Counter, OrderedDict
@@ -174,14 +175,14 @@ class NearWordsMemory:
         stuck does not hold up the others."""
         has_lock = self._lock.acquire(timeout=_NEAR_WORDS_WAIT_MAX_S)
         try:
-            unknown = [key for key in dict.fromkeys(keys) if key not in self._near_words]
-            if unknown:
+            words = {key: self._near_words.get(key) for key in keys}
+            if unknown := [key for key, known in words.items() if known is None]:
                 found = dict(zip(unknown, find([str(key[0]) for key in unknown]), strict=True))
                 if len(self._near_words) + len(found) > _NEAR_WORDS_MAX:
-                    found |= {key: self._near_words[key] for key in keys if key in self._near_words}
                     self._near_words.clear()
                 self._near_words |= found
-            return [self._near_words[key] for key in keys]
+                words |= found
+            return [words[key] or [] for key in keys]
         finally:
             if has_lock:
                 self._lock.release()
@@ -217,10 +218,8 @@ class LibraryVocabulary(Generic[IndexT]):
         found: dict[str, list[str]] = {}
         candidates = {root: self._candidates(root) for root in misspelled}
         while wanted := {root: words for root, own in candidates.items() if (words := next(own, None)) is not None}:
-            together = [
-                list({word: None for own in words for word in own}) for words in zip(*wanted.values(), strict=True)
-            ]
-            counts = self._count_rows(together)
+            by_index = zip(*wanted.values(), strict=True)
+            counts = self._count_rows([list(dict.fromkeys(itertools.chain(*words))) for words in by_index])
             for index, own in zip(self._indexes, counts, strict=True):
                 for word in own:
                     indexes = self._indexes_of.setdefault(word, [])

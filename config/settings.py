@@ -103,6 +103,8 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # Search. Longer queries are cut, and the response says so.
     query_max_chars: int = 1_000
     search_snippet_chars: int = 300
+    # The second stage of searches in chats (`sources.search.message_boost`).
+    search_message_boost: bool = True
     # A page of results without a limit: about 1,150 tokens.
     search_response_default_bytes: int = 6_400
     # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's

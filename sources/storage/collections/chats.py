@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from config.errors import Conflict, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
-from sources.records import Conversation, ListPage, Message, Namespace
+from sources.records import Conversation, ExactHit, ExactHits, ListPage, Message, MessageHit, MessageHits, Namespace
 from sources.storage.collections.collection import StorageSettings, StoredCollection, UserDatabase
 from sources.storage.contract import CreationPosition, MetadataFilter
+from sources.storage.search.exact_expression import ExactMatches
+from sources.storage.search.exact_snippets import ExactHighlighter
 from sources.storage.tables import thread_upsert, validation
 from sources.storage.tables.conversation_tables import (
     CONVERSATIONS,
@@ -347,3 +349,25 @@ def _last_number(connection: SqlConnection, conversation: int) -> int:
     sql = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY position DESC LIMIT 1"
     row = connection.execute(sql, (conversation,)).fetchone()
     return row[0] if row else 0
+
+
+# -- hits --------------------------------------------------------------------------------------------------------------
+# The messages that a search found, in its order.
+
+# The title of a message's conversation, in a SELECT of MESSAGES.
+_TITLE = "c.title"
+
+
+def message_hits(connection: SqlConnection, rowids: Sequence[int], *, is_complete: bool = True) -> MessageHits:
+    rows = MESSAGES.get_by_rowids_with(connection, rowids, _TITLE)
+    return MessageHits(tuple(MessageHit(message=message, title=title) for message, title in rows), is_complete)
+
+
+def exact_hits(connection: SqlConnection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
+    rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
+    highlighter = ExactHighlighter(matches.phrases)
+    hits = tuple(
+        ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
+        for match, (message, title) in zip(matches.matches, rows, strict=True)
+    )
+    return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)

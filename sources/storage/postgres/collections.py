@@ -1,6 +1,7 @@
 """The collections of a library in PostgreSQL, with their searches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sources.drafts import (
     ConversationDraft,
@@ -12,11 +13,9 @@ from sources.drafts import (
 from sources.query import ParsedQuery
 from sources.records import (
     Conversation,
-    ExactHit,
     ExactHits,
     HitPage,
     MediaItem,
-    MessageHit,
     MessageHits,
     Note,
     Observation,
@@ -25,7 +24,7 @@ from sources.records import (
 )
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
-from sources.storage.collections.chats import StoredChats
+from sources.storage.collections.chats import StoredChats, exact_hits, message_hits
 from sources.storage.collections.collection import (
     IdT,
     SearchableChats,
@@ -51,15 +50,10 @@ from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.vector_tables import previous_model
 from sources.storage.search.engine import SearchTarget
-from sources.storage.search.exact_snippets import ExactHighlighter
 from sources.storage.search.fused_search import QueryVector
-from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import SqlConnection
-
-# The title of a message's conversation, in a SELECT of MESSAGES.
-_TITLE = "c.title"
 
 
 class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
@@ -147,6 +141,15 @@ class PostgresObservations(
     target = TARGETS["observations"]
 
 
+# Those that need only a database, by source.
+COLLECTIONS: Mapping[str, type[PostgresCollection[Any, Any, Any]]] = {
+    "notes": PostgresNotes,
+    "media": PostgresMedia,
+    "prompts": PostgresPrompts,
+    "observations": PostgresObservations,
+}
+
+
 class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
@@ -164,9 +167,7 @@ class PostgresChats(SearchableChats, PostgresCollection[Conversation, Conversati
         def work(connection: SqlConnection) -> tuple[MessageHits, bool]:
             assert isinstance(connection, LibraryConnection)
             found = substring.find(connection, search, is_agent=self._is_agent)
-            rows = MESSAGES.get_by_rowids_with(connection, found.rowids, _TITLE)
-            hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
-            return MessageHits(hits, True), found.is_exhausted
+            return message_hits(connection, found.rowids), found.is_exhausted
 
         hits, is_exhausted = await self._read(work, search.deadline_ms)
         if is_exhausted and search.text and search.conversation_id is None:
@@ -178,15 +179,7 @@ class PostgresChats(SearchableChats, PostgresCollection[Conversation, Conversati
             assert isinstance(connection, LibraryConnection)
             ranked_rows_max = self._search_settings.ranked_rows_max
             matches, is_complete = exact.find(connection, search, ranked_rows_max, is_agent=self._is_agent)
-            rowids = [match.rowid for match in matches.matches]
-            highlighter = ExactHighlighter(matches.phrases)
-            hits = tuple(
-                ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
-                for match, (message, title) in zip(
-                    matches.matches, MESSAGES.get_by_rowids_with(connection, rowids, _TITLE), strict=True
-                )
-            )
-            return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
+            return exact_hits(connection, matches, is_complete=is_complete)
 
         return await self._read(work, search.deadline_ms)
 

@@ -9,36 +9,23 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from auth.context import RequestContext
 from auth.postgres_control import CONTROL_SCHEMA_NAME, migrate_control
 from auth.quotas import Quotas
-from config.errors import NotFound, Overloaded, Unavailable
+from config.errors import Overloaded, Unavailable
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from config.times import steady_time
-from sources.drafts import CharacterDraft
-from sources.installed import ITEM_KINDS
 from sources.query import ParsedQuery
-from sources.records import OBSERVATION, Character
 from sources.semantic.service import SemanticService
 from sources.storage.collections.collection import SearchSettings
-from sources.storage.collections.followed_files import StoredFollowedFiles
-from sources.storage.collections.items import StoredAgents, StoredBookmarks
-from sources.storage.contract import Chats, Corpus, EmbeddingState, ItemCollection, LibrariesState, LibraryUsage
+from sources.storage.collections.library import StoredLibrary
+from sources.storage.contract import Corpus, EmbeddingState, LibrariesState
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
-from sources.storage.postgres.collections import (
-    PostgresChats,
-    PostgresItems,
-    PostgresMedia,
-    PostgresNotes,
-    PostgresObservations,
-    PostgresPrompts,
-)
+from sources.storage.postgres.collections import COLLECTIONS, PostgresChats, PostgresItems
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
 from sources.storage.postgres.index.index_update import check_index, reindex_library
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
@@ -47,104 +34,34 @@ from sources.storage.postgres.search.statistics import EntryStatistics
 from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
-from sources.storage.redaction import redact_for_agents
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
-# -- library -----------------------------------------------------------------------------------------------------------
-# One user's library in PostgreSQL, on behalf of one client.
 
-
-class PostgresLibrary:
-    """Implements `Library` of the storage contract."""
-
-    def __init__(
-        self,
-        database: PostgresDatabase,
-        settings: SearchSettings,
-        client_id: str,
-        *,
-        is_agent: bool,
-        sources: frozenset[str] | None = None,
-    ) -> None:
+class PostgresLibrary(StoredLibrary[SearchSettings]):
+    def __init__(self, database: PostgresDatabase, settings: SearchSettings, context: RequestContext) -> None:
+        super().__init__(
+            database,
+            database.quota,
+            settings,
+            context.client_id,
+            is_agent=context.is_agent,
+            sources=context.principal.sources,
+        )
         self._database = database
-        self._settings = settings if sources is None else replace(settings, sources=sources)
-        self._client_id = client_id
-        self._is_agent = is_agent
-        self._sources = sources
 
-    @property
-    def notes(self) -> PostgresNotes:
-        self._require_source("notes")
-        return PostgresNotes(self._database, self._settings, self._client_id)
-
-    @property
-    def media(self) -> PostgresMedia:
-        self._require_source("media")
-        return PostgresMedia(self._database, self._settings, self._client_id)
-
-    @property
-    def chats(self) -> Chats:
-        self._require_source("chats")
-        chats = PostgresChats(self._database, self._settings, self._client_id, is_agent=self._is_agent)
-        return redact_for_agents(chats) if self._is_agent else chats
-
-    @property
-    def characters(self) -> PostgresItems[Character, CharacterDraft, int]:
-        return self._items("characters")
-
-    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
+    def _open(self, source: str) -> Any:
+        if source == "chats":
+            return PostgresChats(self._database, self._settings, self._client_id, is_agent=self._is_agent)
         if source in PLAIN_TABLES:
-            return self._items(source)
-        if source not in ITEM_KINDS and source != OBSERVATION.source:
-            raise NotFound("source", source)
-        built_in: ItemCollection[Any, Any, Any] = getattr(self, source)
-        return built_in
-
-    def _items(self, source: str) -> PostgresItems[Any, Any, Any]:
-        self._require_source(source)
-        return PostgresItems(source, self._database, self._settings, self._client_id)
-
-    @property
-    def prompts(self) -> PostgresPrompts:
-        self._require_source("prompts")
-        return PostgresPrompts(self._database, self._settings, self._client_id)
-
-    @property
-    def observations(self) -> PostgresObservations:
-        self._require_source("chats")
-        return PostgresObservations(self._database, self._settings, self._client_id)
-
-    @property
-    def agents(self) -> StoredAgents:
-        self._require_source("chats")
-        return StoredAgents(self._database, self._settings.limits)
-
-    @property
-    def bookmarks(self) -> StoredBookmarks:
-        return StoredBookmarks(self._database, self._settings.limits)
-
-    @property
-    def followed_files(self) -> StoredFollowedFiles:
-        return StoredFollowedFiles(self._database)
+            return PostgresItems(source, self._database, self._settings, self._client_id)
+        return COLLECTIONS[source](self._database, self._settings, self._client_id)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         statistics = EntryStatistics(self._database.counts, self._sources)
         return await self._database.read("library", partial(statistics.corpus, query), deadline_ms)
-
-    async def usage(self) -> LibraryUsage:
-        return await self._database.quota.usage()
-
-    async def require_room(self) -> None:
-        async with self._database.quota.room(1):
-            pass
-
-    def _require_source(self, name: str) -> None:
-        """Raises NotFound if the caller's credential is restricted to other sources."""
-        if self._sources is not None and name not in self._sources:
-            raise NotFound("source", name)
 
 
 # A library that is open takes a few kilobytes: its tenant and its quota.
@@ -245,13 +162,7 @@ class PostgresLibraries:
             self._wake(context.user_id, has_new_text=True)
         database.lease_count += 1
         try:
-            yield PostgresLibrary(
-                database,
-                self._settings,
-                context.client_id,
-                is_agent=context.is_agent,
-                sources=context.principal.sources,
-            )
+            yield PostgresLibrary(database, self._settings, context)
         finally:
             database.lease_count -= 1
             if self._embeds_in_background:

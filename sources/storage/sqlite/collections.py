@@ -7,21 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
-from config.errors import NotFound, SourceTimeout
+from config.errors import SourceTimeout
 from config.paths import DataRoot, UserId
-from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
-from sources.installed import ITEM_KINDS
+from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
 from sources.query import ParsedQuery
 from sources.records import (
-    OBSERVATION,
-    Character,
     Conversation,
-    ExactHit,
     ExactHits,
     MediaItem,
-    MessageHit,
     MessageHits,
     Note,
     Observation,
@@ -29,7 +22,7 @@ from sources.records import (
 )
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
-from sources.storage.collections.chats import StoredChats
+from sources.storage.collections.chats import StoredChats, exact_hits, message_hits
 from sources.storage.collections.collection import (
     IdT,
     SearchableChats,
@@ -39,19 +32,15 @@ from sources.storage.collections.collection import (
     StoredItems,
     has_human_only_messages,
 )
-from sources.storage.collections.followed_files import StoredFollowedFiles
 from sources.storage.collections.items import (
-    StoredAgents,
-    StoredBookmarks,
     StoredMedia,
     StoredNotes,
     StoredObservations,
     StoredPrompts,
 )
-from sources.storage.contract import Chats, Corpus, ExactSearch, ItemCollection, LibraryUsage, MessageSearch
+from sources.storage.collections.library import StoredLibrary
+from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
-from sources.storage.redaction import redact_for_agents
-from sources.storage.search.exact_snippets import ExactHighlighter
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database, FileMeter
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
@@ -61,9 +50,8 @@ from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, FullScan
 from sources.storage.sqlite.search.fts5_engine import TARGETS, QueryMeaning
-from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, vector_tables
-from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT, WriteContext
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import (
@@ -128,8 +116,6 @@ class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
 _ID_MAX_CHARS = 128
 # The part of a deadline that is left to read the rows that a scan found.
 _READING_SHARE = 0.1
-# The title of a message's conversation, in a SELECT of MESSAGES.
-_TITLE = "c.title"
 
 
 class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
@@ -162,7 +148,7 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
             matches = substring.find(
                 connection, search, self._search_settings.scanned_rows_max, is_agent=self._is_agent
             )
-            return _message_hits(connection, matches)
+            return message_hits(connection, matches.rowids, is_complete=matches.is_complete)
 
         hits = await self._read_file(work, search.deadline_ms)
         if hits.is_complete:
@@ -178,8 +164,10 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         try:
             while not scan.is_complete and time.monotonic() < end:
                 await self._read_file(scan.step, _remaining_ms(due))
+            found = scan.matches()
             return await self._read_file(
-                lambda connection: _message_hits(connection, scan.matches()), _remaining_ms(due)
+                lambda connection: message_hits(connection, found.rowids, is_complete=found.is_complete),
+                _remaining_ms(due),
             )
         except SourceTimeout:
             return newest
@@ -242,23 +230,11 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
                 return None
             is_complete = is_complete and progress.is_complete
         matches = exact.find(connection, search, self._search_settings.ranked_rows_max, indexes)
-        rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
-        highlighter = ExactHighlighter(matches.phrases)
-        hits = tuple(
-            ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
-            for match, (message, title) in zip(matches.matches, rows, strict=True)
-        )
-        return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
+        return exact_hits(connection, matches, is_complete=is_complete)
 
 
 def _remaining_ms(due: float) -> int:
     return max(1, int((due - time.monotonic()) * 1000))
-
-
-def _message_hits(connection: JobConnection, matches: SubstringMatches) -> MessageHits:
-    rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
-    hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
-    return MessageHits(hits, matches.is_complete)
 
 
 # -- items -------------------------------------------------------------------------------------------------------------
@@ -334,9 +310,7 @@ class UserDatabases:
         await asyncio.gather(*(database.close_writer() for database in self.all))
 
 
-class SqliteLibrary:
-    """Implements `Library` of the storage contract."""
-
+class SqliteLibrary(StoredLibrary[SqliteSearchSettings]):
     def __init__(
         self,
         databases: UserDatabases,
@@ -346,85 +320,26 @@ class SqliteLibrary:
         is_agent: bool,
         sources: frozenset[str] | None = None,
     ) -> None:
+        super().__init__(databases.chacha, databases.quota, settings, client_id, is_agent=is_agent, sources=sources)
         self._databases = databases
-        self._settings = settings if sources is None else replace(settings, sources=sources)
-        self._client_id = client_id
-        self._is_agent = is_agent
-        self._sources = sources
 
-    @property
-    def notes(self) -> SqliteNotes:
-        self._require_source("notes")
-        return SqliteNotes(self._databases.chacha, self._settings, self._client_id)
-
-    @property
-    def media(self) -> SqliteMedia:
-        self._require_source("media")
-        return SqliteMedia(self._databases.media, self._settings, self._client_id)
-
-    @property
-    def chats(self) -> Chats:
-        self._require_source("chats")
-        chats = SqliteChats(
-            self._databases.chacha,
-            self._settings,
-            self._client_id,
-            self._databases.index_builder,
-            is_agent=self._is_agent,
-        )
-        return redact_for_agents(chats) if self._is_agent else chats
-
-    @property
-    def characters(self) -> SqliteItems[Character, CharacterDraft, int]:
-        return self._items("characters")
-
-    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
-        if source in PLAIN_TABLES:
-            return self._items(source)
-        if source not in ITEM_KINDS and source != OBSERVATION.source:
-            raise NotFound("source", source)
-        built_in: ItemCollection[Any, Any, Any] = getattr(self, source)
-        return built_in
-
-    def _items(self, source: str) -> SqliteItems[Any, Any, Any]:
-        self._require_source(source)
-        return SqliteItems(source, self._databases.chacha, self._settings, self._client_id)
-
-    @property
-    def prompts(self) -> SqlitePrompts:
-        self._require_source("prompts")
-        return SqlitePrompts(self._databases.prompts, self._settings, self._client_id)
-
-    @property
-    def observations(self) -> SqliteObservations:
-        self._require_source("chats")
-        return SqliteObservations(self._databases.chacha, self._settings, self._client_id)
-
-    @property
-    def agents(self) -> StoredAgents:
-        self._require_source("chats")
-        return StoredAgents(self._databases.chacha, self._settings.limits)
-
-    @property
-    def bookmarks(self) -> StoredBookmarks:
-        return StoredBookmarks(self._databases.chacha, self._settings.limits)
-
-    @property
-    def followed_files(self) -> StoredFollowedFiles:
-        return StoredFollowedFiles(self._databases.chacha)
+    def _open(self, source: str) -> Any:
+        databases, settings, client_id = self._databases, self._settings, self._client_id
+        match source:
+            case "chats":
+                return SqliteChats(
+                    databases.chacha, settings, client_id, databases.index_builder, is_agent=self._is_agent
+                )
+            case "notes":
+                return SqliteNotes(databases.chacha, settings, client_id)
+            case "media":
+                return SqliteMedia(databases.media, settings, client_id)
+            case "prompts":
+                return SqlitePrompts(databases.prompts, settings, client_id)
+            case "observations":
+                return SqliteObservations(databases.chacha, settings, client_id)
+            case _:
+                return SqliteItems(source, databases.chacha, settings, client_id)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         return await self._databases.chacha.corpus(query, deadline_ms, self._sources)
-
-    async def usage(self) -> LibraryUsage:
-        return await self._databases.quota.usage()
-
-    async def require_room(self) -> None:
-        async with self._databases.quota.room(1):
-            pass
-
-    def _require_source(self, name: str) -> None:
-        """Raises NotFound if the caller's credential is restricted to other sources. What agents on the bus write and
-        what sessions learned are conversations too."""
-        if self._sources is not None and name not in self._sources:
-            raise NotFound("source", name)

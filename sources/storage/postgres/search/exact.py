@@ -39,11 +39,12 @@ _LONGER_SPELLINGS = {"net": ("dotnet",)}
 # The label of a message's own text.
 _OWN = "B"
 _NOTHING = Word("", (Phrase("", ()),))
+# Entries are read first, because PostgreSQL may compare all of them with each message otherwise.
 _CANDIDATES = f"""
-    SELECT m.id, m.content FROM index_entries e JOIN messages m ON m.id = e.id
-    JOIN conversations c ON c.id = m.conversation_id
-    WHERE e.tsv @@ {MATCH}{{}} ORDER BY m.id DESC LIMIT ?
+    WITH matching AS MATERIALIZED (SELECT id FROM index_entries WHERE tsv @@ {MATCH})
+    SELECT m.id, m.content FROM matching JOIN messages m ON m.id = matching.id{{}} ORDER BY m.id DESC LIMIT ?
 """  # noqa: S608 - constants only
+_IN_CONVERSATION = " AND m.conversation_id = (SELECT c.id FROM conversations c WHERE c.uuid = ?)"
 # The numbers of messages, of all and of those that contain each phrase. Of common phrases, not all are counted.
 _COUNTS = f"""
     SELECT (SELECT count(*) FROM index_entries WHERE kind = ? AND id > 0), ARRAY(
@@ -67,7 +68,7 @@ def find(
     for kind in (CHAT_ENTRIES,) if is_agent else (CHAT_ENTRIES, HUMAN_ONLY_ENTRIES):
         condition, parameters = "", [_match(expression.node, kind)]
         if search.conversation_id is not None:
-            condition = " AND c.uuid = ?"
+            condition = _IN_CONVERSATION
             parameters.append(search.conversation_id)
         rows = connection.execute(_CANDIDATES.format(condition), (*parameters, candidates_max + 1)).fetchall()
         counts = None

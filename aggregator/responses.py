@@ -32,7 +32,8 @@ class HitExplanation(Struct, frozen=True, kw_only=True):
     `terms` are the words matched in the snippet. `bm25` is the engine's own rank, lower is better; it is not comparable
     across sources. `time_boost` is the factor for what was created in a time that the query names, and `sender_boost`
     that for a message of someone whom it names. If meanings were compared, the score is
-    `(1 - w) * lexical + w * semantic` with the `semantic_weight` w."""
+    `(1 - w) * lexical + w * semantic` with the `semantic_weight` w. `message_boosts` are the factors for the odds of
+    that score, by what a message is."""
 
     position: int
     rank_in_source: int
@@ -41,6 +42,7 @@ class HitExplanation(Struct, frozen=True, kw_only=True):
     seen_before: bool
     time_boost: float | UnsetType = UNSET
     sender_boost: float | UnsetType = UNSET
+    message_boosts: Mapping[str, float] | UnsetType = UNSET
     lexical: float | UnsetType = UNSET
     semantic: float | UnsetType = UNSET
 

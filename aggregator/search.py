@@ -56,7 +56,7 @@ from sources.items import Loc, ResultItem, local_time
 from sources.library_source import LongerSnippet
 from sources.query import ParsedQuery, Term
 from sources.records import SemanticStatus
-from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query, resolve_times
+from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SEVERAL_SOURCES, matches_nothing, read_query, resolve_times
 from sources.search.scoring import QueryBoosts
 from sources.semantic.endpoint import Reranker
 from sources.semantic.named_models import NO_MODEL
@@ -232,8 +232,11 @@ class Aggregator:
     ) -> Fanout:
         """With `is_strict` a source reads the query only as typed."""
         context, filters = plan.context, plan.request.filters
+        changes = {"strict": True} if is_strict else {}
+        if len(sources) > 1:
+            changes[SEVERAL_SOURCES] = True
         return Fanout(
-            replace(context, config={**context.config, "strict": True}) if is_strict else context,
+            replace(context, config={**context.config, **changes}) if changes else context,
             library,
             sources,
             arguments,
@@ -526,6 +529,7 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
         seen_before=plan.state.seen.has(hit.uri, hit.version or 0),
         time_boost=boosts.time.factor(moment) if plan.query.times else UNSET,
         sender_boost=by_sender if (by_sender := boosts.sender.factor(item.sender or "")) > 1 else UNSET,
+        message_boosts={name: round(factor, _PART_DIGITS) for name, factor in hit.boosts.items()} or UNSET,
         lexical=UNSET if hit.lexical is None else round(hit.lexical, _PART_DIGITS),
         semantic=UNSET if hit.cosine is None else round(max(0.0, hit.cosine), _PART_DIGITS),
     )

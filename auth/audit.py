@@ -358,9 +358,6 @@ def _short(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
-# -- postgres audit ----------------------------------------------------------------------------------------------------
-# The audit log as a table of the control data in PostgreSQL.
-
 T = TypeVar("T")
 
 _TIMEOUT_MS = 5_000

@@ -7,6 +7,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.registry import Registry, UserRecord, is_printable_text
-from auth.signing_keys import RemoteKeys, UrlFetch
+from auth.signing_keys import RemoteKeys, fetch_url
 from auth.tokens import check_times, find_claim, verify_signature
 from config.errors import ConfigurationError, FlorilegiumError, NotFound, Unauthenticated, Unavailable
 from config.openid import OpenIdProvider, is_trusted_url
@@ -35,9 +36,6 @@ _OPENID_METADATA_TTL_S = 3600.0
 
 # Discovery documents, key sets and tokens are far smaller.
 _OPENID_MAX_BYTES = 1024 * 1024
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-# Why a sign-in at a provider failed.
 
 
 class OpenIdFailed(FlorilegiumError, status=403):
@@ -225,7 +223,7 @@ class OpenIdClient:
             if not all(map(is_trusted_url, (*endpoints, metadata.userinfo_endpoint or endpoints[0]))):
                 raise self._unavailable("its document names an endpoint without TLS")
             if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
-                fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
+                fetch = partial(fetch_url, timeout_s=self._settings.fixed.openid_timeout_s, max_bytes=_OPENID_MAX_BYTES)
                 self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch)
             self._metadata, self._fetched_at = metadata, time.monotonic()
         assert self._metadata is not None

@@ -63,9 +63,6 @@ def generate_id(prefix: str) -> str:
     return prefix + base64.b32encode(secrets.token_bytes(10)).decode().lower()
 
 
-# -- validation --------------------------------------------------------------------------------------------------------
-# Validation of the names, identifiers and scopes in credentials and operator commands.
-
 # OpenID Connect Core section 2: `sub` has at most 255 characters.
 TEXT_MAX_CHARS = 255
 

@@ -69,23 +69,27 @@ class SigningKeys(Protocol):
 JwksFetch = Callable[[str], Awaitable[bytes]]
 
 
-class KeyIndex:
-    """Keys by algorithm and `kid`.
+class StaticKeys:
+    """Keys by algorithm and `kid`, which do not change.
 
     If the token has no `kid`, or no key has that `kid`, a key is used only where there is no choice: the single key of
     the algorithm, or its single key without a `kid`.
     """
 
-    def __init__(self, keys: Iterable[SigningKey] = ()) -> None:
-        keys = tuple(keys)
+    generation = 0
+
+    def __init__(self, keys: Sequence[SigningKey] = ()) -> None:
         self._by_kid = {(key.algorithm, key.kid): key for key in reversed(keys) if key.kid is not None}
         self._single = _single_keys(keys)
         self._single_without_kid = _single_keys([key for key in keys if key.kid is None])
 
-    def find(self, algorithm: str, kid: str | None) -> SigningKey | None:
+    def lookup(self, algorithm: str, kid: str | None) -> SigningKey | None:
         if kid is None:
             return self._single.get(algorithm)
         return self._by_kid.get((algorithm, kid)) or self._single_without_kid.get(algorithm)
+
+    async def find(self, algorithm: str, kid: str | None) -> SigningKey | None:
+        return self.lookup(algorithm, kid)
 
 
 def _single_keys(keys: Sequence[SigningKey]) -> dict[str, SigningKey]:
@@ -129,18 +133,6 @@ def sign(payload: bytes, secret: str, token_type: str) -> str:
 # Loads the keys that verify tokens from the configured secret, file or URL. Each key is bound to one algorithm.
 
 
-class StaticKeys:
-    """Keys that do not change while the process runs."""
-
-    generation = 0
-
-    def __init__(self, keys: Iterable[SigningKey]) -> None:
-        self._index = KeyIndex(keys)
-
-    async def find(self, algorithm: str, kid: str | None) -> SigningKey | None:
-        return self._index.find(algorithm, kid)
-
-
 def accepted_algorithms(settings: Settings) -> tuple[str, ...]:
     """Returns either HS256 or public-key algorithms, never both: a public key must not be usable as a shared secret."""
     return settings.jwt_algorithms or (SYMMETRIC_ALGORITHMS if settings.jwt_secret else ASYMMETRIC_ALGORITHMS)
@@ -153,7 +145,7 @@ def load_signing_keys(
     if settings.jwt_secret:
         return StaticKeys([key_from_secret(settings.jwt_secret, settings.jwt_previous_secrets)])
     if settings.jwt_jwks_url and not settings.jwt_key_file:
-        return RemoteKeys(settings, fetch or UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES), clock)
+        return RemoteKeys(settings, fetch or fetch_url, clock)
     if not settings.jwt_key_file:
         return None
     from auth.signatures import keys_from_file  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
@@ -198,7 +190,7 @@ class RemoteKeys:
         self._settings = settings
         self._fetch = fetch
         self._clock = clock
-        self._index = KeyIndex()
+        self._index = StaticKeys()
         self._digest = b""
         self._fetched_at: float | None = None
         self._attempted_at: float | None = None
@@ -212,11 +204,11 @@ class RemoteKeys:
             await self._refresh()
         if not self._is_younger_than(_JWKS_TTL_S + _STALE_MAX_S):
             raise Unavailable("the token signing keys cannot be fetched; try again later", max(self._cooldown_s(), 1.0))
-        key = self._index.find(algorithm, kid)
+        key = self._index.lookup(algorithm, kid)
         if key is None and kid is not None and self._clock() >= self._retry_at.get(kid, 0.0):
             fetched_before = self._fetched_at
             await self._refresh()
-            refreshed = self._index.find(algorithm, kid)
+            refreshed = self._index.lookup(algorithm, kid)
             if refreshed is None and self._fetched_at != fetched_before:
                 interval_s = self._settings.fixed.jwks_refresh_min_s
                 self._retry_at[kid] = self._clock() + _UNKNOWN_INTERVALS * interval_s
@@ -248,7 +240,7 @@ class RemoteKeys:
             keys, digest = keys_from_jwks(entries), hashlib.sha256(body).digest()
             self._fetched_at = self._clock()
             if digest != self._digest:
-                self._digest, self._index = digest, KeyIndex(keys)
+                self._digest, self._index = digest, StaticKeys(keys)
                 self.generation += 1
                 logger.info("JWK set changed: {} usable keys", len(keys))
         except Unavailable as error:
@@ -265,23 +257,17 @@ class RemoteKeys:
         return self._attempted_at + self._settings.fixed.jwks_refresh_min_s - self._clock()
 
 
-class UrlFetch:
-    """Fetches a URL, with a time limit and a size limit."""
-
-    def __init__(self, timeout_s: float, max_bytes: int) -> None:
-        self._timeout_s = timeout_s
-        self._max_bytes = max_bytes
-
-    async def __call__(self, url: str) -> bytes:
-        try:
-            # The limit of the request applies to each wait; this one to the whole request.
-            async with asyncio.timeout(self._timeout_s):
-                headers = {"Accept": "application/json"}
-                async with open_response("GET", url, headers=headers, timeout_s=self._timeout_s) as response:
-                    if response.status != 200:
-                        raise OutgoingRequestError(f"responded with status {response.status}")
-                    return await response.read(self._max_bytes)
-        except TimeoutError as error:
-            raise Unavailable(f"fetch failed: {url} took longer than {self._timeout_s:g} s") from error
-        except OutgoingRequestError as error:
-            raise Unavailable(f"fetch failed: {url} {error}") from error
+async def fetch_url(url: str, timeout_s: float = JWKS_TIMEOUT_S, max_bytes: int = JWKS_MAX_BYTES) -> bytes:
+    """Raises Unavailable if the URL cannot be fetched within the limits."""
+    try:
+        # The limit of the request applies to each wait; this one to the whole request.
+        async with asyncio.timeout(timeout_s):
+            headers = {"Accept": "application/json"}
+            async with open_response("GET", url, headers=headers, timeout_s=timeout_s) as response:
+                if response.status != 200:
+                    raise OutgoingRequestError(f"responded with status {response.status}")
+                return await response.read(max_bytes)
+    except TimeoutError as error:
+        raise Unavailable(f"fetch failed: {url} took longer than {timeout_s:g} s") from error
+    except OutgoingRequestError as error:
+        raise Unavailable(f"fetch failed: {url} {error}") from error

@@ -30,9 +30,6 @@ _CLIENT_CLAIMS = ("client_id", "azp", "appid")
 # The type of RFC 9068 section 2.1, and that of RFC 7519 section 5.1, which many identity providers use.
 _JWT_TOKEN_TYPES = ("at+jwt", "JWT")
 
-# -- claim rules -------------------------------------------------------------------------------------------------------
-# Rules for the claims of tokens: which values are required, and which scopes they grant.
-
 ABSENT: Any = object()
 
 

@@ -1,6 +1,6 @@
 """`make bench-retrieval DATA=<folder>`: measures whether questions find their answers through the real tools.
 
-The chats with an assistant (`bench.quality.assistant`) are the library of one user; without a folder, only they are
+The chats with an assistant (`bench.quality.assistant`) are the libraries of two users; without a folder, only they are
 measured. For comparison, the same questions are answered by plain bm25 over single messages. Every LoCoMo conversation
 is the library of a separate user, with a chat per session. SciFact's abstracts are the notes, and again the media, of
 one user. Questions go through the dispatcher like those of a client. Everything is measured by words alone, and again
@@ -30,11 +30,13 @@ from bench.local_runtime import (
     open_local_runtime,
     user_id_for,
 )
+from bench.message_weights import LEARNED, collect, learn, leave_one_out
 from bench.metrics import ndcg, recall
 from bench.plain_bm25 import PlainBm25
-from bench.quality.assistant import AssistantChats, read_assistant_chats
+from bench.quality.assistant import PEOPLE, AssistantChats, read_assistant_chats
 from bench.vector_cache import embed_libraries
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.search.message_boost import MessageWeights
 from sources.semantic.service import UNKNOWN_WORDS
 
 DEPTH = 10
@@ -70,6 +72,10 @@ class Outcome(Struct, frozen=True):
     notes: tuple[QuestionResult, ...] = ()
     media: tuple[QuestionResult, ...] = ()
     assistant: tuple[QuestionResult, ...] = ()
+    # Turn R@10 if the weights of the second stage for each conversation are learned from the others, and the weights
+    # that all conversations together teach.
+    turns_left_out: float = 0.0
+    learned: MessageWeights | None = None
 
     @property
     def dated_turns(self) -> Sequence[QuestionResult]:
@@ -87,6 +93,8 @@ def result_line(by_words: Outcome, models: Mapping[str, Outcome]) -> str:
     figures["empty_answers"] = fmean(one.is_empty for one in results)
     figures["locomo_dates_r10"] = _quality(by_words.dated_turns)
     figures |= _assistant_figures(by_words, models)
+    figures["locomo_turn_r10_loo"] = by_words.turns_left_out
+    figures |= {f"locomo_turn_r10_{name}_loo": outcome.turns_left_out for name, outcome in models.items()}
     return "RESULT " + " ".join(f"{name}={value:.4f}" for name, value in figures.items())
 
 
@@ -106,7 +114,7 @@ def _quality(results: Sequence[QuestionResult]) -> float:
 
 # -- storing -----------------------------------------------------------------------------------------------------------
 
-NOTES_OWNER, MEDIA_OWNER, ASSISTANT_OWNER = "scifact", "scifact-media", "assistant"
+NOTES_OWNER, MEDIA_OWNER = "scifact", "scifact-media"
 NO_DATASETS = JudgedData((), (), ())
 
 
@@ -129,16 +137,17 @@ async def store(data: JudgedData, chats: AssistantChats, root: Path) -> StoredDa
 
 async def _store_assistant(runtime: LocalRuntime, chats: AssistantChats) -> dict[str, str]:
     key_of: dict[str, str] = {}
-    async with runtime.libraries.library(runtime.context_for(ASSISTANT_OWNER)) as library:
-        for chat in chats.chats:
-            drafts = [
-                MessageDraft(role=one.role, content=one.text, created_at=f"{one.said_at:%Y-%m-%dT%H:%M:%SZ}")
-                for one in chat.messages
-            ]
-            created_at = drafts[0].created_at
-            stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=created_at))
-            stored = await library.chats.append(stored_chat.id, drafts)
-            key_of |= {message.id: one.key for message, one in zip(stored, chat.messages, strict=True)}
+    for person in PEOPLE:
+        async with runtime.libraries.library(runtime.context_for(person)) as library:
+            for chat in chats.of(person):
+                drafts = [
+                    MessageDraft(role=one.role, content=one.text, created_at=f"{one.said_at:%Y-%m-%dT%H:%M:%SZ}")
+                    for one in chat.messages
+                ]
+                created_at = drafts[0].created_at
+                stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=created_at))
+                stored = await library.chats.append(stored_chat.id, drafts)
+                key_of |= {message.id: one.key for message, one in zip(stored, chat.messages, strict=True)}
     return key_of
 
 
@@ -185,6 +194,9 @@ async def ask(
 ) -> Outcome:
     """`model` is a value of the setting `semantic_model`."""
     async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
+        pools = [
+            pool for dialogue in data.dialogues for pool in await collect(runtime, dialogue, stored.turns[dialogue.id])
+        ]
         return Outcome(
             turns=tuple(
                 [
@@ -198,6 +210,8 @@ async def ask(
             if model == WORDS_ONLY
             else (),
             assistant=tuple(await _ask_assistant(runtime, chats, stored.assistant)),
+            turns_left_out=leave_one_out(pools),
+            learned=learn(pools) if pools else None,
         )
 
 
@@ -206,15 +220,19 @@ async def _ask_assistant(
 ) -> list[QuestionResult]:
     found = []
     for question in chats.questions:
-        results = await _search(runtime, ASSISTANT_OWNER, "chats_search", question.text)
+        results = await _search(runtime, question.person, "chats_search", question.text)
         found.append([key_of[hit["message_id"]] for hit in results if hit.get("message_id")])
     return _assistant_results(chats, found)
 
 
 def ask_plain_bm25(chats: AssistantChats) -> tuple[QuestionResult, ...]:
-    """Each message alone, in one index."""
-    index = PlainBm25({message.key: message.text for chat in chats.chats for message in chat.messages})
-    return tuple(_assistant_results(chats, [index.search(question.text, DEPTH) for question in chats.questions]))
+    """Each message alone, in one index per person."""
+    indexes = {
+        person: PlainBm25({message.key: message.text for chat in chats.of(person) for message in chat.messages})
+        for person in PEOPLE
+    }
+    found = [indexes[question.person].search(question.text, DEPTH) for question in chats.questions]
+    return tuple(_assistant_results(chats, found))
 
 
 def _assistant_results(chats: AssistantChats, found: Sequence[Sequence[str]]) -> list[QuestionResult]:
@@ -271,7 +289,7 @@ async def _search(runtime: LocalRuntime, owner: str, tool: str, query: str) -> S
 
 
 async def measure_model(data: JudgedData, chats: AssistantChats, stored: StoredData, root: Path, model: str) -> Outcome:
-    owners = [ASSISTANT_OWNER, *(dialogue.id for dialogue in data.dialogues)]
+    owners = [*PEOPLE, *(dialogue.id for dialogue in data.dialogues)]
     owners += [NOTES_OWNER] if data.abstracts else []
     print(await embed_libraries(root, model, [user_id_for(owner) for owner in owners]), file=sys.stderr)
     return await ask(data, chats, stored, root, model)
@@ -308,6 +326,8 @@ def _rows(title: str, outcome: Outcome) -> list[str]:
     return [
         title,
         _row("LoCoMo chats, turn R@10", outcome.turns),
+        f"{'  leave one conversation out':<34} {len(outcome.turns):>9} {outcome.turns_left_out:>8.4f}",
+        "  weights learned: " + ", ".join(f"{name} {getattr(outcome.learned, name):+.2f}" for name in LEARNED),
         *(_row(f"  {name}", results) for name, results in by_category.items()),
         _row("  a month or a year is named", outcome.dated_turns),
         _row("SciFact as notes, nDCG@10", outcome.notes),

@@ -103,6 +103,8 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # Search. Longer queries are cut, and the response says so.
     query_max_chars: int = 1_000
     search_snippet_chars: int = 300
+    # The second stage of searches in chats (`sources.search.message_boost`).
+    search_message_boost: bool = True
     # A page of results without a limit: about 1,150 tokens.
     search_response_default_bytes: int = 6_400
     # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
@@ -463,8 +465,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     embedding_cpu_percent: Annotated[
         int,
-        _number("%", 1, 100),
-        "CPU time of one core that a local model uses in the background, at the lowest priority.",
+        _number("%", 1, 6400),
+        "CPU time that a local model uses in the background, at the lowest priority. 100 is one core, 200 are two.",
     ] = 80
     semantic_memory_mib: Annotated[
         int, _number("MiB", 1, 1024 * 1024), "Memory for the embeddings of all users that are searched at the time."

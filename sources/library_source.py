@@ -173,6 +173,7 @@ class LibrarySource(ABC):
             bm25=match.bm25,
             lexical=match.lexical,
             cosine=match.cosine,
+            boosts=match.boosts,
             payload=match,
             text_chars=match.text_chars,
         )

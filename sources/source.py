@@ -129,11 +129,12 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     """A hit with what is needed to rank it among the hits of other sources.
 
     `id` is the id of the item that the hit is part of, `rank` its position in its own source, from 0. `lexical` and
-    `cosine` are the parts of the score by words and by meaning, if meanings were compared. Hits with equal
-    `content_key` have the same content under different URIs. `payload` holds whatever the source needs to render the
-    hit, and `text_chars` is the length of the text in it: long ones are rendered outside the event loop. The fields
-    below are set by the aggregator: the position in the merged ranking, the versions of the items with the same content
-    by their URIs, and the other hits of the same item, best first.
+    `cosine` are the parts of the score by words and by meaning, if meanings were compared, and `boosts` the factors of
+    a message by which its score was changed after that. Hits with equal `content_key` have the same content under
+    different URIs. `payload` holds whatever the source needs to render the hit, and `text_chars` is the length of the
+    text in it: long ones are rendered outside the event loop. The fields below are set by the aggregator: the position
+    in the merged ranking, the versions of the items with the same content by their URIs, and the other hits of the same
+    item, best first.
     """
 
     source: str
@@ -147,6 +148,7 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     bm25: float | None = None
     lexical: float | None = None
     cosine: float | None = None
+    boosts: Mapping[str, float] = {}
     payload: Any = None
     text_chars: int = 0
     position: int = 0

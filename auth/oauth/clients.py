@@ -72,9 +72,6 @@ class OAuthClient(Struct, frozen=True):
     def is_public(self) -> bool:
         return self.secret_hash is None
 
-    def has_grant_type(self, grant_type: str) -> bool:
-        return grant_type in self.metadata.grant_types
-
     def is_secret(self, secret: str) -> bool:
         return self.secret_hash is not None and hmac.compare_digest(hash_credential(secret), self.secret_hash)
 
@@ -243,9 +240,6 @@ def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
         metadata["registration_endpoint"] = base_url + REGISTRATION_PATH
     return metadata
 
-
-# -- scopes ------------------------------------------------------------------------------------------------------------
-# The scopes of a request, as clients send them and as people grant them.
 
 # What clients get that ask for nothing in particular.
 DEFAULT_SCOPES = frozenset((READ, WRITE))

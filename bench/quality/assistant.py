@@ -1,9 +1,10 @@
 """Reads the chats with an assistant: those of `long_chats/`, written in full, and those of `assistant.toml`.
 
-In `assistant.toml`, the answer to a message is the part that was written for it, between general paragraphs of the same
-topic and passages from the articles of the collection. Further conversations consist of these alone, with notes of the
-collection as what the user wrote, so that what is asked for has to be found among much that is similar. Everything is
-chosen by a generator with a fixed seed, so the chats are the same in every run.
+Each is what one person asked. In `assistant.toml`, the answer to a message is the part that was written for it, between
+general paragraphs of the same topic and passages from the articles of the collection. Further conversations, which both
+people have, consist of these alone, with notes of the collection as what the user wrote, so that what is asked for has
+to be found among much that is similar. Everything is chosen by a generator with a fixed seed, so the chats are the same
+in every run.
 """
 
 import itertools
@@ -16,11 +17,14 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.quality.collection import read_collection
 
 FILE = Path(__file__).with_name("assistant.toml")
 FOLDER = Path(__file__).with_name("long_chats")
+# Two people, because a question such as "how much do we owe on the house" has one answer for each.
+PEOPLE = FIRST_PERSON, SECOND_PERSON = "assistant", "assistant-in-full"
 # How many paragraphs and passages, of about 75 words each, are added to the part of an answer that was written for it.
 _PARAGRAPHS = (3, 4, 5)
 _PASSAGES = (1, 2, 3)
@@ -51,11 +55,13 @@ class AssistantMessage(Struct, frozen=True):
 
 
 class AssistantChat(Struct, frozen=True):
+    person: str
     title: str
     messages: tuple[AssistantMessage, ...]
 
 
 class AssistantQuestion(Struct, frozen=True):
+    person: str
     text: str
     evidence: tuple[str, ...]
     is_held_out: bool
@@ -65,6 +71,9 @@ class AssistantQuestion(Struct, frozen=True):
 class AssistantChats(Struct, frozen=True):
     chats: tuple[AssistantChat, ...]
     questions: tuple[AssistantQuestion, ...]
+
+    def of(self, person: str) -> tuple[AssistantChat, ...]:
+        return tuple(chat for chat in self.chats if chat.person == person)
 
 
 class _Conversation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +89,7 @@ class _Conversation(Struct, frozen=True, forbid_unknown_fields=True):
         for pairs, is_held_out in ((self.questions, False), (self.held_out, True)):
             for text, evidence in pairs:
                 keys = tuple(f"{self.id}/{key}" for key in evidence.split())
-                yield AssistantQuestion(text, keys, is_held_out)
+                yield AssistantQuestion(FIRST_PERSON, text, keys, is_held_out)
 
 
 class _Exchange(Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +109,7 @@ class _LongChat(Struct, frozen=True, forbid_unknown_fields=True):
     def judged_questions(self, name: str) -> Iterator[AssistantQuestion]:
         for text, evidence, kind in self.questions:
             keys = tuple(f"{name}/{key}" for key in evidence.split())
-            yield AssistantQuestion(text, keys, self.held_out, kind)
+            yield AssistantQuestion(SECOND_PERSON, text, keys, self.held_out, kind)
 
 
 class _Texts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,7 +152,8 @@ def read_assistant_chats(path: Path = FILE) -> AssistantChats:
         _other_chat(number, openings[topic], paragraphs[topic], material)
         for number, topic in zip(range(_OTHER_CONVERSATIONS), itertools.cycle(openings))
     ]
-    return AssistantChats((*judged, *others), tuple(questions))
+    chats = (*judged, *(replace(other, person=person) for person in PEOPLE for other in others))
+    return AssistantChats(chats, tuple(questions))
 
 
 def read_long_chats(folder: Path = FOLDER) -> AssistantChats:
@@ -156,7 +166,7 @@ def read_long_chats(folder: Path = FOLDER) -> AssistantChats:
         for number, one in enumerate(file.exchange, start=1):
             messages.append(AssistantMessage(f"{path.stem}/u{number}", "user", one.user.strip(), one.at))
             messages.append(AssistantMessage(f"{path.stem}/a{number}", "assistant", one.assistant.strip(), one.at))
-        chats.append(AssistantChat(file.title, tuple(messages)))
+        chats.append(AssistantChat(SECOND_PERSON, file.title, tuple(messages)))
         questions.extend(file.judged_questions(path.stem))
     _check(chats, questions)
     return AssistantChats(tuple(chats), tuple(questions))
@@ -185,7 +195,7 @@ def _judged_chat(conversation: _Conversation, paragraphs: Sequence[str], materia
         messages.append(AssistantMessage(key.format("u"), "user", said, said_at))
         text = _answer(key, paragraphs, material, answered)
         messages.append(AssistantMessage(key.format("a"), "assistant", text, said_at))
-    return AssistantChat(conversation.title, tuple(messages))
+    return AssistantChat(FIRST_PERSON, conversation.title, tuple(messages))
 
 
 def _other_chat(number: int, openings: Sequence[str], paragraphs: Sequence[str], material: _Material) -> AssistantChat:
@@ -196,7 +206,7 @@ def _other_chat(number: int, openings: Sequence[str], paragraphs: Sequence[str],
         key = f"other-{number}/{{}}{place}"
         messages.append(AssistantMessage(key.format("u"), "user", text, said_at))
         messages.append(AssistantMessage(key.format("a"), "assistant", _answer(key, paragraphs, material), said_at))
-    return AssistantChat(said[0], tuple(messages))
+    return AssistantChat("", said[0], tuple(messages))
 
 
 def _said_at(day: date) -> datetime:

@@ -24,7 +24,7 @@ from auth.postgres_control import CONTROL_SCHEMA_NAME, is_control_current
 from auth.quotas import Quotas, read_own_max_bytes
 from auth.redis import RedisConnection, RedisReplyError
 from auth.registry import Registry, read_users
-from auth.signing_keys import JWKS_MAX_BYTES, JWKS_TIMEOUT_S, load_signing_keys
+from auth.signing_keys import fetch_url, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import DATABASE_ERRORS, DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedConfig
@@ -358,9 +358,8 @@ async def check_auth(settings: Settings, now: float) -> Check:
 async def _check_jwks(settings: Settings) -> Check:
     # Fetched with the limits of the server, so that a document that is too large or too slow fails here, too.
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
-    from auth.signing_keys import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
 
-    body = await UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES)(settings.jwt_jwks_url)
+    body = await fetch_url(settings.jwt_jwks_url)
     try:
         keys = keys_from_jwks(msgspec.json.decode(body, type=dict[str, list[object]]).get("keys", []))
     except msgspec.MsgspecError:

@@ -35,9 +35,6 @@ from sources.search.arguments import read_query
 from sources.search.snippets import Highlighter
 from sources.text.chunking import run_text_work
 
-# -- conversation reader -----------------------------------------------------------------------------------------------
-# Reads the messages of one conversation for a page: a part of it, with the words of a query marked.
-
 # A browser shows this many at once. Most conversations are shorter.
 MESSAGES_MAX = 300
 _MATCHES_MAX = 500
@@ -275,8 +272,6 @@ class HistoryPage(LibraryPage):
         done = urlencode({"done": action, "of": conversation_id})
         return see_other(f"{target}{'&' if '?' in target else '?'}{done}")
 
-
-# -- threads -----------------------------------------------------------------------------------------------------------
 
 _THREADS_MAX = 100
 _MARK = re.compile("(</?mark>)")

@@ -95,8 +95,6 @@ def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int
     raise InvalidParams(f"form data: expected at most {_PARTS_MAX} parts")
 
 
-# -- page --------------------------------------------------------------------------------------------------------------
-
 FOLLOWS_PATH = "/import/follows"
 _FOLLOWS_SECTION = "/import#follows"
 # Each source with problems is read once more for the names of its files.

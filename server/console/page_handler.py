@@ -174,13 +174,12 @@ class PersonalPage(LibraryPage):
         return viewer
 
 
-# -- forms of operations -----------------------------------------------------------------------------------------------
-# Forms of operations that declare one: a field for each value of the input, and what the operation returns.
-
 FORMS_PATH = "/forms/"
 
 
 class FormPages(LibraryPage):
+    """Forms of operations that declare one: a field for each value of the input, and what the operation returns."""
+
     def pages(self) -> dict[str, tuple[PageFunction, PageFunction]]:
         """Returns the functions that show and run the form of each path."""
         return {

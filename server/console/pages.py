@@ -79,9 +79,6 @@ class Assets:
         return Response(asset_files()["favicon.svg"], 200, _FAVICON_HEADERS, _MEDIA_TYPES[".svg"])
 
 
-# -- times -------------------------------------------------------------------------------------------------------------
-# Times as people say them: "3 hours ago", "12 Mar 2024".
-
 _UNITS = (("minute", 60), ("hour", 3600), ("day", 86400))
 _DAYS_MAX = 7
 
@@ -191,10 +188,6 @@ class PageForm(Struct, frozen=True, kw_only=True):
             "next_address": self.address(offset=str(next_offset)) if next_offset is not None else "",
             "first_address": self.address() if self.offset else "",
         }
-
-
-# -- forms -------------------------------------------------------------------------------------------------------------
-# Texts of forms: what went wrong.
 
 
 def form_error(error: FlorilegiumError) -> str:

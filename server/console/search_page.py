@@ -228,9 +228,6 @@ def _date(text: str) -> date | None:
         return None
 
 
-# -- library page ------------------------------------------------------------------------------------------------------
-# The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once.
-
 _LIBRARY_LIMIT = 50
 
 
@@ -265,6 +262,8 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 
 
 class LibraryBrowser(LibraryPage):
+    """The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once."""
+
     done_sentences: ClassVar = {"restored": "The items are restored.", "tagged": "The tags are changed."}
 
     async def show(self, request: Request) -> Response:

@@ -22,8 +22,6 @@ from sources.following.scan import SourceMissing
 FORMAT = "tldw"
 # As tldw names the folders. With less than 19 digits, a number fits into 64 bits.
 _USER_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-_NO_LONGER_FOLLOWED = "its user stopped following it"
-_MISSING = "the folder is missing; its items were kept"
 
 
 class UserFolder(Struct, frozen=True):
@@ -48,16 +46,42 @@ class DeploymentFolders:
     async def find(self, deployment: Deployment) -> Sequence[UserFolder]:
         """Returns the folders in the order of their numbers. Raises SourceMissing if the deployment cannot be read."""
         names = await asyncio.to_thread(list_user_folders, Path(deployment.location))
-        state = _ControlState(
-            self._settings,
-            deployment,
-            await self._registry.list_users(),
-            await self._follows.list(),
-            await self._deployments.excluded(deployment.id),
-        )
-        folders = [state.folder(name) for name in names]
-        folders += [state.missing_folder(name) for name in state.followed_names() - set(names)]
-        return sorted(folders, key=lambda folder: int(folder.name))
+        users, follows = await self._registry.list_users(), await self._follows.list()
+        excluded = await self._deployments.excluded(deployment.id)
+        by_id = {user.id: user for user in users}
+        is_by_name = deployment.mapping == "id"
+        if is_by_name:
+            known_users = {user.name: user for user in users}
+        else:
+            # A user without an issuer has the configured one, unless another user has exactly that.
+            issuers = ("", self._settings.issuer)
+            known_users = {user.subject: user for issuer in issuers for user in users if user.issuer == issuer}
+        records = {Path(one.location).name: one for one in follows if one.deployment == deployment.id}
+        followed = {(one.user_id, one.location) for one in follows}
+        folders: list[UserFolder] = []
+        for name in sorted({*names, *records}, key=int):
+            location, record, problem = str(Path(deployment.location) / name), records.get(name), ""
+            key = deployment.name_of(name) if is_by_name else name
+            user = known_users.get(key) if record is None else by_id.get(record.user_id)
+            if name not in names:
+                problem = "the folder is missing; its items were kept"
+            elif record is not None:
+                problem = "its user is disabled here" if user is not None and user.is_disabled else ""
+            elif location in excluded:
+                problem = "its user stopped following it"
+            elif user is None:
+                problem = f"no user {'is named' if is_by_name else 'has the user claim'} {key!r}"
+            elif is_by_name and user.named_by != "operator":
+                # Anyone who may choose a name could choose that of a folder.
+                problem = (
+                    f"{user.name} was not named by the operator; if the folder belongs to that person, run "
+                    f"`florilegium user confirm {user.name}`"
+                )
+            elif (user.id, location) in followed:
+                problem = f"{user.name} already follows this folder"
+            is_unknown = record is None and user is None and location not in excluded
+            folders.append(UserFolder(name, record, user, problem, is_unknown))
+        return folders
 
     async def follow_new(self, deployment: Deployment) -> int:
         """Follows the folders that are not followed yet, if their users exist or may be created. Returns how many."""
@@ -90,60 +114,6 @@ class DeploymentFolders:
             except (Conflict, InvalidParams) as error:
                 logger.warning("tldw user {} is not followed: {}", folder.name, error.message)
         return count
-
-
-class _ControlState:
-    """What the control database says about the users of a deployment."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        deployment: Deployment,
-        users: Sequence[UserRecord],
-        follows: Sequence[FollowRecord],
-        excluded: frozenset[str],
-    ) -> None:
-        self._deployment = deployment
-        self._users = {user.id: user for user in users}
-        self._by_name = {user.name: user for user in users}
-        # A user without an issuer has the configured one, unless another user has exactly that.
-        self._by_claim = {
-            user.subject: user for issuer in ("", settings.issuer) for user in users if user.issuer == issuer
-        }
-        self._records = {Path(one.location).name: one for one in follows if one.deployment == deployment.id}
-        self._followed = {(one.user_id, one.location) for one in follows}
-        self._excluded = excluded
-
-    def followed_names(self) -> set[str]:
-        return set(self._records)
-
-    def missing_folder(self, name: str) -> UserFolder:
-        record = self._records[name]
-        return UserFolder(name, record, self._users.get(record.user_id), _MISSING)
-
-    def folder(self, name: str) -> UserFolder:
-        record = self._records.get(name)
-        location = str(Path(self._deployment.location) / name)
-        if record is not None:
-            user = self._users.get(record.user_id)
-            is_disabled = user is not None and user.is_disabled
-            return UserFolder(name, record, user, "its user is disabled here" if is_disabled else "")
-        by_name = self._deployment.mapping == "id"
-        user = self._by_name.get(self._deployment.name_of(name)) if by_name else self._by_claim.get(name)
-        if location in self._excluded:
-            return UserFolder(name, None, user, _NO_LONGER_FOLLOWED)
-        if user is None:
-            known_by = f"is named {self._deployment.name_of(name)!r}" if by_name else f"has the user claim {name!r}"
-            return UserFolder(name, problem=f"no user {known_by}", is_unknown_user=True)
-        if by_name and user.named_by != "operator":
-            # Anyone who may choose a name could choose that of a folder.
-            unconfirmed_name = (
-                f"{user.name} was not named by the operator; if the folder belongs to that person, run "
-                f"`florilegium user confirm {user.name}`"
-            )
-            return UserFolder(name, None, user, unconfirmed_name)
-        is_followed = (user.id, location) in self._followed
-        return UserFolder(name, None, user, f"{user.name} already follows this folder" if is_followed else "")
 
 
 def list_user_folders(root: Path) -> list[str]:

@@ -16,7 +16,6 @@ from config.errors import Conflict, InvalidParams
 from config.settings import Settings
 from sources.following.scan import DATABASE_COMPANIONS, SourceMissing, is_hidden
 
-_URL_PREFIXES = ("http://", "https://")
 # As long as PATH_MAX of Linux.
 _LOCATION_MAX_CHARS = 4096
 _CONFINED = (
@@ -38,7 +37,7 @@ def allowed_location(
     """Returns the location in the form in which it is stored. `others` are those that the user already follows."""
     if not location or len(location) > _LOCATION_MAX_CHARS or "\0" in location:
         raise InvalidParams(f"location: expected a path or URL of 1 to {_LOCATION_MAX_CHARS} characters")
-    if location.lower().startswith(_URL_PREFIXES):
+    if location.lower().startswith(("http://", "https://")):
         if writes_back:
             raise InvalidParams("write_back: expected a folder, got a URL")
         try:

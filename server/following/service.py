@@ -149,8 +149,6 @@ class FollowSchedule:
         self._next_full_at = min(self._next_full_at, now + pause)
 
 
-_REQUEST = "followed source"
-_LEASE = "following"
 # How long after the end of a process another one starts to follow sources, at least.
 _LEASE_S = 10.0
 # Notes have no events, so that sources that are written back ask for the newest one.
@@ -233,7 +231,7 @@ class FollowService:
                 try:
                     # Of several processes, the one with the lease follows sources.
                     if self._acquire is None or await self._acquire(
-                        _LEASE, _LEASE_S + 3 * self._settings.fixed.follow_poll_s
+                        "following", _LEASE_S + 3 * self._settings.fixed.follow_poll_s
                     ):
                         await self._step()
                 except StorageError as error:
@@ -431,7 +429,7 @@ class FollowService:
         return None if owner is None or owner.is_disabled else owner
 
     def _context(self, owner: UserRecord) -> RequestContext:
-        return build_context(local_principal(owner), self._data_root, _REQUEST, is_agent=False)
+        return build_context(local_principal(owner), self._data_root, "followed source", is_agent=False)
 
 
 @asynccontextmanager

@@ -26,9 +26,6 @@ from server.oauth import code_request
 from server.oauth.code_request import AuthorizationCodeRequest, OAuthServices, Parameters, ReturnAddress
 from server.operations.operation import is_recent
 
-# -- consent -----------------------------------------------------------------------------------------------------------
-# The consent page: what a client asks for, in plain words, and what the person decided.
-
 SCOPE_WORDS = {
     READ: "search and read your library",
     WRITE: (

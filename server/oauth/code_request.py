@@ -25,9 +25,6 @@ from server.rest.handler import check_method
 from server.rest.requests import read_body
 from server.runtime import Runtime
 
-# -- parameters --------------------------------------------------------------------------------------------------------
-# The parameters of an OAuth request, from a query string or a form.
-
 # A request has about a dozen parameters.
 _PARAMETERS_MAX = 50
 
@@ -141,7 +138,7 @@ def read_code_request(address: ReturnAddress, parameters: Parameters, resources:
         raise OAuthError("unsupported_response_type", "response_type: expected code")
     if parameters.get("response_mode") not in ("", "query"):
         raise grants.invalid_request("response_mode: expected query")
-    if not address.client.has_grant_type(clients.AUTHORIZATION_CODE):
+    if clients.AUTHORIZATION_CODE not in address.client.metadata.grant_types:
         raise OAuthError(
             "unauthorized_client", f"grant_types: the client did not register {clients.AUTHORIZATION_CODE}"
         )
@@ -227,9 +224,6 @@ def oauth_error(error: FlorilegiumError) -> Response:
         headers["Allow"] = ", ".join(error.allowed)
     return JSONResponse({"error": code, "error_description": error.message}, error.status, headers)
 
-
-# -- services ----------------------------------------------------------------------------------------------------------
-# The services of the authorization server, shared by its endpoints and pages.
 
 # Requests of one address that are allowed at once, and those for one that registers a client or a device.
 _BURST = 100

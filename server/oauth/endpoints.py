@@ -211,10 +211,6 @@ class OAuthEndpoints:
         return JSONResponse(body, headers=NO_STORE)
 
 
-# -- routes ------------------------------------------------------------------------------------------------------------
-# The routes of the authorization server.
-
-
 def oauth_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
     if not runtime.settings.has_oauth_server:
         return []

@@ -68,7 +68,6 @@ CONTROL_TABLES = (
     "followed_deployments",
     "deployment_exclusions",
 )
-_AUDIT_TABLES = ("events",)
 _LOCK_TIMEOUT_S = 10.0
 # Every write begins with this row, so that none can happen meanwhile.
 _LOCK_WRITES = "SELECT revision FROM control_state WHERE id = 1 FOR UPDATE"
@@ -97,7 +96,7 @@ def copy_control(source: ControlLocation, target: ControlLocation) -> Mapping[st
                 f"the target has {len(others - users)} users that this deployment does not have; use an empty target"
             )
         digests = copy_tables(control, control_copy, CONTROL_TABLES)
-        return {**digests, **copy_tables(audit, audit_copy, _AUDIT_TABLES)}
+        return {**digests, **copy_tables(audit, audit_copy, ("events",))}
 
 
 @contextmanager

@@ -130,7 +130,6 @@ def _read_fields(name: str, table: str) -> tuple[DemoFields, ...]:
     return tuple(DemoFields(item.pop("key"), item.pop("on"), item) for item in _read(name, table, dict[str, Any]))
 
 
-_ASSISTANT = "Assistant"
 _BETWEEN_MESSAGES = timedelta(minutes=2)
 
 
@@ -226,7 +225,7 @@ def _messages(item: DemoConversation) -> list[MessageDraft]:
     return [
         MessageDraft(
             sender=sender,
-            role="assistant" if sender == _ASSISTANT else "user",
+            role="assistant" if sender == "Assistant" else "user",
             content=words,
             uuid=demo_uuid("chats", f"{item.key}/{index}"),
             created_at=format_time(item.on + index * _BETWEEN_MESSAGES),

@@ -25,9 +25,8 @@ _ITEMS_MAX = 10_000
 # Without an index, comparing times means reading the table.
 _UNINDEXED_MAX_BYTES = 64 << 20
 _UUID_CHARS = 36
-# tldw's log of changes. Its databases name the key of a row differently.
+# tldw's log of changes.
 _SYNC_LOG = "sync_log"
-_SYNC_KEYS = ("entity_id", "entity_uuid")
 # `YYYY-MM-DD HH:MM:SS` and `YYYY-MM-DDTHH:MM:SS.mmmZ` both occur, and are both UTC.
 _COMPARABLE_TIME = "replace(substr({}, 1, 19), ' ', 'T')"
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
@@ -80,7 +79,7 @@ def copy_changes(
     count = sum(map(len, items.values()))
     if count > _ITEMS_MAX:
         return None
-    _Copy(shape).copy(items)
+    shape.copy(items)
     return count
 
 
@@ -165,7 +164,8 @@ class _Shape:
 
     def logged_changes(self, since: int) -> set[tuple[str, str]]:
         """Returns names of tables and keys of rows."""
-        key = next((name for name in _SYNC_KEYS if name in self._log_columns), None)
+        # The databases of tldw name the key of a row differently.
+        key = next((name for name in ("entity_id", "entity_uuid") if name in self._log_columns), None)
         if key is None or "entity" not in self._log_columns:
             return set()
         sql = f"SELECT DISTINCT entity, {key} FROM {self.schema}.{_SYNC_LOG} WHERE change_id > ?"
@@ -193,6 +193,57 @@ class _Shape:
         indexes = self.rows("SELECT name FROM pragma_index_list(?, ?) WHERE partial = 0", name, self.schema)
         first = "SELECT name FROM pragma_index_info(?, ?) WHERE seqno = 0"
         return any(self.rows(first, index, self.schema) == [("last_modified",)] for (index,) in indexes)
+
+    # -- copying -------------------------------------------------------------------------------------------------------
+
+    def copy(self, items: Mapping[str, set[int]]) -> None:
+        """Copies items with their parts and with the rows that they refer to."""
+        for table in self.database.all_tables():
+            self._create(table)
+            for lookup in table.lookups:
+                self._create(lookup)
+        for table in self.database.tables:
+            self._insert(table, "rowid", sorted(items[table.name]))
+            self._copy_referenced(table)
+
+    def _create(self, table: FollowedTable | LookupTable) -> None:
+        if table.name not in self.columns:
+            return
+        columns = self._copied_columns(table)
+        self.connection.execute(f"CREATE TABLE IF NOT EXISTS main.{table.name} ({', '.join(columns)})")
+        indexed = {"id", table.parent_column} if isinstance(table, FollowedTable) else {"id"}
+        for column in indexed & set(columns):
+            index = f"{table.name}_by_{column}"
+            self.connection.execute(f"CREATE INDEX IF NOT EXISTS main.{index} ON {table.name} ({column})")
+
+    def _copy_referenced(self, table: FollowedTable) -> None:
+        for lookup in table.lookups:
+            if self.has(table, lookup.column):
+                self._insert(lookup, "id", self._copied_keys(table.name, lookup.column))
+        for part in table.parts:
+            self._insert(part, part.parent_column, self._copied_keys(table.name, "id"))
+            self._copy_referenced(part)
+
+    def _copied_keys(self, name: str, column: str) -> list[Any]:
+        if column not in self.columns.get(name, ()):
+            return []
+        rows = self.rows(f"SELECT DISTINCT {column} FROM main.{name}")
+        return [value for (value,) in rows if _is_key(value)]
+
+    def _insert(self, table: FollowedTable | LookupTable, column: str, keys: Sequence[Any]) -> None:
+        if not keys or (column != "rowid" and not self.has(table, column)):
+            return
+        columns = ", ".join(self._copied_columns(table))
+        self.connection.execute(
+            f"INSERT OR IGNORE INTO main.{table.name} (rowid, {columns}) "
+            f"SELECT rowid, {columns} FROM {self.schema}.{table.name} "
+            f"WHERE {column} IN (SELECT value FROM json_each(?))",
+            (json.dumps(keys),),
+        )
+
+    def _copied_columns(self, table: FollowedTable | LookupTable) -> list[str]:
+        """A table may be both one of items and one that others refer to, with the same columns."""
+        return [name for name in (*table.columns, *table.optional) if name in self.columns[table.name]]
 
 
 class _ChangedItems:
@@ -242,61 +293,6 @@ class _ChangedItems:
             return set()
         sql = f"SELECT rowid FROM {self._shape.schema}.{name} WHERE {column} IN (SELECT value FROM json_each(?))"
         return {rowid for (rowid,) in self._shape.rows(sql, json.dumps(keys))}
-
-
-class _Copy:
-    """Copies items with their parts and with the rows that they refer to."""
-
-    def __init__(self, shape: _Shape) -> None:
-        self._shape = shape
-
-    def copy(self, items: Mapping[str, set[int]]) -> None:
-        for table in self._shape.database.all_tables():
-            self._create(table)
-            for lookup in table.lookups:
-                self._create(lookup)
-        for table in self._shape.database.tables:
-            self._insert(table, "rowid", sorted(items[table.name]))
-            self._copy_referenced(table)
-
-    def _create(self, table: FollowedTable | LookupTable) -> None:
-        if table.name not in self._shape.columns:
-            return
-        columns = self._columns(table)
-        self._shape.connection.execute(f"CREATE TABLE IF NOT EXISTS main.{table.name} ({', '.join(columns)})")
-        indexed = {"id", table.parent_column} if isinstance(table, FollowedTable) else {"id"}
-        for column in indexed & set(columns):
-            index = f"{table.name}_by_{column}"
-            self._shape.connection.execute(f"CREATE INDEX IF NOT EXISTS main.{index} ON {table.name} ({column})")
-
-    def _copy_referenced(self, table: FollowedTable) -> None:
-        for lookup in table.lookups:
-            if self._shape.has(table, lookup.column):
-                self._insert(lookup, "id", self._copied_keys(table.name, lookup.column))
-        for part in table.parts:
-            self._insert(part, part.parent_column, self._copied_keys(table.name, "id"))
-            self._copy_referenced(part)
-
-    def _copied_keys(self, name: str, column: str) -> list[Any]:
-        if column not in self._shape.columns.get(name, ()):
-            return []
-        rows = self._shape.rows(f"SELECT DISTINCT {column} FROM main.{name}")
-        return [value for (value,) in rows if _is_key(value)]
-
-    def _insert(self, table: FollowedTable | LookupTable, column: str, keys: Sequence[Any]) -> None:
-        if not keys or (column != "rowid" and not self._shape.has(table, column)):
-            return
-        columns = ", ".join(self._columns(table))
-        self._shape.connection.execute(
-            f"INSERT OR IGNORE INTO main.{table.name} (rowid, {columns}) "
-            f"SELECT rowid, {columns} FROM {self._shape.schema}.{table.name} "
-            f"WHERE {column} IN (SELECT value FROM json_each(?))",
-            (json.dumps(keys),),
-        )
-
-    def _columns(self, table: FollowedTable | LookupTable) -> list[str]:
-        """A table may be both one of items and one that others refer to, with the same columns."""
-        return [name for name in (*table.columns, *table.optional) if name in self._shape.columns[table.name]]
 
 
 def _is_key(value: object) -> bool:

@@ -38,9 +38,8 @@ _WAL = 2
 _ATTEMPTS = 3
 # What a database consists of.
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
-# The name under which the original is attached, and the suffix of a copy of which a part is copied again.
+# The name under which the original is attached.
 _LIVE = "live"
-_WHOLE = "-whole"
 _MEMORY_MAX_BYTES = 1 << 30
 
 
@@ -171,7 +170,8 @@ def _answer(line: bytes) -> DatabaseCopy:
                 part = _copy_part(live, target, request.databases, since)
                 if part is not None:
                     return part
-            whole = target if since is None or live is not None else _companion(target, _WHOLE)
+            # Of a database without a log, a part is copied from a complete copy.
+            whole = target if since is None or live is not None else _companion(target, "-whole")
             if _is_wal(source) and _is_closed(source):
                 # SQLite would create files next to it, which its owner might not be allowed to write.
                 _copy_closed(source, whole)

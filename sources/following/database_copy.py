@@ -25,7 +25,6 @@ from sources.importers.sandbox.confinement import child_environment
 # Until then only the rows are read whose change tldw records, and some changes it does not record.
 FOLLOW_DATABASE_SCAN_S = 3600.0
 
-_MODULE = "sources.following.copy_process"
 _PROBLEM_CHARS = 200
 # An answer has the positions of a few tables.
 _LINE_MAX_BYTES = 1 << 20
@@ -53,7 +52,7 @@ class DatabaseCopier:
                 line = msgspec.json.encode(request) + b"\n"
                 if self._process is None:
                     self._process = await asyncio.create_subprocess_exec(
-                        *(sys.executable, "-P", "-m", _MODULE, str(self._max_bytes)),
+                        *(sys.executable, "-P", "-m", "sources.following.copy_process", str(self._max_bytes)),
                         stdin=asyncio.subprocess.PIPE,
                         stdout=asyncio.subprocess.PIPE,
                         env=child_environment(),

@@ -11,6 +11,7 @@ import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +33,6 @@ from sources.storage.contract import FollowedFiles, FollowedItem, Library
 
 # Files of these kinds usually hold one item, whose id comes from the path. Conversations have ids of their own.
 _TRANSLATED_KINDS = ("notes", "media", "characters", "prompts", *(kind.source for kind in ADDED_KINDS))
-_INHERITING_KINDS = ("notes", "media", "characters")
 
 
 class FileIdentities:
@@ -76,7 +76,9 @@ class FileIdentities:
             uuids[key] = await self._free_uuid(kind, key, is_only=len(keys) == 1)
         for key, uuid in uuids.items():
             self.items[kind, key] = FollowedItem(kind, key, uuid)
-        return [_with_uuid(item, uuids[str(item.draft.uuid)]) for item in items]
+        # Any: `replace` does not know which draft belongs to which item.
+        drafts: list[Any] = [replace(item.draft, uuid=uuids[str(item.draft.uuid)]) for item in items]
+        return [replace(item, draft=draft) for item, draft in zip(items, drafts, strict=True)]
 
     def add_deleted(self, kind: str, uuid: str) -> None:
         self.deleted.setdefault(kind, set()).add(uuid)
@@ -100,7 +102,7 @@ class FileIdentities:
         known = [uuid for (known_kind, _), uuid in self._known.items() if known_kind == kind]
         is_first = not any(item_kind == kind for item_kind, _ in self.items)
         has_one = len(known) == 1 and len(keys) == 1 and is_first
-        return known[0] if has_one and kind in _INHERITING_KINDS else None
+        return known[0] if has_one and kind in ("notes", "media", "characters") else None
 
     async def _free_uuid(self, kind: str, key: str, *, is_only: bool) -> str:
         """Returns the id of the importer, or one derived from it if an item of another file has it: that file may have
@@ -140,11 +142,6 @@ class PartIdentities(FileIdentities):
 
     def _inherited(self, kind: str, keys: Sequence[str]) -> str | None:
         return None
-
-
-def _with_uuid(item: ImportedItem, uuid: str) -> ImportedItem:
-    draft: object = item.draft if item.draft.uuid == uuid else replace(item.draft, uuid=uuid)
-    return item if draft is item.draft else replace(item, draft=draft)
 
 
 # -- write back --------------------------------------------------------------------------------------------------------

@@ -56,7 +56,6 @@ _PROBED_FILES = 200
 _PROBLEM_CHARS = 300
 _DELETED_BUT_EDITED = "deleted in its source, but edited in the library; the edited item was kept"
 _NOT_RECOGNIZED = "no longer in a supported format; its items were kept"
-_NO_FILES = "the folder has none of the expected files; their items were kept"
 _REPLACED = (
     "most of its files are missing and the folder is not the one that was followed; nothing was deleted. If this is "
     "intended, stop the server and run `florilegium follow run {} --accept`"
@@ -117,7 +116,7 @@ class SourceSync:
                 known = {file.name: file for file in await self._files.files(self._record.id)}
                 missing = sorted(known.keys() - scan.files.keys())
                 if not scan.files:
-                    raise SourceMissing(_NO_FILES)
+                    raise SourceMissing("the folder has none of the expected files; their items were kept")
                 changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
                 await self._import(layout, changed, scan.files)
                 problem = f"{printable_name(os.fsdecode(missing[0]))}: missing; its items were kept" if missing else ""

@@ -33,6 +33,7 @@ from sources.query.grammar import (
     without_operators,
 )
 from sources.query.lexer import BareWord, QueryLimits, QuotedText, Symbol, lexemes
+from sources.query.spellings import join_numbers
 from sources.query.words import (
     WordReader,
     is_foreign,
@@ -265,7 +266,7 @@ class _ExpressionBuilder:
 
     def _loose_words(self, parts: Sequence[Tree], *, are_optional: bool) -> list[Word]:
         """Drops weak words if there is anything else to search for."""
-        texts = [text for part in parts for text in self._loose_texts(part)]
+        texts = join_numbers([text for part in parts for text in self._loose_texts(part)])
         words = [loose for text in texts for loose in self._reader.read_loose(text)]
         strong = [loose for loose in words if not loose.is_weak]
         selected = strong or ([] if are_optional else words)

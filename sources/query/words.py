@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from sources.query.grammar import Phrase, Prefix, QueryNotes, Word
 from sources.query.lexer import BareWord, QueryLimits, QuotedText
+from sources.query.spellings import joined_spelling, number_spellings, other_spellings, with_spellings
 from sources.text.folding import fold, tone_token
 from sources.text.segmentation import (
     UNSPACED_RUN,
@@ -53,10 +54,16 @@ class LooseWord(Struct, frozen=True):
 
 def loose_words(text: str) -> list[LooseWord]:
     """Returns the words of which any may match: the whole text, and its parts if they are significant."""
-    text = strip_punctuation(text)
+    typed, text = text, strip_punctuation(text)
     if is_plain_word(text):
         return [_loose_token(text.lower(), text)]  # most words of most queries
     special = _version_word(text) or _camel_case_word(text)
+    if special is None and text and any(map(str.isdigit, text)) and " " not in text:
+        number = with_spellings(
+            Word(text, (Phrase(text, tuple(tokenize(text.lower()))),)),
+            number_spellings(typed.rstrip(_TRAILING_PUNCTUATION)),
+        )
+        special = number if len(number.alternatives) > 1 else None
     if special:
         return [LooseWord(special, is_weak=False)]
     if UNSPACED_RUN.search(fold(text)):
@@ -150,7 +157,7 @@ def with_articles(word: Word) -> Word:
 
 def with_other_spellings(word: Word) -> Word:
     """Lets a word match where its ä, ö, ü, å or ø is written as ae, oe, ue, aa or oe, or the other way round: Müller
-    and Mueller, Århus and Aarhus."""
+    and Mueller, Århus and Aarhus. English words match with a hyphen and with an irregular plural, too."""
     phrase = word.alternatives[0]
     if isinstance(phrase, Prefix) or len(phrase.tokens) != 1:
         return word
@@ -160,9 +167,9 @@ def with_other_spellings(word: Word) -> Word:
         other = fold(normalize("NFC", text).translate(_TWO_LETTERS)).strip()
     elif len(token) >= _DIGRAPH_MIN_CHARS:
         other = _DIGRAPH.sub(lambda match: match[0][0], token)
-    if stem(other) == stem(token) or not other.isalnum():
-        return word
-    return Word(word.text, (*word.alternatives, Phrase(other, (other,))))
+    if stem(other) != stem(token) and other.isalnum():
+        word = Word(word.text, (*word.alternatives, Phrase(other, (other,))))
+    return with_spellings(word, spellings) if (spellings := other_spellings(token)) else word
 
 
 def is_stop_word(word: Word) -> bool:
@@ -204,7 +211,9 @@ def _version_word(text: str) -> Word | None:
     if not match:
         return None
     spellings = (match[1], f"v{match[1]}")
-    return Word(text, tuple(Phrase(spelling, tuple(tokenize(spelling))) for spelling in spellings))
+    word = Word(text, tuple(Phrase(spelling, tuple(tokenize(spelling))) for spelling in spellings))
+    # 1299.99 is not a version, but 1299 with decimals.
+    return with_spellings(word, number_spellings(text)) if text.count(".") == 1 else word
 
 
 def _camel_case_word(text: str) -> Word | None:
@@ -224,7 +233,8 @@ def _loose_compound(text: str, tokens: list[str]) -> list[LooseWord]:
     is_contraction = "'" in text or "’" in text
     parts = [_loose_token(token, token) for token in dict.fromkeys(tokens)]
     is_phrase_weak = all(part.is_weak for part in parts) if is_contraction else STOPWORDS.issuperset(tokens)
-    phrase = LooseWord(Word(text, (Phrase(text, tuple(tokens)),)), is_phrase_weak)
+    whole = with_spellings(Word(text, (Phrase(text, tuple(tokens)),)), joined_spelling(text, tokens))
+    phrase = LooseWord(whole, is_phrase_weak)
     return [
         phrase,
         *(part for part in parts if not (part.is_weak or (len(part.word.text) <= 2 and part.word.text.isdigit()))),
@@ -251,7 +261,7 @@ def _is_weak_token(token: str, text: str) -> bool:
 # Prefix words such as `organi*`, which have to find words whose stem is shorter than the prefix.
 
 # English endings that Porter's algorithm removes, so that the stem can be shorter than the prefix.
-_ENDINGS = (
+ENDINGS = (
     "abilities", "ability", "able", "ably", "al", "ally", "ance", "ancy", "ant", "antly", "ate", "ated", "ately",
     "ates", "ating", "ation", "ational", "ations", "ative", "ator", "ators", "ed", "ement", "ence", "ency", "ent",
     "ently", "er", "ers", "es", "ful", "fully", "fulness", "ibility", "ible", "ibly", "ic", "ical", "ically", "icate",
@@ -282,7 +292,7 @@ def prefix_word(prefix: str) -> Word | None:
 def word_with_stem(root: str) -> str | None:
     """Returns a word that has this stem, not necessarily a real one, or None if none was found. The stem itself is not
     always such a word: lighthous, the stem of lighthouse, is stemmed to lighthou."""
-    return next((root + ending for ending in ("", "e", *_ENDINGS) if stem(root + ending) == root), None)
+    return next((root + ending for ending in ("", "e", *ENDINGS) if stem(root + ending) == root), None)
 
 
 @lru_cache(maxsize=1_024)
@@ -305,7 +315,7 @@ def _words_with_shorter_stems(prefix: str) -> tuple[str, ...]:
     words_by_stem: dict[str, str] = {}
     for length in range(min(8, len(prefix) - 2)):
         root, tail = prefix[: len(prefix) - length], prefix[len(prefix) - length :]
-        for ending in _ENDINGS:
+        for ending in ENDINGS:
             if ending.startswith(tail):
                 words_by_stem.setdefault(stem(root + ending), root + ending)
     shorter = {root: word for root, word in words_by_stem.items() if not root.startswith(prefix)}

@@ -166,6 +166,10 @@ class SourceQuery(Struct, frozen=True, kw_only=True):
     shows_context: bool = True
 
 
+# A key of the request config that no client can set: scores have to be comparable with those of other sources.
+SEVERAL_SOURCES = "several_sources"
+
+
 def read_query(text: str, settings: Settings) -> ParsedQuery:
     return _parse(text, settings.fixed.query_max_chars, QUERY_MAX_TERMS)
 
@@ -223,6 +227,7 @@ def build_query(
         fields=fields,
         ranking=ranking,
         is_strict=bool(defaults.strict),
+        boosts_messages=settings.fixed.search_message_boost and SEVERAL_SOURCES not in context.config,
     )
     conflict: str | None = None
     if query.filters != _NO_FILTERS:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from config.times import format_time
 from sources.query import Term
+from sources.search.message_boost import QUESTION_MARKS, ROLES, MessageBoost
 from sources.search.term_matching import JoinedForms, TermCounter, TermCounts
 from sources.text.folding import fold
 from sources.text.segmentation import segment
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 # its terms, saturated by how often they occur (`Scorer.tally`), times the root of the share of the query that it has,
 # plus a share for a title that matches, divided by what the whole query could reach (`Scorer.scores`). `QueryBoosts`
 # then raises the odds for times and people that the query names. `FusedSearch` adds the meaning: it replaces the score
-# by `(1 - w) * score + w * cosine`, where the cosine is boosted in the same way.
+# by `(1 - w) * score + w * cosine`, where the cosine is boosted in the same way. Last, `MessageBoost` raises or lowers
+# the odds of messages.
 
 # Term frequency saturation and length normalization as in BM25 (k1 1.2, b 0.75). The mean length is fixed at 600
 # characters, about 100 words, so that sources with short and with long texts are scored alike. All four values lie in
@@ -182,8 +184,6 @@ def scale_to_range(ranks: Sequence[float]) -> list[float]:
 # In conversations it helps more the larger it is, up to 2. Above 1.3, chats begin to displace better answers of other
 # sources about the same person.
 _FACTOR = 1.3
-# Names that clients use where the sender has none.
-_ROLES = frozenset(("user", "assistant", "system", "tool", "human", "ai", "bot"))
 
 
 class SenderBoost:
@@ -192,7 +192,7 @@ class SenderBoost:
     def __init__(self, terms: Sequence[Term]) -> None:
         tokens = {token for term in terms for phrase in term.word.alternatives for token in phrase.tokens}
         # Without any, no sender can change a score.
-        self.stems = frozenset(map(stem, tokens - _ROLES)) if len(terms) > 1 else frozenset()
+        self.stems = frozenset(map(stem, tokens - ROLES)) if len(terms) > 1 else frozenset()
         self._factors: dict[str, float] = {"": 1.0}
 
     def factor(self, sender: str) -> float:
@@ -302,11 +302,13 @@ class BoostedMatch(Protocol):
 
 
 class QueryBoosts:
-    """The boosts of one query, for its times and for the people it names."""
+    """The boosts of one query, for its times and for the people it names. With its `prose`, messages have those of the
+    second stage, too."""
 
-    def __init__(self, times: Sequence[TimeSpan] = (), terms: Sequence[Term] = ()) -> None:
+    def __init__(self, times: Sequence[TimeSpan] = (), terms: Sequence[Term] = (), prose: str | None = None) -> None:
         self.time = TimeBoost(times)
         self.sender = SenderBoost(terms)
+        self.message = None if prose is None else MessageBoost(prose, self.sender.factor)
 
     def moments(self, matches: Sequence[BoostedMatch]) -> list[str]:
         """Returns the times that matches of one kind are about, or none if the query names no time."""
@@ -339,9 +341,9 @@ NO_BOOSTS = QueryBoosts()
 
 
 @lru_cache(maxsize=64)
-def query_boosts(times: tuple[TimeSpan, ...], terms: tuple[Term, ...]) -> QueryBoosts:
+def query_boosts(times: tuple[TimeSpan, ...], terms: tuple[Term, ...], prose: str | None = None) -> QueryBoosts:
     """Returns the boosts of a query. All sources of a search need the same."""
-    return QueryBoosts(times, terms)
+    return QueryBoosts(times, terms, prose)
 
 
 # -- blocks of candidates ----------------------------------------------------------------------------------------------
@@ -351,8 +353,6 @@ def query_boosts(times: tuple[TimeSpan, ...], terms: tuple[Term, ...]) -> QueryB
 SCORE_DIGITS = 4
 # A longer message always has words that a query lacks.
 _REPETITION_CHARS = 100
-# Of Latin, East Asian, Arabic, Greek and Ethiopic texts.
-_QUESTION_MARKS = ("?", "？", "؟", "\u037e", "፧")
 
 _by_score = attrgetter("score", "last_modified")
 _by_completeness = attrgetter("has_all_terms", "score", "last_modified")
@@ -374,11 +374,19 @@ class ComparableScoring(BlockScoring):
     first."""
 
     def __init__(
-        self, counter: TermCounter, scorer: Scorer, search: "Search", boosts: QueryBoosts, *, prefers_all_terms: bool
+        self,
+        counter: TermCounter,
+        scorer: Scorer,
+        search: "Search",
+        boosts: QueryBoosts,
+        *,
+        prefers_all_terms: bool,
+        message_boost: MessageBoost | None = None,
     ) -> None:
         self._counter = counter
         self._scorer = scorer
         self._boosts = boosts
+        self._message_boost = message_boost
         self._time_terms = search.query.time_terms
         self._query_stems = _query_stems(search.query.terms)
         # The terms that the query contains, as bits.
@@ -406,7 +414,7 @@ class ComparableScoring(BlockScoring):
                 text = candidate.hit_text
                 if (
                     len(text) <= _REPETITION_CHARS
-                    and text.rstrip().endswith(_QUESTION_MARKS)
+                    and text.rstrip().endswith(QUESTION_MARKS)
                     and candidate.part_id is not None
                     and _content_stems(segment(text)) <= self._query_stems
                 ):
@@ -419,6 +427,8 @@ class ComparableScoring(BlockScoring):
             scores[index] = self._scorer.name_score(in_name)
             block[index].is_only_named = not self._own_terms & ~sum(1 << term for term in in_name)
         scores = self._boosts.apply_to(scores, block, moments)
+        if self._message_boost is not None:
+            scores = self._message_boost.apply_to(scores, block)
         own_terms = self._own_terms
         for candidate, score, terms, prominent, is_matched_in_other in zip(
             block, scores, tally.terms, tally.prominent, is_in_other, strict=True

@@ -93,7 +93,7 @@ def _count(token: str) -> int:
 
 
 # -- minilm ------------------------------------------------------------------------------------------------------------
-# all-MiniLM-L6-v2 with 8-bit weights, run by onnxruntime on one thread.
+# all-MiniLM-L6-v2 with 8-bit weights, run by onnxruntime on the thread of the caller.
 
 # The model was trained on at most 256 tokens, with those for the beginning and the end of a text.
 _TOKENS_MAX = 254

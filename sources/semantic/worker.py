@@ -1,13 +1,16 @@
 """The process that embeds passages in the background: `python -m sources.semantic.worker MODEL DATA_DIR CPU_PERCENT`.
 
-It has the lowest priority, one compute thread and two pipes, and no access to anyone's data. It ends when its parent
-closes the pipe or ends in any other way.
+It has the lowest priority, a compute thread for each core that it may use, two pipes, and no access to anyone's data.
+It ends when its parent closes the pipe or ends in any other way.
 """
 
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
+from math import ceil
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +18,8 @@ from sources.semantic.model import SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, load_model
 from sources.semantic.worker_process import HEADER_BYTES, Vectors, WorkerFailure, decode_texts, encode_response, frame
 
-# Texts embedded between two pauses. A long pause after a long burst would be noticed by others on the same core.
+# Texts that a thread embeds between two pauses. A long pause after a long burst would be noticed by others on the same
+# core.
 _BURST = 8
 
 
@@ -32,14 +36,19 @@ def main(name: str, data_dir: str, cpu_percent: int) -> None:
         except SemanticUnavailable as error:
             _send(responses, WorkerFailure(error.reason))
             return
-        while (texts := _receive(requests)) is not None:
-            # Embeds the texts and pauses, so that the CPU time is the given share of the time that passes.
-            vectors: list[bytes] = []
-            for start in range(0, len(texts), _BURST):
-                began = time.process_time()
-                vectors += model.embed(texts[start : start + _BURST])
-                time.sleep((time.process_time() - began) * (100 / cpu_percent - 1))
-            _send(responses, Vectors(vectors))
+        # Each text is embedded alone (see `MiniLmModel.embed`), so that the number of threads changes no vector.
+        threads = min(ceil(cpu_percent / 100), os.cpu_count() or 1)
+        with ThreadPoolExecutor(threads) as pool:
+            while (texts := _receive(requests)) is not None:
+                # Embeds the texts and pauses, so that the CPU time is the given share of the time that passes.
+                vectors: list[bytes] = []
+                for start in range(0, len(texts), _BURST * threads):
+                    turn = texts[start : start + _BURST * threads]
+                    began = time.process_time()
+                    bursts = [turn[i : i + _BURST] for i in range(0, len(turn), _BURST)]
+                    vectors += chain.from_iterable(pool.map(model.embed, bursts))
+                    time.sleep((time.process_time() - began) * max(0.0, 100 / cpu_percent - 1 / threads))
+                _send(responses, Vectors(vectors))
 
 
 def _receive(requests: BinaryIO) -> list[str] | None:

@@ -54,7 +54,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _MODULE = "sources.semantic.worker"
 _ATTEMPTS = 3
 _LOGGED_BYTES = 4_000
-# One compute thread: the share of CPU time is that of one core.
+# The libraries start no threads of their own: the worker has one for each core that it may use.
 _ENVIRONMENT = {
     "PYTHONPATH": str(_ROOT),
     "PYTHONDONTWRITEBYTECODE": "1",

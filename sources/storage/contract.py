@@ -81,7 +81,8 @@ class Search(Struct, frozen=True, kw_only=True):
     An item must have all `tags`, one of `media_types`, one of `senders` (case-insensitive), and a `created_at` between
     `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.
 
-    If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`.
+    If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`. With
+    `boosts_messages`, comparable scores of messages have a second stage (`sources.search.message_boost`).
 
     `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
@@ -109,6 +110,7 @@ class Search(Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
     is_strict: bool = False
+    boosts_messages: bool = True
 
     @property
     def has_filters(self) -> bool:

@@ -4,12 +4,13 @@ import asyncio
 import http.server
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from auth.signing_keys import RemoteKeys, UrlFetch
+from auth.signing_keys import RemoteKeys, fetch_url
 from config.errors import Unavailable
 from tests.auth.auth_fixture import ISSUER, FakeClock, make_settings
 from tests.auth.issuers import eddsa, es256, jwks
@@ -266,7 +267,7 @@ def provider_url() -> Iterator[str]:
 
 async def test_keys_are_fetched_over_http(provider_url: str, clock: FakeClock) -> None:
     settings = make_settings(jwt_jwks_url=f"{provider_url}/keys", jwt_issuer=ISSUER)
-    keys = RemoteKeys(settings, UrlFetch(5, 50_000), clock)
+    keys = RemoteKeys(settings, partial(fetch_url, timeout_s=5, max_bytes=50_000), clock)
 
     assert await keys.find("ES256", "es")
     assert _Handler.paths == ["/keys"]
@@ -279,26 +280,26 @@ async def test_redirects_large_responses_and_errors_raise_unavailable(
     provider_url: str, path: str, reason: str
 ) -> None:
     with pytest.raises(Unavailable, match=reason):
-        await UrlFetch(5, 50_000)(provider_url + path)
+        await fetch_url(provider_url + path, 5, 50_000)
     assert _Handler.paths == [path]
 
 
 async def test_silent_provider_times_out(provider_url: str) -> None:
     with pytest.raises(Unavailable, match=r"took longer than 0\.1 s|sent nothing for 0\.1 s"):
-        await UrlFetch(0.1, 50_000)(f"{provider_url}/silent")
+        await fetch_url(f"{provider_url}/silent", 0.1, 50_000)
 
 
 @each_case("url", ["http://127.0.0.1:1/keys", "not a url"])
 async def test_unreachable_address_raises_unavailable(url: str) -> None:
     with pytest.raises(Unavailable, match="fetch failed"):
-        await UrlFetch(5, 50_000)(url)
+        await fetch_url(url, 5, 50_000)
 
 
 async def test_file_urls_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "keys").write_bytes(jwks(es256()))
 
     with pytest.raises(Unavailable, match=r"cannot be reached .*UnsupportedProtocol"):
-        await UrlFetch(5, 50_000)(f"file://{tmp_path}/keys")
+        await fetch_url(f"file://{tmp_path}/keys", 5, 50_000)
 
 
 @pytest.mark.parametrize("body", [b'{"keys":' + b"[" * 100_000, b'{"keys":' + b'{"a":' * 100_000, b'{"\xff": 1}'])

@@ -30,7 +30,8 @@ NUMBER = r"[01]\.[0-9]{4}"
 RESULT = re.compile(
     rf"RESULT locomo_turn_r10=({NUMBER}) locomo_turn_r10_fast={NUMBER} scifact_ndcg10=({NUMBER}) "
     rf"scifact_ndcg10_fast={NUMBER} empty_answers=({NUMBER}) locomo_dates_r10=({NUMBER}) "
-    rf"assistant_r10=({NUMBER}) assistant_r10_fast=({NUMBER})"
+    rf"assistant_r10=({NUMBER}) assistant_r10_fast=({NUMBER}) "
+    rf"locomo_turn_r10_loo={NUMBER} locomo_turn_r10_fast_loo={NUMBER}"
 )
 
 
@@ -80,7 +81,7 @@ def write_data(folder: Path, questions: Sequence[dict[str, Any]], claims: dict[s
 
 def run_bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "bench.retrieval", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_answered_questions_count_fully_and_empty_results_are_reported(tmp_path: Path) -> None:
@@ -253,17 +254,19 @@ def test_result_contains_turns_notes_and_all_empty_results() -> None:
         notes=(QuestionResult("notes_search", 0.6, is_empty=False),),
         media=(QuestionResult("media_search", 0.0, is_empty=True),),
         assistant=(QuestionResult("the user's message", 0.2, is_empty=False),),
+        turns_left_out=0.7,
     )
 
     with_model = Outcome(outcome.turns[:1], (QuestionResult("notes_search", 0.7, is_empty=True),))
 
     assert result_line(outcome, {}) == (
         "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500 locomo_dates_r10=0.5000 "
-        "assistant_r10=0.2000"
+        "assistant_r10=0.2000 locomo_turn_r10_loo=0.7000"
     )
     assert result_line(outcome, {"fast": with_model}) == (
         "RESULT locomo_turn_r10=0.7500 locomo_turn_r10_fast=1.0000 scifact_ndcg10=0.6000 scifact_ndcg10_fast=0.7000 "
-        "empty_answers=0.2500 locomo_dates_r10=0.5000 assistant_r10=0.2000 assistant_r10_fast=0.0000"
+        "empty_answers=0.2500 locomo_dates_r10=0.5000 assistant_r10=0.2000 assistant_r10_fast=0.0000 "
+        "locomo_turn_r10_loo=0.7000 locomo_turn_r10_fast_loo=0.0000"
     )
 
 

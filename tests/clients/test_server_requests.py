@@ -18,6 +18,10 @@ def fixture_server(data_dir: Path) -> AbstractAsyncContextManager[LiveServer]:
     return live(make_settings(data_dir), extend=add_fixtures)
 
 
+def texts_of(result: Any) -> list[str]:
+    return [block.text for block in result.content]
+
+
 @pytest.fixture
 def callbacks() -> dict[str, Any]:
     """A client's answers to what a tool asks for."""
@@ -40,7 +44,7 @@ async def test_a_tool_can_request_three_inputs_at_once(mode: str, callbacks: dic
     async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **callbacks) as client:
         result = await client.call_tool("test_input_required_result_multiple_inputs")
 
-    assert [block.text for block in result.content] == ["Good day, Ada, 1 roots"]
+    assert texts_of(result) == ["Good day, Ada, 1 roots"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -48,7 +52,7 @@ async def test_a_tool_can_request_input_in_two_rounds(mode: str, callbacks: dict
     async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **callbacks) as client:
         result = await client.call_tool("test_input_required_result_multi_round")
 
-    assert [block.text for block in result.content] == ["Ada likes green"]
+    assert texts_of(result) == ["Ada likes green"]
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from auth.context import WRITE, RequestContext
 from config.errors import FlorilegiumError, InvalidParams, NotFound, RateLimited, SourceTimeout, Unavailable
 from config.numbers import clamp
+from config.times import extend_to_microseconds, format_time, parse_time
 from server.compat.agentchatbus import schemas, threads
 from server.compat.agentchatbus.service import RESPONSE_MAX_BYTES, get_thread, require_writable
 from server.middleware import ErrorFormat, FieldError, field_errors, retry_after
@@ -29,7 +30,7 @@ from server.runtime import Runtime
 from server.version import VERSION
 from sources.drafts import ConversationDraft
 from sources.items import uri_of
-from sources.storage.contract import Chats
+from sources.storage.contract import Chats, CreationPosition
 
 # -- error format ------------------------------------------------------------------------------------------------------
 # Error responses of the bus's REST API: FastAPI's `detail`, with the sentences that AgentChatBus clients match on.
@@ -71,6 +72,8 @@ READING_TOOLS = ("msg_list", "chats_get", "knowledge_get")
 JOINING_TOOLS = ("bus_connect", BUS_WRITE)
 POSTING_TOOLS = ("msg_post", BUS_WRITE)
 _AGENT_TOKEN = {"agent_token": "X-Agent-Token"}
+# Between the time and the id in a cursor.
+_CURSOR_SEPARATOR = "|"
 _operation = partial(
     operation, source="chats", error_format=ErrorFormat(BusErrorBody, _error_body), input_error=Unprocessable
 )
@@ -100,13 +103,23 @@ async def search_bus(
         raise Unprocessable("q: required argument is missing", {"loc": ["query", "q"]})
     if not query.strip():
         raise InvalidParams("Query parameter 'q' must not be empty")
+    query = query.strip()
     try:
         async with services.bus.library(context) as library:
-            return await threads.search_messages(
-                library.chats, query.strip(), request.thread_id, request.limit, services.settings
+            hits, remarks = await threads.match_messages(
+                library.chats, query, request.thread_id, request.limit, services.settings
             )
     except SourceTimeout as error:
         raise Unavailable("Database operation timeout") from error
+    rows = tuple(
+        schemas.FullMessageMatch(
+            **threads.match_fields(hit),
+            content=hit.message.content,
+            metadata=threads.author_metadata(hit.message),
+        )
+        for hit in hits
+    )
+    return schemas.BusSearchResults(results=rows, total=len(rows), query=query, **remarks)
 
 
 @_operation("POST /api/agents/register", "Register an agent", tools=JOINING_TOOLS, scope=WRITE)
@@ -136,20 +149,39 @@ async def list_threads(
     max_threads = services.settings.message_page_max
     limit = clamp(request.limit, 1, max_threads) if request.limit else max_threads
     is_archived = None if request.status is None and request.include_archived else request.status == "archived"
+    after = None
+    if request.before:
+        # Any ISO 8601 time, and the id of a thread if several were created then. A `+` that was not percent-encoded
+        # arrives as a space.
+        time, _, thread_id = request.before.strip().partition(_CURSOR_SEPARATOR)
+        try:
+            moment = parse_time(time.replace(" ", "+") if "T" in time else time)
+            after = CreationPosition(format_time(moment), thread_id)
+        except (ValueError, OverflowError) as error:
+            raise InvalidParams("Invalid 'before' cursor: must be an ISO datetime string") from error
+    # An archived thread keeps the status that it had before, see `Conversation.is_archived`.
+    status = request.status if request.status != "archived" else None
     async with services.bus.library(context) as library:
         page = await library.chats.list_created(
             limit + 1,
             namespace=threads.NAMESPACE,
-            after=threads.parse_thread_cursor(request.before) if request.before else None,
-            metadata=threads.has_status(request.status),
+            after=after,
+            metadata=threads.bus_field_filter("status", status, threads.DISCUSS) if status else None,
             is_archived=is_archived,
         )
-    has_more = len(page.rows) > limit
+    has_more, next_cursor = len(page.rows) > limit, None
+    if has_more:
+        # As in AgentChatBus, the time of the last thread. The id is appended only if the next thread was created at the
+        # same time, which would otherwise be skipped.
+        last = page.rows[limit - 1]
+        next_cursor = extend_to_microseconds(last.created_at)
+        if page.rows[limit].created_at >= last.created_at:
+            next_cursor += _CURSOR_SEPARATOR + last.id
     return schemas.ThreadList(
         threads=tuple(threads.bus_thread(conversation) for conversation in page.rows[:limit]),
         total=page.total,
         has_more=has_more,
-        next_cursor=threads.thread_cursor(page.rows[limit - 1], page.rows[limit]) if has_more else None,
+        next_cursor=next_cursor,
     )
 
 
@@ -208,8 +240,10 @@ async def _set_status(
     async with services.bus.library(context) as library:
         conversation = await get_thread(library.chats, thread_id)
         is_archived = status == "archived"
-        metadata = UNSET if is_archived else threads.with_status(conversation, status)
-        draft = ConversationDraft(metadata=metadata, is_archived=is_archived)
+        bus_fields = conversation.metadata.get(threads.BUS_KEY)
+        kept = bus_fields if isinstance(bus_fields, Mapping) else {}
+        metadata = {**conversation.metadata, threads.BUS_KEY: {**kept, "status": status}}
+        draft = ConversationDraft(metadata=UNSET if is_archived else metadata, is_archived=is_archived)
         await library.chats.update(conversation.id, draft, conversation.version)
     return schemas.ThreadChanged(thread_id=conversation.id, status=status)
 

@@ -112,11 +112,12 @@ class MessageBus:
         if self._settings.bus_content_filter:
             reject_secrets(request.topic, "topic blocked by content filter")
             reject_secrets(request.system_prompt or "", "system_prompt blocked by content filter")
+        metadata = threads.without_bus_fields(request.metadata or {})
+        if request.system_prompt:
+            metadata[threads.SYSTEM_PROMPT_KEY] = request.system_prompt
+        metadata[threads.CREATOR_KEY] = creator.id
         draft = ConversationDraft(
-            uuid=str(uuid4()),
-            title=request.topic,
-            namespace=threads.NAMESPACE,
-            metadata=threads.thread_metadata(request.metadata, request.system_prompt, creator.id),
+            uuid=str(uuid4()), title=request.topic, namespace=threads.NAMESPACE, metadata=metadata
         )
         max_threads = self._settings.fixed.bus_thread_max
         with rename_fields(_FIELD_NAMES):
@@ -129,14 +130,16 @@ class MessageBus:
         self, chats: Chats, request: schemas.MessagesRequest, text_max_bytes: int
     ) -> tuple[Sequence[schemas.BusMessage], bool]:
         """Returns messages of a thread, and whether there are more."""
-        conversation = await chats.get(request.thread_id)
+        conversation, priority = await chats.get(request.thread_id), None
+        if request.priority:
+            priority = threads.bus_field_filter("priority", request.priority, threads.NORMAL)
         stored, has_more = await threads.read_page(
             chats,
             request.thread_id,
             request.after_seq,
             clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
             text_max_bytes,
-            metadata=threads.has_priority(request.priority),
+            metadata=priority,
             batch_max=self._settings.message_page_max,
         )
         messages = [threads.bus_message(message) for message in stored]

@@ -6,34 +6,33 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET
 
-from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
-from config.times import extend_to_microseconds, format_time, parse_time
+from config.times import extend_to_microseconds
 from server.compat.agentchatbus import schemas
-from sources.records import Conversation, ExactHit, ExactHits, Message
+from sources.records import Conversation, ExactHit, Message
 from sources.search.arguments import QUERY_MAX_TERMS
-from sources.storage.contract import Chats, CreationPosition, ExactSearch, MetadataFilter
+from sources.storage.contract import Chats, ExactSearch, MetadataFilter
 
 # The namespace of conversations that were created as threads.
 NAMESPACE = "bus"
 CREATOR_KEY = "creator_agent_id"
 # The metadata key of what the bus itself knows about a thread or message, separate from the metadata of its author.
-_BUS_KEY = "_bus"
-_SYSTEM_PROMPT_KEY = "system_prompt"
-_NORMAL: schemas.Priority = "normal"
-_DISCUSS: schemas.ThreadStatus = "discuss"
+BUS_KEY = "_bus"
+SYSTEM_PROMPT_KEY = "system_prompt"
+NORMAL: schemas.Priority = "normal"
+DISCUSS: schemas.ThreadStatus = "discuss"
 _STATUSES: tuple[schemas.ThreadStatus, ...] = get_args(schemas.ThreadStatus)
-# Between the time and the id in a cursor.
-_CURSOR_SEPARATOR = "|"
 
 
 def bus_thread(conversation: Conversation) -> schemas.BusThread:
+    stored = _string_field(conversation.metadata.get(BUS_KEY), "status")
+    status: schemas.ThreadStatus = next((one for one in _STATUSES if one == stored), DISCUSS)
     return schemas.BusThread(
         id=conversation.id,
         topic=conversation.title,
-        status=_thread_status(conversation),
-        system_prompt=_string_field(conversation.metadata, _SYSTEM_PROMPT_KEY),
+        status="archived" if conversation.is_archived else status,
+        system_prompt=_string_field(conversation.metadata, SYSTEM_PROMPT_KEY),
         created_at=extend_to_microseconds(conversation.created_at),
         updated_at=extend_to_microseconds(conversation.last_modified),
         message_count=conversation.message_count,
@@ -41,7 +40,7 @@ def bus_thread(conversation: Conversation) -> schemas.BusThread:
 
 
 def bus_message(message: Message) -> schemas.BusMessage:
-    bus_fields = message.metadata.get(_BUS_KEY)
+    bus_fields = message.metadata.get(BUS_KEY)
     return schemas.BusMessage(
         id=message.id,
         thread_id=message.conversation_id,
@@ -52,7 +51,7 @@ def bus_message(message: Message) -> schemas.BusMessage:
         role=message.role,
         content=message.content,
         created_at=extend_to_microseconds(message.created_at),
-        priority=_string_field(bus_fields, "priority") or _NORMAL,
+        priority=_string_field(bus_fields, "priority") or NORMAL,
         reply_to_msg_id=message.parent_id,
         metadata=author_metadata(message),
     )
@@ -73,7 +72,7 @@ def system_prompt_message(conversation: Conversation) -> schemas.BusMessage | No
         role="system",
         content=thread.system_prompt,
         created_at=thread.created_at,
-        priority=_NORMAL,
+        priority=NORMAL,
         reply_to_msg_id=None,
         metadata=None,
     )
@@ -82,34 +81,21 @@ def system_prompt_message(conversation: Conversation) -> schemas.BusMessage | No
 # Metadata
 
 
-def thread_metadata(metadata: Mapping[str, Any] | None, system_prompt: str | None, creator_id: str) -> dict[str, Any]:
-    """Returns the metadata of a new thread as it is stored."""
-    prompt = {_SYSTEM_PROMPT_KEY: system_prompt} if system_prompt else {}
-    return {**_without_bus_fields(metadata or {}), **prompt, CREATOR_KEY: creator_id}
-
-
-def with_status(conversation: Conversation, status: schemas.ThreadStatus) -> dict[str, Any]:
-    """Returns the metadata of a thread with another status."""
-    bus_fields = conversation.metadata.get(_BUS_KEY)
-    kept = bus_fields if isinstance(bus_fields, Mapping) else {}
-    return {**conversation.metadata, _BUS_KEY: {**kept, "status": status}}
-
-
 def message_metadata(metadata: Mapping[str, Any], priority: str, author_id: str | None) -> dict[str, Any]:
     """Returns the metadata of a new message as it is stored: the author's own, and the bus's fields that differ from
     their defaults."""
     bus_fields: dict[str, Any] = {}
-    if priority != _NORMAL:
+    if priority != NORMAL:
         bus_fields["priority"] = priority
     if author_id is not None:
         bus_fields["author_id"] = author_id
-    own = _without_bus_fields(metadata)
-    return {**own, _BUS_KEY: bus_fields} if bus_fields else own
+    own = without_bus_fields(metadata)
+    return {**own, BUS_KEY: bus_fields} if bus_fields else own
 
 
 def author_metadata(message: Message) -> str | None:
     """Returns the author's metadata as JSON in a string."""
-    own = _without_bus_fields(message.metadata)
+    own = without_bus_fields(message.metadata)
     return msgspec.json.encode(own).decode() if own else None
 
 
@@ -117,59 +103,19 @@ def creator_id(conversation: Conversation) -> str | None:
     return _string_field(conversation.metadata, CREATOR_KEY)
 
 
-def has_priority(priority: schemas.Priority | None) -> MetadataFilter | None:
-    return _field_filter("priority", priority, _NORMAL) if priority else None
-
-
-def has_status(status: schemas.ThreadStatus | None) -> MetadataFilter | None:
-    """An archived thread keeps the status that it had before, see `Conversation.is_archived`."""
-    return _field_filter("status", status, _DISCUSS) if status and status != "archived" else None
-
-
-def _field_filter(name: str, value: str, default: str) -> MetadataFilter:
+def bus_field_filter(name: str, value: str, default: str) -> MetadataFilter:
     # The default is not stored.
-    return MetadataFilter(f"$.{_BUS_KEY}.{name}", (value, None) if value == default else (value,))
+    return MetadataFilter(f"$.{BUS_KEY}.{name}", (value, None) if value == default else (value,))
 
 
-def _thread_status(conversation: Conversation) -> schemas.ThreadStatus:
-    if conversation.is_archived:
-        return "archived"
-    status = _string_field(conversation.metadata.get(_BUS_KEY), "status")
-    return status if status in _STATUSES else _DISCUSS
-
-
-def _without_bus_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metadata.items() if name != _BUS_KEY}
+def without_bus_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if name != BUS_KEY}
 
 
 def _string_field(fields: Any, name: str) -> str | None:
     """Reads a field of metadata, which may have any shape in what other clients wrote."""
     value = fields.get(name) if isinstance(fields, Mapping) else None
     return value if isinstance(value, str) else None
-
-
-# Cursors
-
-
-def thread_cursor(last: Conversation, following: Conversation) -> str:
-    """Returns the cursor of the page after `last`: its time, as in AgentChatBus. The id is appended only if the next
-    thread was created at the same time, which would otherwise be skipped."""
-    time = extend_to_microseconds(last.created_at)
-    return time if following.created_at < last.created_at else f"{time}{_CURSOR_SEPARATOR}{last.id}"
-
-
-def parse_thread_cursor(text: str) -> CreationPosition:
-    """Accepts any ISO 8601 time. A `+` that was not percent-encoded arrives as a space."""
-    time, _, thread_id = text.strip().partition(_CURSOR_SEPARATOR)
-    time = time.replace(" ", "+") if "T" in time else time
-    try:
-        return CreationPosition(format_time(parse_time(time)), thread_id)
-    except (ValueError, OverflowError) as error:
-        raise InvalidParams("Invalid 'before' cursor: must be an ISO datetime string") from error
-
-
-# -- message pages -----------------------------------------------------------------------------------------------------
-# Reads the messages of a thread in pages of limited length and size.
 
 
 async def read_page(
@@ -205,50 +151,30 @@ async def read_page(
 # For agents, the storage layer redacts human-only messages.
 
 
-async def search_matches(
+async def match_messages(
     chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
-) -> schemas.MsgSearchResults:
-    results = await chats.match_messages(_exact_search(query, thread_id, limit, settings))
-    rows = tuple(schemas.MessageMatch(**_match_fields(hit)) for hit in results.hits)
-    return schemas.MsgSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
-
-
-async def search_messages(
-    chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
-) -> schemas.BusSearchResults:
-    results = await chats.match_messages(_exact_search(query, thread_id, limit, settings))
-    rows = tuple(
-        schemas.FullMessageMatch(
-            **_match_fields(hit), content=hit.message.content, metadata=author_metadata(hit.message)
-        )
-        for hit in results.hits
-    )
-    return schemas.BusSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
-
-
-def _exact_search(query: str, thread_id: str | None, limit: int, settings: Settings) -> ExactSearch:
-    """Truncates an expression that is too long; a note reports it."""
-    return ExactSearch(
-        expression=query[: settings.fixed.query_max_chars],
-        conversation_id=thread_id or None,
-        phrases_max=QUERY_MAX_TERMS,
-        limit=clamp(limit, 1, settings.message_page_max),
-        deadline_ms=settings.search_deadline_ms,
-    )
-
-
-def _remarks(results: ExactHits, query: str, settings: Settings) -> dict[str, Any]:
+) -> tuple[Sequence[ExactHit], dict[str, Any]]:
+    """Returns the hits, and the fields of a response that say how the query was read and what is missing."""
     notes, max_chars = [], settings.fixed.query_max_chars
     if len(query) > max_chars:
         notes.append(f"the query was truncated to its first {max_chars} characters")
+    results = await chats.match_messages(
+        ExactSearch(
+            expression=query[:max_chars],
+            conversation_id=thread_id or None,
+            phrases_max=QUERY_MAX_TERMS,
+            limit=clamp(limit, 1, settings.message_page_max),
+            deadline_ms=settings.search_deadline_ms,
+        )
+    )
     if not results.is_ranked:
         notes.append("too many messages match to rank them; the newest come first")
     if not results.is_complete:
         notes.append("older messages are still being indexed; try again later")
-    return {"read_as": results.read_as or UNSET, "note": "; ".join(notes) or UNSET}
+    return results.hits, {"read_as": results.read_as or UNSET, "note": "; ".join(notes) or UNSET}
 
 
-def _match_fields(hit: ExactHit) -> dict[str, Any]:
+def match_fields(hit: ExactHit) -> dict[str, Any]:
     message = hit.message
     return {
         "message_id": message.id,

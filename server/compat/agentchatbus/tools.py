@@ -1,11 +1,10 @@
 """The MCP tools of the bus: `bus_connect`, `msg_post`, `msg_list` and `msg_search`."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from auth.context import WRITE
@@ -14,17 +13,13 @@ from config.settings import Settings
 from server.compat.agentchatbus import schemas
 from server.compat.agentchatbus.schemas import DetailedBusError, InvalidAgentToken
 from server.compat.agentchatbus.service import RESPONSE_MAX_BYTES, MessageBus, get_thread
-from server.compat.agentchatbus.threads import bus_thread, creator_id, search_matches
+from server.compat.agentchatbus.threads import bus_thread, creator_id, match_fields, match_messages
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.messages import encode
 from sources.items import uri_of
-from sources.records import RegisteredAgent
-from sources.storage.contract import Agents
 
-ArgumentsT = TypeVar("ArgumentsT", bound=Struct)
-ResultT = TypeVar("ResultT")
-ToolMethod = Callable[["AgentChatBusTools", Call, ArgumentsT], Awaitable[ResultT]]
+Handler = Callable[[Call, Any], Awaitable[Any]]
 
 # AgentChatBus returns this as a normal result, not as a failed call.
 _EMPTY_QUERY = {"error": "query must not be empty"}
@@ -49,33 +44,30 @@ def add_agentchatbus_tools(catalog: Catalog, bus: MessageBus, settings: Settings
         catalog.add_tool(tool)
 
 
-def _with_bus_errors(
-    method: ToolMethod[ArgumentsT, ResultT],
-) -> Callable[["AgentChatBusTools", Call, ArgumentsT], Awaitable[ResultT | ToolResult]]:
+def _with_bus_errors(handler: Handler) -> Handler:
     """Returns errors as objects with `error`, as AgentChatBus's agents expect them."""
 
-    @wraps(method)
-    async def call_method(tools: "AgentChatBusTools", call: Call, arguments: ArgumentsT) -> ResultT | ToolResult:
+    async def call_handler(call: Call, arguments: Any) -> Any:
         try:
-            return await method(tools, call, arguments)
+            return await handler(call, arguments)
         except schemas.OutOfSync as error:
             # Says how to recover with the tools: a mismatch is resolved by reading, any other error by a new reply
             # token.
             data = dict(error.data or {})
             code = data["error"]
             action = "READ_NEW_MESSAGES_THEN_RETRY" if code == "SEQ_MISMATCH" else "CALL_BUS_CONNECT_THEN_RETRY"
-            out_of_sync = {**data, "error": _SYNC_ERRORS[code], "detail": code, "action": action}
-            return _error_result(out_of_sync)
+            problem = {**data, "error": _SYNC_ERRORS[code], "detail": code, "action": action}
         except DetailedBusError as error:
-            return _error_result(error.data or {})
+            problem = dict(error.data or {})
         except InvalidAgentToken as error:
-            return _error_result({"error": error.message})
+            problem = {"error": error.message}
         except NotFound:
-            return _error_result({"error": schemas.THREAD_NOT_FOUND})
+            problem = {"error": schemas.THREAD_NOT_FOUND}
         except InvalidParams as error:
-            return _error_result({"error": "INVALID_ARGUMENT", "detail": error.message})
+            problem = {"error": "INVALID_ARGUMENT", "detail": error.message}
+        return ToolResult([text_block(encode(problem).decode())], problem, is_error=True)
 
-    return call_method
+    return call_handler
 
 
 class AgentChatBusTools:
@@ -85,14 +77,26 @@ class AgentChatBusTools:
         self._bus = bus
         self._settings = settings
 
-    @_with_bus_errors
     async def bus_connect(self, call: Call, arguments: schemas.BusConnect) -> schemas.BusConnection:
         if not arguments.thread_id and not (arguments.thread_name or "").strip():
             raise DetailedBusError("thread_name is required")
         async with self._bus.library(call.context) as library:
             # A missing thread is reported before an agent is registered.
             existing = await get_thread(library.chats, arguments.thread_id) if arguments.thread_id else None
-            agent, token = await _register_or_resume(self._bus, library.agents, arguments)
+            # An agent is resumed by its id and token. With only one of them the caller would become another agent
+            # unnoticed, so that is an error.
+            if arguments.agent_id is None and arguments.token is None:
+                registration = schemas.RegisterRequest(
+                    ide=arguments.ide, model=arguments.model, display_name=arguments.display_name
+                )
+                agent, token = await self._bus.add_agent(library.agents, registration)
+            else:
+                agent_id, token = arguments.agent_id or "", arguments.token or ""
+                resumed = await self._bus.registry.verify(library.agents, agent_id, token)
+                if resumed is None:
+                    problem = "agent_id and token do not belong to a registered agent"
+                    raise InvalidAgentToken(f"Failed to resume agent: {problem}")
+                agent = resumed
             if existing is not None:
                 conversation, is_created = existing, False
             else:
@@ -101,8 +105,8 @@ class AgentChatBusTools:
                 )
                 conversation, is_created = await self._bus.get_or_create_thread(library.chats, new, agent)
             # The agent that created a thread, if it is still registered.
-            agent_id = creator_id(conversation)
-            administrator = await self._bus.registry.find(library.agents, agent_id) if agent_id else None
+            creator = creator_id(conversation)
+            administrator = await self._bus.registry.find(library.agents, creator) if creator else None
             request = schemas.MessagesRequest(
                 thread_id=conversation.id,
                 after_seq=arguments.after_seq,
@@ -148,7 +152,6 @@ class AgentChatBusTools:
             **asdict(sync_context),
         )
 
-    @_with_bus_errors
     async def msg_post(self, call: Call, arguments: schemas.MsgPost) -> schemas.PostedMessage:
         request = schemas.PostRequest(**asdict(arguments))
         message, agent = await self._bus.post(call.context, request, needs_agent_token=False)
@@ -165,7 +168,6 @@ class AgentChatBusTools:
             **(asdict(sync_context) if sync_context else {}),
         )
 
-    @_with_bus_errors
     async def msg_list(self, call: Call, arguments: schemas.MsgList) -> ToolResult:
         request = schemas.MessagesRequest(
             thread_id=arguments.thread_id,
@@ -193,11 +195,13 @@ class AgentChatBusTools:
             return ToolResult([text_block(encode(_EMPTY_QUERY).decode())], _EMPTY_QUERY)
         try:
             async with self._bus.library(call.context) as library:
-                return await search_matches(library.chats, query, arguments.thread_id, arguments.limit, self._settings)
+                hits, remarks = await match_messages(
+                    library.chats, query, arguments.thread_id, arguments.limit, self._settings
+                )
         except SourceTimeout as error:
-            return schemas.MsgSearchResults(
-                results=(), total=0, query=query, note=f"the search timed out: {error.message}"
-            )
+            hits, remarks = (), {"note": f"the search timed out: {error.message}"}
+        rows = tuple(schemas.MessageMatch(**match_fields(hit)) for hit in hits)
+        return schemas.MsgSearchResults(results=rows, total=len(rows), query=query, **remarks)
 
     def tools(self) -> tuple[Tool, ...]:
         return (
@@ -215,7 +219,7 @@ class AgentChatBusTools:
                 output=schemas.BusConnection,
                 scope=WRITE,
                 hints=_WRITES,
-                handler=self.bus_connect,
+                handler=_with_bus_errors(self.bus_connect),
             ),
             Tool(
                 name="msg_post",
@@ -233,7 +237,7 @@ class AgentChatBusTools:
                 output=schemas.PostedMessage,
                 scope=WRITE,
                 hints=_WRITES,
-                handler=self.msg_post,
+                handler=_with_bus_errors(self.msg_post),
             ),
             Tool(
                 name="msg_list",
@@ -244,7 +248,7 @@ class AgentChatBusTools:
                     'Example: {"thread_id": "…", "after_seq": 7}'
                 ),
                 input=schemas.MsgList,
-                handler=self.msg_list,
+                handler=_with_bus_errors(self.msg_list),
             ),
             Tool(
                 name="msg_search",
@@ -263,33 +267,10 @@ class AgentChatBusTools:
         )
 
 
-def _error_result(error: Mapping[str, Any]) -> ToolResult:
-    return ToolResult([text_block(encode(error).decode())], error, is_error=True)
-
-
-# -- bus_connect -------------------------------------------------------------------------------------------------------
-
 # AgentChatBus's agents look for the words in capitals.
 _ADMINISTRATOR = "You are the ADMINISTRATOR of this thread: you coordinate it and assign its tasks."
 _PARTICIPANT = "You are a PARTICIPANT in this thread."
 
-
-async def _register_or_resume(
-    bus: MessageBus, agents: Agents, arguments: schemas.BusConnect
-) -> tuple[RegisteredAgent, str]:
-    """An agent is resumed by its id and token. With only one of them the caller would become another agent unnoticed,
-    so that is an error."""
-    if arguments.agent_id is None and arguments.token is None:
-        request = schemas.RegisterRequest(ide=arguments.ide, model=arguments.model, display_name=arguments.display_name)
-        return await bus.add_agent(agents, request)
-    agent = await bus.registry.verify(agents, arguments.agent_id or "", arguments.token or "")
-    if agent is None:
-        raise InvalidAgentToken("Failed to resume agent: agent_id and token do not belong to a registered agent")
-    return agent, arguments.token or ""
-
-
-# -- message blocks ----------------------------------------------------------------------------------------------------
-# Renders messages as the content blocks of `msg_list`: a header, the text, and images.
 
 ContentBlock = Mapping[str, Any]
 _DATA_URL = "data:"

@@ -1,2 +1,2 @@
 """AgentKit's conversations API over REST: `/conversations`, `/namespaces`, `/chat`, and OpenAI's chat completions. Read
-`recording` first."""
+`conversations` first."""

@@ -60,9 +60,6 @@ def message_response(message: Message) -> ConversationMessage:
     return ConversationMessage(**asdict(archived_message(message)), seq=message.number)
 
 
-# -- requests and results ---------------------------------------------------------------------------------------------
-
-
 class ListConversationsRequest(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Conversations per page, clamped to the allowed range.")] = DEFAULT_PAGE
     offset: Annotated[int, Meta(description="Conversations to skip.")] = 0

@@ -28,9 +28,6 @@ def memory_error(sentence: str, detail: str = "") -> InvalidParams:
     return InvalidParams(f"Error: {sentence}: {detail[:_DETAIL_MAX_CHARS]}" if detail else f"Error: {sentence}")
 
 
-# -- schemas -----------------------------------------------------------------------------------------------------------
-# Arguments and results of the memory tools.
-
 Mode = Literal["vector", "text", "both"]
 ResponseFormat = Literal["markdown", "json"]
 ResultKind = Literal["observations", "exchanges", "conversations"]

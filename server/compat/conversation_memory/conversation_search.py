@@ -89,9 +89,6 @@ def _all_of(expression: Expression) -> Expression:
             return expression
 
 
-# -- meaning -----------------------------------------------------------------------------------------------------------
-# How the modes `vector` and `both` compare meanings.
-
 # What is reported if nothing was searched.
 NOT_SEARCHED = SemanticStatus("not_applicable")
 

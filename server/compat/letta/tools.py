@@ -25,9 +25,6 @@ from sources.records import Message, MessageHit, MessageHits, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.storage.contract import Chats, Libraries, MessageSearch, Search
 
-# -- search ------------------------------------------------------------------------------------------------------------
-# Searches passages and conversations for Letta, and the shapes of its responses.
-
 # If hits are filtered out, each round searches this many times deeper.
 _DEPTH_FACTOR = 4
 _NAME_SEPARATORS = re.compile(r"__|[.:/]")
@@ -61,9 +58,6 @@ def is_history(message: Message, own_tools: Collection[str]) -> bool:
         return False
     return _SERVER_NAME not in tool.lower() if last_part in _COMMON_TOOL_NAMES else last_part not in own_tools
 
-
-# -- schemas -----------------------------------------------------------------------------------------------------------
-# Arguments and results of `conversation_search`.
 
 ROLES = ("user", "assistant", "tool")
 DEFAULT_LIMIT = 50
@@ -106,9 +100,6 @@ class LettaResponse(Struct, frozen=True, kw_only=True):
     results: tuple[LettaResult, ...]
     note: str | UnsetType = UNSET
 
-
-# -- nearest -----------------------------------------------------------------------------------------------------------
-# Finds the messages whose meaning is nearest to a query, if an embedding model is configured.
 
 _TIMED_OUT = SemanticStatus("unavailable", reason="comparing meanings took too long")
 
@@ -209,9 +200,6 @@ class InvalidSearchArgument(InvalidParams):
     """An invalid argument. Its message is returned as a normal result, in the wording that Letta's clients know."""
 
 
-# -- responses ---------------------------------------------------------------------------------------------------------
-# Renders messages as one text, or in Letta's JSON.
-
 NO_MATCHES = "No matching messages."
 SEPARATOR = "\n\n---\n\n"
 
@@ -279,9 +267,6 @@ def _content(message: Message, max_chars: int) -> str:
 
 # Text of each message that conversation_search returns, which the model can then request as a whole.
 _CONVERSATION_SEARCH_MESSAGE_CHARS = 2000
-
-# -- arguments ---------------------------------------------------------------------------------------------------------
-# Parses the arguments of `conversation_search` as leniently as Letta's clients write them.
 
 # How much of an invalid value an error message quotes.
 _QUOTED_CHARS = 60

@@ -13,7 +13,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.events import FailedItem, ImportedConversation, SkippedItem, stable_uuid
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.values import clean_line, compact_metadata, objects, require_storable, valid_uuid
+from sources.importers.engine.values import Fields, clean_line, compact_metadata, require_storable, valid_uuid
 from sources.text.chunking import first_sentence
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def role_of(value: object) -> str:
 
 def link_citations(results: object) -> tuple[Mapping[str, Any], ...]:
     """Returns the title and address of every search result that has an address."""
-    found = ({name: clean_line(result.get(name)) for name in ("title", "url")} for result in objects(results))
+    found = ({name: clean_line(result.get(name)) for name in ("title", "url")} for result in Fields.each(results))
     return tuple(islice((citation for citation in found if citation["url"]), _CITATIONS_MAX))
 
 

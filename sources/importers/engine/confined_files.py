@@ -22,7 +22,6 @@ _LIST_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 # Does not wait for the writer of a pipe.
 _READ_FILE = os.O_RDONLY | os.O_NONBLOCK
 _DESCRIPTORS_MAX = 256
-_NOT_REGULAR = "not a regular file"
 _OUTSIDE = "a link leads out of the folder"
 _ROOTS: ContextVar[Sequence[str] | None] = ContextVar("readable_paths", default=None)
 
@@ -187,4 +186,4 @@ def _require_regular(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, _NOT_REGULAR)
+        raise OSError(errno.EINVAL, "not a regular file")

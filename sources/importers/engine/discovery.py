@@ -18,12 +18,9 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem, find_damage
 from sources.importers.registry import importer_by_name, select_importer
 
-_NOT_FOUND = "no such file or folder; check the path"
-_NO_SUFFIX = "no suffix"
 # A source tree can contain hundreds of suffixes; the most frequent ones are listed.
 _SUFFIXES_SHOWN = 6
 _SUFFIX_MAX_CHARS = 12
-_TAKEOUT = "Takeout/"
 # Importers of archives with any documents are less confident.
 _CERTAIN = 0.9
 
@@ -60,14 +57,14 @@ def discover(
         try:
             probe = probe_file(path, limits)
         except NotFound:
-            yield ImportProblem(printable_name(str(path)), "", _NOT_FOUND)
+            yield ImportProblem(printable_name(str(path)), "", "no such file or folder; check the path")
             continue
         except FlorilegiumError as error:
             yield ImportProblem(path.name or str(path), "", error.message)
             continue
         if probe.is_folder:
             yield from _discover_folder(probe, limits, importers if named is None else (named,))
-        elif named is None and is_zip(probe.head) and all(name.startswith(_TAKEOUT) for name in probe.names):
+        elif named is None and is_zip(probe.head) and all(name.startswith("Takeout/") for name in probe.names):
             # Google Takeout packs the data of all chosen products into one archive, and each has its own importer.
             products = [importer for importer in importers if importer.recognizes(probe) >= _CERTAIN]
             readers = products if len(products) > 1 else [select_importer(probe, importers)]
@@ -154,4 +151,4 @@ def _ignored(suffixes: Counter[str], reason: str) -> Iterator[IgnoredFiles]:
 
 
 def _suffix(path: Path) -> str:
-    return printable_name(path.suffix.lower())[:_SUFFIX_MAX_CHARS] or _NO_SUFFIX
+    return printable_name(path.suffix.lower())[:_SUFFIX_MAX_CHARS] or "no suffix"

@@ -17,14 +17,7 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.values import (
-    Fields,
-    has_too_many_values,
-    object_or_empty,
-    parse_json,
-    require_object,
-    too_many_values,
-)
+from sources.importers.engine.values import Fields, has_too_many_values, parse_json, too_many_values
 
 T = TypeVar("T")
 
@@ -339,7 +332,7 @@ def read_member_list(file: IO[bytes], path: Sequence[str], limits: ImportLimits)
         if token == b"[" and scanner.is_at(keys):
             # An empty list and the closing braces make the bytes before the list an object of their own.
             header = parse_json(scanner.data[:start] + b"[]" + b"}" * len(path), limits)
-            return MemberList(object_or_empty(header), iter_list(scanner.data[start:], file, limits))
+            return MemberList(Fields.of(header), iter_list(scanner.data[start:], file, limits))
     return None
 
 
@@ -347,7 +340,7 @@ def element_object(element: JsonElement, limits: ImportLimits) -> Fields:
     """Decodes an element of a list that must be an object."""
     if element.problem:
         raise InvalidParams(element.problem)
-    return require_object(parse_json(element.data, limits))
+    return Fields.require(parse_json(element.data, limits))
 
 
 class JsonScanner:

@@ -108,7 +108,6 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
 
 _HEADER_BYTES = 12
 _WEBP_CHUNKS_MAX = 10_000
-_EXIF = b"EXIF"
 
 
 def is_webp(head: bytes) -> bool:
@@ -125,7 +124,7 @@ def read_exif(path: Path, max_bytes: int) -> bytes | None:
             if len(header) < 8:
                 return None
             size = int.from_bytes(header[4:], "little")
-            if header[:4] == _EXIF:
+            if header[:4] == b"EXIF":
                 if size > max_bytes:
                     raise TooLarge("the Exif data", max_bytes)
                 return file.read(size)

@@ -32,7 +32,6 @@ from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocum
 from sources.importers.registry import all_importers, importer_by_name
 from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
-_MODULE = "sources.importers.reader"
 # How much lower the priority of the process is. Reading a batch takes up to 100 ms of CPU time, for which a search on
 # the same core would otherwise have to wait. A tenth of a busy core is left to it, so that it makes progress.
 _NICENESS = 10
@@ -189,7 +188,7 @@ class ReaderProcess:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         self._received.clear()
         # -P: modules are not looked for in the current folder, which may be one with imported files.
-        command = [sys.executable, "-P", "-m", _MODULE, str(self._limits.reader_memory_max_bytes)]
+        command = [sys.executable, "-P", "-m", "sources.importers.reader", str(self._limits.reader_memory_max_bytes)]
         self._process = subprocess.Popen(  # noqa: S603 - our own module, and arguments that no shell reads
             command,
             stdin=subprocess.PIPE,

@@ -116,17 +116,11 @@ def count_reason(count: int, reason: str) -> str:
 
 # Images that programs save under the wrong suffix: JPEG, GIF, WebP and other RIFF files, BMP, TIFF, HEIF and AVIF.
 _IMAGE_STARTS = (b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
-_HEIF_MARK = b"ftyp"
 # A string, a comment, or a comma before a closing bracket: what JSON with comments allows beyond JSON.
 _JSON_WITH_COMMENTS = re.compile(
     rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|(?P<comment>//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))|(?P<comma>,(?=\s*+[}\]]))',
     re.DOTALL,
 )
-_ZIP_SUFFIXES = (".zip", ".docx", ".pptx", ".xlsx", ".odt", ".epub", ".charx")
-_PNG_SUFFIXES = (".png", ".apng")
-_JSON_SUFFIXES = (".json", ".json3")
-_JSONL_SUFFIX = ".jsonl"
-_PDF_SUFFIX = ".pdf"
 _TEXT_SUFFIXES = (
     *(".md", ".markdown", ".mdown", ".mkd", ".txt", ".text", ".html", ".htm", ".xhtml"),
     *(".yaml", ".yml", ".csv", ".tsv", ".srt", ".vtt", ".sbv", ".org", ".rst", ".rtf"),
@@ -137,16 +131,16 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
     """Describes the damage, or returns None if the file appears intact."""
     try:
         suffix = probe.path.suffix.lower()
-        if is_zip(probe.head) or suffix in _ZIP_SUFFIXES:
+        if is_zip(probe.head) or suffix in (".zip", ".docx", ".pptx", ".xlsx", ".odt", ".epub", ".charx"):
             with open_archive(probe.path, limits):
                 pass
         elif probe.head.startswith(SIGNATURE) or (
-            suffix in _PNG_SUFFIXES and not probe.head.startswith(_IMAGE_STARTS) and probe.head[4:8] != _HEIF_MARK
+            suffix in (".png", ".apng") and not probe.head.startswith(_IMAGE_STARTS) and probe.head[4:8] != b"ftyp"
         ):
             require_complete(probe.path)
         elif is_database(probe):
             require_readable(probe.path)
-        elif suffix in _JSON_SUFFIXES:
+        elif suffix in (".json", ".json3"):
             # Accepts JSON with comments and trailing commas, as in `tsconfig.json`.
             data = read_bytes(probe.path, limits.line_max_bytes)
             try:
@@ -157,12 +151,12 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
                 _require_json(
                     _JSON_WITH_COMMENTS.sub(lambda token: b" " if token["comma"] else token[0], without_comments)
                 )
-        elif suffix == _JSONL_SUFFIX:
+        elif suffix == ".jsonl":
             # Checks the first line only; an importer reports errors in later lines.
             first, newline, _ = probe.head.partition(b"\n")
             if newline:
                 _require_json(first)
-        elif suffix == _PDF_SUFFIX:
+        elif suffix == ".pdf":
             # A PDF is recognized by its header alone, so this file has none.
             raise InvalidParams("not a PDF file")
         elif suffix in _TEXT_SUFFIXES and not is_text(probe.head):

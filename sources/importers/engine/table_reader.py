@@ -30,7 +30,6 @@ from sources.importers.engine.values import Fields, clean_line, clean_tags
 # Opens SQLite files of other programs read-only: as immutable, checked for damage, and with a bound on the work that a
 # crafted schema can cause.
 
-_MAGIC = b"SQLite format 3\0"
 # Steps of SQLite's virtual machine. Reading a byte takes less than one step, but a crafted schema can loop forever.
 _STEPS_FREE = 10_000_000
 _STEPS_PER_BYTE = 20
@@ -49,7 +48,7 @@ _SAFETY_PRAGMAS = (
 
 
 def is_database(probe: FileProbe) -> bool:
-    return probe.head.startswith(_MAGIC)
+    return probe.head.startswith(b"SQLite format 3\0")
 
 
 @contextmanager

@@ -85,6 +85,22 @@ class Fields(dict[str, Any]):
     """The fields of a JSON object, or the columns of a row. A value of an unexpected type counts as missing. Of several
     names, the first with a value is used."""
 
+    @classmethod
+    def of(cls, value: object) -> "Fields":
+        """Returns the fields of a value; none if it is not an object."""
+        return cls(value) if isinstance(value, dict) else cls()
+
+    @classmethod
+    def require(cls, value: object, message: str = "expected an object") -> "Fields":
+        if not isinstance(value, dict):
+            raise InvalidParams(message)
+        return cls(value)
+
+    @classmethod
+    def each(cls, values: object) -> Iterator["Fields"]:
+        """Yields the objects of a list."""
+        return (cls(value) for value in values if isinstance(value, dict)) if isinstance(values, list) else iter(())
+
     def line(self, *names: str) -> str:
         return next((line for name in names if (line := clean_line(self.get(name)))), "")
 
@@ -98,30 +114,15 @@ class Fields(dict[str, Any]):
         return texts(self.get(name))
 
     def nested(self, name: str) -> "Fields":
-        return object_or_empty(self.get(name))
+        return Fields.of(self.get(name))
 
     def objects(self, name: str) -> Iterator["Fields"]:
-        return objects(self.get(name))
+        return Fields.each(self.get(name))
 
 
 def texts(values: object) -> Iterator[str]:
     """Yields the non-empty strings of a list."""
     return (value for value in values if isinstance(value, str) and value) if isinstance(values, list) else iter(())
-
-
-def objects(values: object) -> Iterator[Fields]:
-    """Yields the objects of a list."""
-    return (Fields(value) for value in values if isinstance(value, dict)) if isinstance(values, list) else iter(())
-
-
-def object_or_empty(value: object) -> Fields:
-    return Fields(value) if isinstance(value, dict) else Fields()
-
-
-def require_object(value: object, message: str = "expected an object") -> Fields:
-    if not isinstance(value, dict):
-        raise InvalidParams(message)
-    return Fields(value)
 
 
 def to_json(value: Any) -> str:

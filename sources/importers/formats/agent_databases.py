@@ -29,8 +29,6 @@ from sources.importers.engine.values import (
     clean_tags,
     json_or_none,
     key_label,
-    object_or_empty,
-    objects,
     require_storable,
     texts,
 )
@@ -127,7 +125,7 @@ class AgentKitImporter(_ConversationDatabase):
             title=row.line("title"),
             namespace=row.line("namespace") or UNSET,
             session_id=row.line("session_id"),
-            metadata=object_or_empty(json_or_none(row["metadata"], limits)),
+            metadata=Fields.of(json_or_none(row["metadata"], limits)),
             created_at=row.time("created_at") or UNSET,
             last_modified=row.time("updated_at") or UNSET,
         )
@@ -140,8 +138,8 @@ class AgentKitImporter(_ConversationDatabase):
             content=row.text("content"),
             model=row.line("model") or None,
             tool=row.line("tool_used") or None,
-            attachments=tuple(objects(json_or_none(row["attachments"], limits))),
-            citations=tuple(objects(json_or_none(row["citations"], limits))),
+            attachments=tuple(Fields.each(json_or_none(row["attachments"], limits))),
+            citations=tuple(Fields.each(json_or_none(row["citations"], limits))),
             created_at=row.time("timestamp") or UNSET,
         )
 
@@ -172,7 +170,7 @@ class AgentChatBusImporter(_ConversationDatabase):
 
     def conversation(self, row: Fields, limits: ImportLimits) -> ConversationDraft:
         fields = {name: row.line(name) for name in ("summary", "system_prompt") if row.line(name)}
-        metadata = {**object_or_empty(json_or_none(row["metadata"], limits)), **fields}
+        metadata = {**Fields.of(json_or_none(row["metadata"], limits)), **fields}
         return ConversationDraft(
             uuid=_text_id(row),
             title=row.line("topic"),
@@ -185,7 +183,7 @@ class AgentChatBusImporter(_ConversationDatabase):
     def message(self, row: Fields, limits: ImportLimits) -> MessageDraft | SkippedItem:
         if row["deleted_at"]:
             return SkippedItem("deleted message")
-        metadata = object_or_empty(json_or_none(row["metadata"], limits))
+        metadata = Fields.of(json_or_none(row["metadata"], limits))
         return MessageDraft(
             uuid=_text_id(row),
             role=row.line("role"),
@@ -232,7 +230,6 @@ _SUMMARIES = TableSpec("session_summaries", ("id", "session_id", "project", "cre
 _TOOL_CALLS = TableSpec(
     "tool_calls", ("id", "exchange_id", "tool_name", "tool_input", "tool_result", "is_error", "timestamp")
 )
-_MEMORY_TABLES = (_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
 # The tables by which a database is recognized.
 _MARKS = (_OBSERVATIONS, _OBSERVATIONS_V3, _EXCHANGES)
 _TITLE_CHARS = 120
@@ -250,7 +247,7 @@ class ConversationMemoryImporter(Importer):
         with open_database(path, limits, progress) as reader:
             if not any(map(reader.has, _MARKS)):
                 raise InvalidParams("not a conversation-memory database")
-            reader.expect_rows(*_MEMORY_TABLES)
+            reader.expect_rows(_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
             # The archive of each session, and its lines there, by its exchanges. Subtasks of a session may have files
             # of their own, so the longest one is used.
             archives: dict[str, tuple[str, int, int]] = {}

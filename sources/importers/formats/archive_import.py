@@ -63,9 +63,6 @@ async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int)
     return importing.result()
 
 
-_COUNTS = ("created", "continued", "kept", "failed", "messages", "namespaces")
-
-
 class _StoredConversation(Struct):
     """The current conversation in the library: how many messages it has, whether it existed before the import, and
     whether further messages of the archive can be appended."""
@@ -80,7 +77,7 @@ class _ArchiveImport:
         self._chats = chats
         self._problems_max = problems_max
         self._stored = _StoredConversation()
-        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._counts = dict.fromkeys(("created", "continued", "kept", "failed", "messages", "namespaces"), 0)
         self._problems: list[ArchiveProblem] = []
 
     def result(self) -> ArchiveImportResult:

@@ -45,15 +45,7 @@ from sources.importers.engine.json_stream import (
     decode_object,
     read_member_list,
 )
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    json_or_none,
-    objects,
-    require_object,
-    stored_time,
-    texts,
-)
+from sources.importers.engine.values import Fields, clean_line, json_or_none, stored_time, texts
 from sources.importers.parsers.web_page import html_text
 
 # -- Gemini ------------------------------------------------------------------------------------------------------------
@@ -210,7 +202,7 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
     fields, messages = entry.nested("conversation"), list[ChatMessage]()
     for number, raw in enumerate(decode_list(responses), 1):
         try:
-            response = require_object(decode_fields(raw).get("response"))
+            response = Fields.require(decode_fields(raw).get("response"))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
             continue
@@ -304,7 +296,7 @@ def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits
     for key, raw in decode_object(mapping, dict[str, Raw]).items():
         try:
             node = decode_fields(raw)
-            answer = None if node.get("message") is None else require_object(node["message"])
+            answer = None if node.get("message") is None else Fields.require(node["message"])
         except InvalidParams as error:
             yield FailedItem(f"{location}, node {key[:40]}", error.message)
             continue
@@ -471,7 +463,7 @@ def _entries(value: object) -> Iterator[Fields]:
         return
     values = [value[field] for field in _LIST_FIELDS if field in value] if isinstance(value, dict) else [value]
     for found in values:
-        for item in objects(found):
+        for item in Fields.each(found):
             yield from _entries(item)
 
 
@@ -483,7 +475,7 @@ def _answer(entry: Fields, limits: ImportLimits) -> tuple[str, Sequence[Mapping[
             return markdown.text("answer") or "".join(markdown.texts("chunks")), _sources(entry)
     answer = entry.get("answer") or entry.get("text")
     steps = json_or_none(answer, limits) if isinstance(answer, str) and answer.startswith(("[", "{")) else None
-    final = [step for step in objects(steps) if step.line("step_type").upper() == "FINAL"]
+    final = [step for step in Fields.each(steps) if step.line("step_type").upper() == "FINAL"]
     if final and isinstance(final[-1].get("content"), dict):
         answer = final[-1]["content"].get("answer")
         if isinstance(inner := json_or_none(answer, limits), dict):

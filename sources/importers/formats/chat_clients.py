@@ -46,10 +46,7 @@ from sources.importers.engine.values import (
     clean_tags,
     compact_metadata,
     json_or_none,
-    object_or_empty,
-    objects,
     parse_json,
-    require_object,
     require_storable,
     stored_time,
     to_json,
@@ -66,7 +63,6 @@ _USERS = TableSpec("user", ("id", "name"), ("email",))
 _PROMPTS = TableSpec("prompt", ("command", "title", "content"), ("user_id", "timestamp"))
 _NOTES = TableSpec("note", ("id", "title", "data"), ("user_id", "created_at", "updated_at"))
 _TABLES = (_CHATS, _PROMPTS, _NOTES)
-_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 # Times of notes are in nanoseconds; a number above this is not in milliseconds.
 _NANOSECONDS_FROM = 1e16
 
@@ -74,7 +70,7 @@ _NANOSECONDS_FROM = 1e16
 class OpenWebUiImporter(Importer):
     name = "open_webui"
     title = "Open WebUI (webui.db, JSON)"
-    suffixes = (".json", *_DATABASE_SUFFIXES)
+    suffixes = (".json", ".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
         if is_database(probe):
@@ -101,7 +97,7 @@ class OpenWebUiImporter(Importer):
             def read(table: TableSpec, row: Fields) -> Events:
                 owner = names.get(row["user_id"], "") if len(names) > 1 else ""
                 if table is _CHATS:
-                    chat = require_object(json_or_none(row["chat"], limits), "chat: expected a JSON object")
+                    chat = Fields.require(json_or_none(row["chat"], limits), "chat: expected a JSON object")
                     fields = Fields({**row, "chat": chat, "meta": json_or_none(row["meta"], limits)})
                     yield from _read_chat(fields, limits, owner)
                 elif table is _PROMPTS:
@@ -117,7 +113,7 @@ class OpenWebUiImporter(Importer):
                         created_at=row.time("timestamp") or UNSET,
                     )
                 else:
-                    text = object_or_empty(json_or_none(row["data"], limits)).nested("content").text("md")
+                    text = Fields.of(json_or_none(row["data"], limits)).nested("content").text("md")
                     if not text.strip():
                         yield SkippedItem("empty note")
                         return
@@ -230,11 +226,11 @@ class LibreChatImporter(Importer):
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         data = read_bytes(path, limits.line_max_bytes)
         parts = list(split_messages(data, limits))
-        conversation = require_object(parse_json(parts[0], limits), "expected an exported conversation")
+        conversation = Fields.require(parse_json(parts[0], limits), "expected an exported conversation")
         branches, times = MessageBranches("librechat", limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
             try:
-                fields = require_object(parse_json(part, limits), "expected a message")
+                fields = Fields.require(parse_json(part, limits), "expected a message")
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
                 continue
@@ -386,7 +382,7 @@ class ChatbotUiImporter(Importer):
 
 
 def _chatbot_conversation(conversation: object, folders: Mapping[str, str], limits: ImportLimits) -> Events:
-    value = object_or_empty(conversation)
+    value = Fields.of(conversation)
     if not isinstance(value.get("messages"), list):
         raise InvalidParams("expected a conversation with a list of messages")
     messages = (
@@ -430,7 +426,6 @@ _MESSAGES = re.compile(rb'"(?:messages|conversations?)"\s*:\s*\[\s*\{[^{}]{0,200
 _TIME_FIELDS = ("created_at", "create_time", "createdAt", "timestamp", "date")
 # Where the title and the time of a conversation without its own come from.
 _FIRST_MESSAGES = 100
-_ID_FIELDS = ("id", "uuid", "conversation_id", "conversationId")
 
 
 class MessageListsImporter(Importer):
@@ -449,9 +444,9 @@ class MessageListsImporter(Importer):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             is_list = bool(_SHAREGPT.search(head) or _MESSAGES.search(head))
         else:
-            first = next(objects(value if isinstance(value, list) else [value]), Fields())
+            first = next(Fields.each(value if isinstance(value, list) else [value]), Fields())
             listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
-            is_list = any(is_role(message.get("role", message.get("from"))) for message in objects(listed))
+            is_list = any(is_role(message.get("role", message.get("from"))) for message in Fields.each(listed))
         # Below every format of a certain program, many of which contain such lists, and above prompt files.
         return 0.6 if is_list else 0.0
 
@@ -471,7 +466,7 @@ def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
     others = _messages(listed)
     messages = list(islice(others, _FIRST_MESSAGES))
     # Ids of data sets are unique in their file only.
-    own_key = value.line(*_ID_FIELDS)
+    own_key = value.line("id", "uuid", "conversation_id", "conversationId")
     key = f"{file}\0id {own_key}" if own_key else f"{file}\0{element.number}"
     first = next((message.text for message in messages if message.role == "user"), "")
     draft = conversation_draft(
@@ -486,7 +481,7 @@ def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
 
 
 def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
-    for number, message in enumerate(objects(listed), 1):
+    for number, message in enumerate(Fields.each(listed), 1):
         speaker = message.get("role") or message.get("from") or message.get("sender") or message.get("author")
         if isinstance(speaker, Mapping):
             speaker = speaker.get("role") or speaker.get("name")

@@ -25,16 +25,7 @@ from sources.importers.engine.export_files import base_name, first_bytes, is_in_
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_object, require_depth
 from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database, table_columns
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    objects,
-    require_object,
-    require_storable,
-    texts,
-    to_json,
-    valid_uuid,
-)
+from sources.importers.engine.values import Fields, clean_line, require_storable, texts, to_json, valid_uuid
 
 # -- data export -------------------------------------------------------------------------------------------------------
 # ChatGPT exports: a zip with `conversations.json` or its shards, or one of these files alone.
@@ -215,7 +206,7 @@ def _canonical_path(
 
 def _message_draft(message: Fields, default_model: str, limits: ImportLimits) -> MessageDraft:
     author, metadata = (
-        Fields() if message.get(name) is None else require_object(message[name], f"{name}: expected an object")
+        Fields() if message.get(name) is None else Fields.require(message[name], f"{name}: expected an object")
         for name in ("author", "metadata")
     )
     content = message.nested("content") or Fields(parts=[message.get("content")])
@@ -248,7 +239,7 @@ def _message_draft(message: Fields, default_model: str, limits: ImportLimits) ->
     references = [citation.get("metadata") for citation in metadata.objects("citations")]
     for reference in metadata.objects("content_references"):
         references += [reference, *reference.objects("items")]
-    links = [_select_fields(reference, ("title", "url")) for reference in objects(references)]
+    links = [_select_fields(reference, ("title", "url")) for reference in Fields.each(references)]
     asset_fields = ("content_type", "asset_pointer", "width", "height", "size_bytes")
     assets = (part for part in content.objects("parts") if "asset_pointer" in part)
     return MessageDraft(

@@ -22,7 +22,6 @@ from sources.importers.engine.values import (
     Fields,
     clean_line,
     clean_tags,
-    objects,
     require_storable,
     text_or_empty,
     to_json,
@@ -114,11 +113,17 @@ def _parse_block(block: Fields) -> Iterator[ContentBlock]:
                 yield ContentBlock(_text_or_json(value), kind="tool_use", tool=tool)
         case "tool_result":
             value = block.get("content")
-            parts = (part.text("text") or f"[{part.line('type') or 'data'}]" for part in objects(value))
+            parts = (part.text("text") or f"[{part.line('type') or 'data'}]" for part in Fields.each(value))
             text = "\n".join(parts) if isinstance(value, list) else _text_or_json(value)
             yield ContentBlock(text, kind="tool_result", role="tool", tool=tool)
         case _ if isinstance(block.get("text"), str):
-            yield ContentBlock(block["text"], citations=_citations(block.get("citations")))
+            # The address is in the citation itself or in its details, depending on the age of the export.
+            cited = [
+                {"title": value.line("title"), "url": value.line("url") or value.nested("details").line("url")}
+                for value in block.objects("citations")
+            ]
+            links = [{name: text for name, text in link.items() if text} for link in cited if link["url"]]
+            yield ContentBlock(block["text"], citations=links[:_LINKS_MAX])
         case kind if clean_line(kind) not in _IGNORED_TYPES:
             rest = {name: value for name, value in block.items() if name != "type" and value}
             yield ContentBlock(to_json(rest) if rest else "", kind=clean_line(kind) or "unknown")
@@ -128,20 +133,7 @@ def _text_or_json(value: Any) -> str:
     return text_or_empty(value) or (to_json(value) if value else "")
 
 
-def _citations(values: Any) -> Sequence[Mapping[str, Any]]:
-    """The URL is in the citation itself or in its details, depending on the age of the export."""
-    citations: list[Mapping[str, Any]] = []
-    for value in objects(values):
-        details = value.get("details")
-        url = value.line("url") or clean_line(details.get("url") if isinstance(details, dict) else None)
-        title = value.line("title")
-        if url:
-            citations.append({"title": title, "url": url} if title else {"url": url})
-    return citations[:_LINKS_MAX]
-
-
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
-_PROJECT_FIELDS = (b'"prompt_template"', b'"docs"')
 
 
 class ClaudeAiImporter(Importer):
@@ -159,7 +151,7 @@ class ClaudeAiImporter(Importer):
             return 0.0
         if b'"chat_messages"' in head:
             return 0.9
-        return 0.8 if all(field in head for field in _PROJECT_FIELDS) else 0.0
+        return 0.8 if all(field in head for field in (b'"prompt_template"', b'"docs"')) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         def read(data: bytes, location: str) -> Events:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES
 from sources.importers.engine.importer import FileProbe, ImportLimits
-from sources.importers.engine.values import Fields, json_or_none, object_or_empty, objects, valid_uuid
+from sources.importers.engine.values import Fields, json_or_none, valid_uuid
 from sources.importers.formats.agent_sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,
@@ -125,20 +125,15 @@ def _turns(line: Fields, number: int, *, is_sidechain: bool) -> Iterator[AgentTu
     if results:
         yield replace(turn, role="tool", key=f"{key} results" if has_text else key, results=results)
     if has_text:
-        yield replace(turn, text=_unwrap_command(text))
+        # A slash command as the user typed it.
+        if command := _COMMAND.search(text) if text.lstrip().startswith("<command-") else None:
+            arguments, closing, _ = text.partition("<command-args>")[2].partition("</command-args>")
+            text = f"{command[1].rstrip()} {arguments.strip() if closing else ''}".strip()
+        yield replace(turn, text=text)
 
 
 def _summary_turn(key: str, text: str, time: str | None) -> AgentTurn:
     return AgentTurn(role="system", key=key, text=text, time=time, is_summary=True, metadata={"kind": "summary"})
-
-
-def _unwrap_command(text: str) -> str:
-    """Returns a slash command as the user typed it."""
-    command = _COMMAND.search(text) if text.lstrip().startswith("<command-") else None
-    if command is None:
-        return text
-    arguments, closing, _ = text.partition("<command-args>")[2].partition("</command-args>")
-    return f"{command[1].rstrip()} {arguments.strip() if closing else ''}".strip()
 
 
 def _block_text(block: Fields) -> str:
@@ -154,15 +149,11 @@ def _block_text(block: Fields) -> str:
 # Sessions of Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`. Reasoning, context that the program
 # adds in the user's name, and events that repeat other lines are left out.
 
-_ROLES = ("user", "assistant")
 # What the program tells the model in the user's name.
 _CONTEXT = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<INSTRUCTIONS>")
-_CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
-_RESULT_TYPES = ("function_call_output", "custom_tool_call_output")
 # Tools that run a command, with the argument that holds it; it differs between versions.
 _SHELL_TOOLS = {"shell": "command", "local_shell": "command", "container.exec": "command", "exec_command": "cmd"}
 _EXIT_CODE = re.compile(r"^(?:Exit code:|Process exited with code) (\d++)[^\S\n]*+$", re.MULTILINE)
-_SCRIPT_FLAGS = ("-c", "-lc")
 
 
 class CodexImporter(SessionImporter):
@@ -203,14 +194,14 @@ class CodexImporter(SessionImporter):
                 for part in payload.objects("content")
             )
             text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
-            if role not in _ROLES or text.lstrip().startswith(_CONTEXT):
+            if role not in ("user", "assistant") or text.lstrip().startswith(_CONTEXT):
                 raise SkipMessage(PROGRAM_LINE)
             if not text.strip():
                 raise SkipMessage(MESSAGE_WITHOUT_TEXT)
             return [AgentTurn(role=str(role), key=key, time=time, text=text)]
-        if kind in _CALL_TYPES:
+        if kind in ("function_call", "custom_tool_call", "local_shell_call"):
             return [AgentTurn(role="assistant", key=key, time=time, calls=(_tool_call(payload, limits),))]
-        if kind in _RESULT_TYPES:
+        if kind in ("function_call_output", "custom_tool_call_output"):
             return [AgentTurn(role="tool", key=key, time=time, results=(_tool_result(payload, limits),))]
         raise SkipMessage(PROGRAM_LINE)
 
@@ -233,7 +224,7 @@ def _tool_call(payload: Fields, limits: ImportLimits) -> AgentToolCall:
         script = command
     else:
         # The words of `bash -lc "…"`: the script is the last one.
-        script = words[2] if len(words) == 3 and words[1] in _SCRIPT_FLAGS else shlex.join(words)
+        script = words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else shlex.join(words)
     if not script:
         return AgentToolCall(key, name, arguments)
     if script.lstrip().startswith("apply_patch"):
@@ -246,10 +237,10 @@ def _tool_result(payload: Fields, limits: ImportLimits) -> AgentToolResult:
     output = payload.get("output")
     is_json = isinstance(output, str) and output.lstrip().startswith("{")
     value = json_or_none(output, limits) if is_json else output
-    fields = object_or_empty(value)
+    fields = Fields.of(value)
     text = next((fields[name] for name in ("output", "content") if isinstance(fields.get(name), str)), output)
     if not isinstance(text, str):
-        text = "\n".join(part["text"] for part in objects(output) if isinstance(part.get("text"), str))
+        text = "\n".join(part["text"] for part in Fields.each(output) if isinstance(part.get("text"), str))
     # A failure is marked in the output or, by programs that print the exit code, in its first lines.
     code = fields.nested("metadata").get("exit_code")
     printed = _EXIT_CODE.search(text[:1_000])

@@ -60,7 +60,6 @@ _KIND_BY_SUFFIX: dict[str, DocumentKind] = {".odt": "odt", **{f".{kind}": kind f
 # The first entry of an OpenDocument file is its type, uncompressed.
 _OPEN_DOCUMENT_TEXT = re.compile(rb"mimetypeapplication/vnd\.oasis\.opendocument\.text(?:-template)?PK")
 _TABLE_SUFFIXES = (".csv", ".tsv")
-_DELIMITERS = b",;\t"
 _HTML = re.compile(rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]", re.IGNORECASE)
 # JSON and JSON Lines may contain HTML. Templates start with a brace too, but not with a string or a list.
 _JSON = re.compile(rb"\s*+(?:\{\s*+[\"}]|\[\s*+[\[{\"\]])")
@@ -160,7 +159,7 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
         # The first two lines of a table have the same delimiter.
         start = probe.head[: 1 << 14].replace(b"\r", b"\n").replace(b"\0", b"")
         lines = [line for line in start.split(b"\n", 10) if line.strip()]
-        return "csv" if len(lines) > 1 and any(mark in lines[0] and mark in lines[1] for mark in _DELIMITERS) else None
+        return "csv" if len(lines) > 1 and any(mark in lines[0] and mark in lines[1] for mark in b",;\t") else None
     # In UTF-16, every other byte of a tag is 0.
     start = probe.head[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"")
     return "html" if not _JSON.match(start) and _HTML.search(start) else None

@@ -54,7 +54,6 @@ _ID = re.compile(r"<([^<>\s]{1,250})>")
 _IDS_MAX = 1_000
 _PARTS_MAX = 10_000
 _ADDRESSES_MAX = 50
-_NO_SUBJECT = "(no subject)"
 
 
 class _ShortHeaders(Compat32):
@@ -125,7 +124,7 @@ def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
     ids = message_ids(_raw_header(message, "Message-ID"))
     return MailMessage(
         key=ids[0] if ids else sha256(data).hexdigest(),
-        subject=header_text(message, "Subject") or _NO_SUBJECT,
+        subject=header_text(message, "Subject") or "(no subject)",
         sender=", ".join(senders) or sender,
         to=header_text(message, "To"),
         cc=header_text(message, "Cc"),

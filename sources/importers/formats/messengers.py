@@ -34,16 +34,7 @@ from sources.importers.engine.files import (
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
 from sources.importers.engine.table_reader import table_rows
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    compact_metadata,
-    object_or_empty,
-    objects,
-    parse_json,
-    stored_time,
-    text_or_empty,
-)
+from sources.importers.engine.values import Fields, clean_line, compact_metadata, parse_json, stored_time, text_or_empty
 
 # -- WhatsApp ----------------------------------------------------------------------------------------------------------
 # Chats exported by WhatsApp: `_chat.txt` of an iPhone, the text file of an Android phone, or the zip with either.
@@ -65,7 +56,6 @@ _TIME = r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?: ?(
 _LINE = re.compile(rf"^\[?{_DATE}{_TIME}(?:\]| -) ", re.MULTILINE)
 _SENDER = re.compile(r"([^:\n]{1,100}): ")
 _QUOTES = re.compile('[“”„«»‘‚「『"]')
-_NOTICE = "notice of WhatsApp"
 _LINES_PROBED = 5
 _CENTURY = 2000
 _MONTHS = 12
@@ -151,7 +141,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         )
     messages = list(_whatsapp_messages(lines, order))
     # What is not a message is a notice.
-    yield from (SkippedItem(_NOTICE) for _ in range(len(lines) - len(messages)))
+    yield from (SkippedItem("notice of WhatsApp") for _ in range(len(lines) - len(messages)))
     if messages:
         # The name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number.
         candidates = (PurePosixPath(entry).stem, path.stem, path.resolve().parent.name)
@@ -234,7 +224,6 @@ _CHAT_TYPES = (
 )
 _TELEGRAM_FIELDS = (re.compile(_CHAT_TYPES), re.compile(rb'"messages"\s*:\s*\['))
 _ALL_CHATS = re.compile(rb'"chats"\s*:\s*\{')
-_ALL_CHATS_PATH = ("chats", "list")
 # What a message without text contains, by field.
 _MEDIA = ("photo", "file", "location_information", "contact_information", "poll", "game_title", "invoice_information")
 
@@ -255,7 +244,7 @@ class TelegramImporter(Importer):
             is_account = _ALL_CHATS.search(file.read(1 << 16)) is not None
             file.seek(0)
             counted = count_reads(file, limits, progress)
-            found = read_member_list(counted, _ALL_CHATS_PATH if is_account else ("messages",), limits)
+            found = read_member_list(counted, ("chats", "list") if is_account else ("messages",), limits)
             if found is None:
                 content = "an object with a list of chats" if is_account else "a chat with a list of messages"
                 raise InvalidParams(f"expected {content}")
@@ -285,7 +274,7 @@ def _telegram_messages(messages: Any, limits: ImportLimits) -> Iterator[ChatMess
     for number, entry in enumerate(messages, 1):
         try:
             value = element_object(entry, limits) if isinstance(entry, JsonElement) else entry
-            message = object_or_empty(value)
+            message = Fields.of(value)
             if message.get("type") != "message":
                 yield SkippedItem("service message" if isinstance(value, dict) else "entry other than a message")
                 continue
@@ -338,7 +327,6 @@ _DAY = re.compile(r"(?P<channel>[^/]{1,200})/\d{4}-\d\d-\d\d\.json")
 _SKIPPED_SUBTYPES = frozenset(("channel_join", "channel_leave", "group_join", "group_leave"))
 # <@U123>, <@U123|name>, <#C123|general>, <https://…|text>
 _MARKUP = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|\n]{1,2000})(?:\|(?P<label>[^<>\n]{0,2000}))?>")
-_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"))
 
 
 class SlackImporter(Importer):
@@ -370,7 +358,7 @@ class _SlackExport:
             raise InvalidParams("export: expected users.json, found no such file")
         self._root = users.removesuffix("users.json")
         self._names: dict[str, str] = {}
-        for user in objects(self._load(users)):
+        for user in Fields.each(self._load(users)):
             own = user.line("real_name", "name")
             self._names[user.line("id")] = _profile_name(user.get("profile")) or own
 
@@ -382,7 +370,7 @@ class _SlackExport:
                 days.setdefault(day["channel"], []).append(name)
         for file, kind in _LISTS.items():
             name = f"{self._root}{file}"
-            for channel in objects(self._load(name)) if name in self._tree else ():
+            for channel in Fields.each(self._load(name)) if name in self._tree else ():
                 if key := channel.line("id"):
                     # Direct messages are in a folder named after their id.
                     folder = key if kind == "direct" else channel.line("name") or key
@@ -417,7 +405,7 @@ class _SlackExport:
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
                 continue
-            for message in objects(messages):
+            for message in Fields.each(messages):
                 time, thread = message.line("ts"), message.line("thread_ts")
                 if message.get("type") != "message" or not time:
                     yield SkippedItem("entry other than a message")
@@ -443,7 +431,7 @@ class _SlackExport:
     def _plain_text(self, text: str) -> str:
         """Replaces Slack's markup of people, channels and links by what a reader sees."""
         text = _MARKUP.sub(self._replace_markup, text)
-        for entity, char in _ENTITIES:
+        for entity, char in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
             text = text.replace(entity, char)
         return text
 
@@ -457,7 +445,7 @@ class _SlackExport:
 
 
 def _profile_name(value: object) -> str:
-    return object_or_empty(value).line("display_name", "real_name")
+    return Fields.of(value).line("display_name", "real_name")
 
 
 def _texts(message: Fields) -> Iterator[str]:
@@ -604,7 +592,7 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
     data = tree.read(name, limits.line_max_bytes)
     rows: list[Fields] = []
     if name.lower().endswith(".json"):
-        rows += objects(parse_json(data, limits))
+        rows += Fields.each(parse_json(data, limits))
     else:
         for location, row in table_rows(decode_text(data, limits, name)):
             if isinstance(row, str):
@@ -612,20 +600,19 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
             rows.append(row)
     # Packages list the newest message first.
     rows.sort(key=lambda row: row.time("Timestamp") or "")
-    messages = (_own_message(row, author) for row in rows)
+    messages: list[ChatMessage | MessageReport] = []
+    for row in rows:
+        if message_key := str(row.get("ID") or ""):
+            files = (f"[file: {file[:300]}]" for file in row.text("Attachments").split())
+            text = "\n".join(filter(None, (row.text("Contents"), *files)))
+            time = row.time("Timestamp")
+            messages.append(ChatMessage(key=message_key, role="user", sender=author, text=text, time=time))
+        else:
+            messages.append(FailedItem("message", "ID: expected the id of the message, got nothing"))
     yield from conversation_in_order("discord", draft, messages, limits)
-
-
-def _own_message(row: Fields, author: str) -> ChatMessage | FailedItem:
-    key = str(row.get("ID") or "")
-    if not key:
-        return FailedItem("message", "ID: expected the id of the message, got nothing")
-    files = (f"[file: {file[:300]}]" for file in row.text("Attachments").split())
-    text = "\n".join(filter(None, (row.text("Contents"), *files)))
-    return ChatMessage(key=key, role="user", sender=author, text=text, time=row.time("Timestamp"))
 
 
 def _load(tree: FileTree, name: str, limits: ImportLimits) -> Fields:
     with suppress(InvalidParams):
-        return object_or_empty(parse_json(tree.read(name, limits.line_max_bytes), limits))
+        return Fields.of(parse_json(tree.read(name, limits.line_max_bytes), limits))
     return Fields()

@@ -34,9 +34,7 @@ from sources.importers.engine.table_reader import TableReader, TableSpec, has_ta
 from sources.importers.engine.values import (
     Fields,
     clean_line,
-    object_or_empty,
     parse_json,
-    require_object,
     short_title,
     stored_date,
     stored_time,
@@ -239,7 +237,7 @@ def _is_keep_note(head: bytes) -> bool:
 
 
 def _keep_note(value: object, file_stem: str) -> ImportEvent:
-    note = require_object(value, "expected a note, got JSON of another kind")
+    note = Fields.require(value, "expected a note, got JSON of another kind")
     if note.get("isTrashed") is True:
         return SkippedItem("note in the trash")
     title = note.line("title")
@@ -321,8 +319,8 @@ class AppleNotesImporter(Importer):
                 reader.expect_rows(_NOTES)
                 yield from reader.read_rows((_NOTES,), lambda _, row: _database_note(reader, row, limits))
         else:
-            notes = object_or_empty(read_json(path, limits)).get("notes")
-            for key, note in require_object(notes, "notes: expected an object with notes").items():
+            notes = Fields.of(read_json(path, limits)).get("notes")
+            for key, note in Fields.require(notes, "notes: expected an object with notes").items():
                 is_note = isinstance(note, dict)
                 yield (
                     _json_note(key, Fields(note)) if is_note else FailedItem(f"note {key[:60]!r}", "expected an object")

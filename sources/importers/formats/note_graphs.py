@@ -24,7 +24,6 @@ from sources.importers.engine.markdown_text import (
 from sources.importers.engine.values import (
     Fields,
     json_or_none,
-    object_or_empty,
     parse_json,
     short_title,
     stored_date,
@@ -156,7 +155,6 @@ def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str],
 
 _SETTINGS = "logseq/config.edn"
 _NOTE_FOLDERS = ("pages", "journals")
-_SUFFIXES = (".md", ".org")
 _JOURNAL = re.compile(r"(\d{4})[_-](\d\d)[_-](\d\d)")
 _LOGSEQ_PROPERTY = re.compile(r"[ \t]*+(?:- )?([\w./-]{1,60})::([^\n]{0,2000})")
 _LOGSEQ_PROPERTIES_MAX = 100
@@ -196,7 +194,7 @@ def _graph_folder(names: Sequence[str]) -> str | None:
 
 def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: ImportLimits) -> ImportEvent:
     path = PurePosixPath(name.removeprefix(folder))
-    is_page = name.startswith(folder) and path.parts[0] in _NOTE_FOLDERS and path.suffix.lower() in _SUFFIXES
+    is_page = name.startswith(folder) and path.parts[0] in _NOTE_FOLDERS and path.suffix.lower() in (".md", ".org")
     if not is_page:
         return SkippedItem("file in the graph not containing a page")
     try:
@@ -244,7 +242,6 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
 # Roam Research's JSON export: a list of pages, each an outline of blocks. Every page becomes a note.
 
 _TIME = re.compile(rb'"(?:create|edit)-time"\s{0,9}:')
-_HEADING_LEVELS = (1, 2, 3)
 
 
 class RoamImporter(Importer):
@@ -259,7 +256,7 @@ class RoamImporter(Importer):
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         def read(data: bytes, _: str) -> Events:
-            page = object_or_empty(parse_json(data, limits))
+            page = Fields.of(parse_json(data, limits))
             title, created, edited = page.line("title"), page.get("create-time"), page.time("edit-time")
             if not title:
                 raise InvalidParams("the page has no title")
@@ -294,7 +291,7 @@ def _outline(page: Fields) -> Iterator[str]:
         indent = "  " * (len(levels) - 1)
         for block in levels[-1]:
             heading = block.get("heading")
-            mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
+            mark = "#" * heading + " " if heading in (1, 2, 3) else ""
             text = block.text("string").replace("\n", f"\n{indent}  ")
             yield f"{indent}- {mark}{text}"
             if block.get("children"):
@@ -310,7 +307,6 @@ def _outline(page: Fields) -> Iterator[str]:
 _TEXTS = ("text.md", "text.markdown", "text.txt")
 _INFO = "info.json"
 _BUNDLE_SUFFIX = ".textbundle"
-_PROGRAM = "net.shinyfrog.bear"
 # A tag of several words ends with # too.
 _BEAR_WORDS_TAG = re.compile(r"(?<![^\s])#([^\s#/][^#\n]{0,98}[^\s#])#")
 
@@ -368,7 +364,7 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
         info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    bear = object_or_empty(json_or_none(info, limits)).nested(_PROGRAM)
+    bear = Fields.of(json_or_none(info, limits)).nested("net.shinyfrog.bear")
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")
     if not text:

@@ -49,8 +49,6 @@ _USER_FIELDS = ("user", "user_prompt", "user_message", "prompt", "template", "co
 _KEYWORD_FIELDS = ("keywords", "tags", "labels")
 _AUTHOR_FIELDS = ("author", "creator", "contributor")
 _DETAILS_FIELDS = ("details", "description", "summary", "notes")
-_ARGUMENT_FIELDS = ("arguments", "variables", "inputs")
-_DATE_FIELDS = ("created_at", "created", "date")
 # Of each group the first field with a text is used; others stay in the metadata.
 _TEXT_FIELDS = (_NAME_FIELDS, _SYSTEM_FIELDS, _USER_FIELDS, _AUTHOR_FIELDS, _DETAILS_FIELDS)
 # Fields that only prompts have; notes have a title and a text, too.
@@ -166,8 +164,8 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
         return FailedItem(location, "the prompt has no name")
     # The only prompt of a file is identified by the file, so that it can be renamed.
     key = keys.key("" if is_whole_file else name, (name, system, user))
-    argument_field = next((field for field in _ARGUMENT_FIELDS if fields.get(field)), "")
-    date_field = next((field for field in _DATE_FIELDS if stored_date(fields.get(field))), "")
+    argument_field = next((field for field in ("arguments", "variables", "inputs") if fields.get(field)), "")
+    date_field = next((field for field in ("created_at", "created", "date") if stored_date(fields.get(field))), "")
     text_fields = (_first_field(fields, names) for names in _TEXT_FIELDS)
     tags: list[str] = []
     for field in _KEYWORD_FIELDS:

@@ -32,10 +32,7 @@ from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     compact_metadata,
-    object_or_empty,
-    objects,
     parse_json,
-    require_object,
     short_title,
     stored_date,
     stored_time,
@@ -47,7 +44,6 @@ from sources.importers.engine.values import (
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, decode_page, html_text, read_page
 
-_URL_SCHEMES = ("https://", "http://", "ftp://", "gemini://")
 _FOLDERS_MAX = 50
 
 
@@ -67,7 +63,7 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
     seen: set[str] = set()
     for link in links:
         url = url_or_empty(link.url.strip())
-        if not url.startswith(_URL_SCHEMES):
+        if not url.startswith(("https://", "http://", "ftp://", "gemini://")):
             yield SkippedItem("bookmark without a web address")
         # The address is the key of the item: a second one would overwrite the first.
         elif url in seen:
@@ -159,7 +155,6 @@ class _LinkReader(PageReader):
 # -- bookmarks ---------------------------------------------------------------------------------------------------------
 # Bookmarks of browsers: the HTML file that all of them export, the file of Chrome, and the backup of Firefox.
 
-_MARK = b"<!doctype netscape-bookmark-file-1>"
 _CHROME_FIELDS = (b'"roots"', b'"bookmark_bar"')
 _FIREFOX_FIELDS = (b'"text/x-moz-place-container"', b'"children"')
 # Chrome counts microseconds from 1601.
@@ -178,7 +173,7 @@ class BookmarksImporter(Importer):
                 all(field in probe.head for field in fields) for fields in (_CHROME_FIELDS, _FIREFOX_FIELDS)
             )
             return 0.95 if is_backup else 0.0
-        return 1.0 if _MARK in probe.head[:1024].lower() else 0.0
+        return 1.0 if b"<!doctype netscape-bookmark-file-1>" in probe.head[:1024].lower() else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
         data = read_bytes(path, limits.line_max_bytes)
@@ -187,9 +182,9 @@ class BookmarksImporter(Importer):
 
 
 def _json_links(value: object) -> Iterator[SavedLink]:
-    bookmarks = require_object(value, "not a file of bookmarks")
+    bookmarks = Fields.require(value, "not a file of bookmarks")
     is_chrome = isinstance(bookmarks.get("roots"), dict)
-    roots = objects(list(bookmarks["roots"].values())) if is_chrome else iter((bookmarks,))
+    roots = Fields.each(list(bookmarks["roots"].values())) if is_chrome else iter((bookmarks,))
     # The path of every open folder, and its remaining entries.
     # Without recursion: a file may nest folders as deeply as JSON may be nested.
     open_folders = [("", roots)]
@@ -270,10 +265,10 @@ class KarakeepImporter(Importer):
         return 0.9 if is_object and all(field in probe.head for field in _FIELDS) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        bookmarks = object_or_empty(read_json(path, limits)).get("bookmarks")
+        bookmarks = Fields.of(read_json(path, limits)).get("bookmarks")
         if not isinstance(bookmarks, list):
             raise InvalidParams("bookmarks: expected a list")
-        saved = [(bookmark, bookmark.nested("content")) for bookmark in objects(bookmarks)]
+        saved = [(bookmark, bookmark.nested("content")) for bookmark in Fields.each(bookmarks)]
         links = (
             SavedLink(
                 url=content.text("url"),
@@ -330,7 +325,7 @@ class OmnivoreImporter(Importer):
                 except InvalidParams as error:
                     yield FailedItem(name, error.message)
                     continue
-                for number, page in enumerate(objects(pages), 1):
+                for number, page in enumerate(Fields.each(pages), 1):
                     try:
                         yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
                     except InvalidParams as error:

@@ -28,9 +28,7 @@ from sources.importers.engine.values import (
     Fields,
     clean_line,
     clean_tags,
-    object_or_empty,
     parse_json,
-    require_object,
     require_storable,
     short_title,
     stored_time,
@@ -45,7 +43,6 @@ from sources.importers.formats.agent_sessions import read_lines
 # The folder in which the program keeps copies of all chats.
 _BACKUPS = "backups"
 _BACKUP_AGE = timedelta(milliseconds=1)
-_SYSTEM_SENDER = "SillyTavern System"
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # June 19, 2023 2:20pm
 _LONG_DATE = re.compile(r"([A-Za-z]{3})[a-z]* (\d{1,2}), (\d{4}) (\d{1,2}):(\d\d) ?([ap])m", re.IGNORECASE)
@@ -143,7 +140,7 @@ class _TavernThread:
     def _message_draft(self, message: _TavernMessage, swipe: int, *, is_canonical: bool) -> MessageDraft:
         line = message.line
         infos = line["swipe_info"] if isinstance(line.get("swipe_info"), list) else []
-        info = object_or_empty(infos[swipe]) if swipe < len(infos) else Fields()
+        info = Fields.of(infos[swipe]) if swipe < len(infos) else Fields()
         role = "user" if line.get("is_user") is True else "assistant"
         model = info.nested("extra").line("model")
         if not model and is_canonical:
@@ -202,7 +199,7 @@ def _parse_messages(
 def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMessage:
     # Chub writes an object that contains the text.
     text = line.text("mes") or line.nested("mes").text("message")
-    if line.get("is_system") is True and line.get("name") == _SYSTEM_SENDER:
+    if line.get("is_system") is True and line.get("name") == "SillyTavern System":
         raise SkipMessage("system message")
     if not text.strip():
         raise SkipMessage("empty message")
@@ -260,7 +257,6 @@ _TEXT_FIELDS = {
     "nickname": "nickname",
 }
 _SHORT_FIELDS = ("creator", "character_version", "nickname")
-_GREETING_FIELDS = ("alternate_greetings", "group_only_greetings")
 
 
 class CharacterCardsImporter(Importer):
@@ -329,7 +325,7 @@ def _read_webp_card(path: Path, max_bytes: int) -> bytes:
 
 
 def _character_draft(card: Any, key: str) -> CharacterDraft:
-    card = require_object(card, "character card: expected a JSON object")
+    card = Fields.require(card, "character card: expected a JSON object")
     data = card.nested("data") if isinstance(card.get("data"), dict) else card
     name = data.get("name")
     if not isinstance(name, str) or not name.strip():
@@ -358,7 +354,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 
 
 def _is_kept_unchanged(field: str, value: Any) -> bool:
-    if field in _GREETING_FIELDS:
+    if field in ("alternate_greetings", "group_only_greetings"):
         return isinstance(value, list) and _strings(value) == tuple(value)
     if field == "tags":
         return isinstance(value, list) and clean_tags(split_words(value)) == tuple(value)

@@ -13,7 +13,7 @@ from sources.importers.engine.export_files import is_json
 from sources.importers.engine.files import file_key, is_text, modified_at, printable_name, read_json, read_text
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import first_heading, read_org_header, remove_code
-from sources.importers.engine.values import Fields, clean_line, object_or_empty, stored_date
+from sources.importers.engine.values import Fields, clean_line, stored_date
 
 # -- Org mode ----------------------------------------------------------------------------------------------------------
 # Org mode: every `.org` file becomes a note, with its text as written.
@@ -49,7 +49,6 @@ class OrgImporter(Importer):
 _HEAD_LINES = 200
 _FIELD = re.compile(r":([\w -]{1,40}): ([^\n]{1,1000})")
 _TAGS_DIRECTIVE = ".. tags::"
-_TAG_FIELDS = ("tags", "keywords")
 
 
 class RestructuredTextImporter(Importer):
@@ -71,7 +70,7 @@ class RestructuredTextImporter(Importer):
             for line, below in pairwise(lines)
             if line.strip() and not _is_adornment(line) and _is_adornment(below) and len(below) >= len(line)
         )
-        tag_lists = [fields.get(field, "") for field in _TAG_FIELDS]
+        tag_lists = [fields.get(field, "") for field in ("tags", "keywords")]
         tag_lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
         yield imported_note(
             stable_uuid("rst", "notes", file_key(path, limits)),
@@ -109,7 +108,7 @@ class JupyterImporter(Importer):
         return 0.9 if b'"nbformat"' in probe.head or (has_suffix and b'"cell_type"' in probe.head) else 0.0
 
     def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        notebook = object_or_empty(read_json(path, limits))
+        notebook = Fields.of(read_json(path, limits))
         if "nbformat" not in notebook:
             raise InvalidParams("not a Jupyter notebook")
         metadata = notebook.nested("metadata")

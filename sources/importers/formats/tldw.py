@@ -46,7 +46,6 @@ from sources.importers.engine.values import (
     compact_metadata,
     json_or_none,
     key_label,
-    objects,
     require_storable,
     text_or_empty,
     texts,
@@ -312,14 +311,12 @@ _TRANSCRIPT_ID_OFFSET = 1_000_000_000
 # about the model between the words; `2.5s` is a time and not a word.
 _SAME_SHARE = 0.9
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_TEXT_FIELDS = ("text", "Text", "transcription", "transcript")
 _SECONDS, _MILLISECONDS = 1000, 1
 _TIME_FIELDS = (
     ("start", "end", _SECONDS),
     ("start_seconds", "end_seconds", _SECONDS),
     ("start_ms", "end_ms", _MILLISECONDS),
 )
-_CLOCK_FIELDS = ("start_time", "end_time")
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2}(?:[.,]\d{1,6})?)\Z")
 # A thousand hours. Larger numbers are in another unit.
 _TIME_MAX_MS = 3_600_000_000
@@ -437,7 +434,7 @@ def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence
         return stored, ()
     lines = value if isinstance(value, list) else _first_field(value, ("segments", "Segments"))
     segments = []
-    for line in objects(lines):
+    for line in Fields.each(lines):
         line_text, times = _line_text(line), _times(line)
         if line_text and times is not None:
             speaker = line.line("speaker") or None
@@ -445,11 +442,11 @@ def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence
     if segments:
         return "\n".join(segment.text for segment in segments), segments
     text = _first_field(value, ("text", "transcription")) if isinstance(value, dict) else None
-    return text if isinstance(text, str) else "\n".join(map(_line_text, objects(lines))), ()
+    return text if isinstance(text, str) else "\n".join(map(_line_text, Fields.each(lines))), ()
 
 
 def _line_text(line: Mapping[str, Any]) -> str:
-    return " ".join(text_or_empty(_first_field(line, _TEXT_FIELDS)).split())
+    return " ".join(text_or_empty(_first_field(line, ("text", "Text", "transcription", "transcript"))).split())
 
 
 def _times(line: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -459,7 +456,7 @@ def _times(line: Mapping[str, Any]) -> tuple[int, int] | None:
             end = _milliseconds(line.get(end_field), factor)
             return start, start if end is None else end
     times = []
-    for field in _CLOCK_FIELDS:
+    for field in ("start_time", "end_time"):
         # Seconds, or hours, minutes and seconds.
         value = line.get(field)
         clock = _CLOCK.match(value.strip()) if isinstance(value, str) else None

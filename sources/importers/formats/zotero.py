@@ -17,10 +17,10 @@ from sources.importers.engine.files import file_size
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
 from sources.importers.engine.values import (
+    Fields,
     clean_line,
     clean_tags,
     compact_metadata,
-    objects,
     short_title,
     stored_date,
     url_or_empty,
@@ -77,7 +77,6 @@ def reference_draft(importer: str, reference: BibliographicReference) -> MediaDr
 
 _DEPTH_MAX = 20
 _NOT_ITEMS = frozenset(["Attachment", "Memo", "Collection", "Journal", "Series"])
-_PEOPLE = ("authors", "editors", "contributors", "directors", "interviewers")
 _METADATA = {"volume": "volume", "number": "issue", "pages": "page", "language": "language"}
 
 
@@ -117,13 +116,19 @@ def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator
                 for path, texts in resource.texts.items()
                 if path.startswith("isPartOf/") and path.endswith("/title")
             )
+            authors: list[str] = []
+            for role in ("authors", "editors", "contributors", "directors", "interviewers"):
+                names = [resource.texts.get(f"{role}/Seq/li/Person/{name}", []) for name in ("givenName", "surname")]
+                # If somebody has one name only, the lists do not tell which first name belongs to whom.
+                people = zip(*names, strict=True) if len(names[0]) == len(names[1]) else zip(names[1])
+                authors += (clean_line(" ".join(person)) for person in people)
             notes = (html_text(memo.first("value"), limits.item_max_chars) for memo in memos if memo.name == "Memo")
             yield BibliographicReference(
                 # An id that starts with # is a number within the file.
                 key=resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
                 type=clean_line(resource.first("itemType")) or resource.name,
                 title=title,
-                authors=tuple(_people(resource)),
+                authors=tuple(authors),
                 date=date,
                 publication=clean_line(journal.first("title") if journal is not None else next(publications, "")),
                 abstract=resource.first("abstract"),
@@ -165,17 +170,6 @@ class _RdfHandler(XmlHandler):
 
     def _add(self, path: str, text: str) -> None:
         self.resources[-1].texts.setdefault(path, []).append(text)
-
-
-def _people(resource: _RdfResource) -> Iterator[str]:
-    for role in _PEOPLE:
-        person = f"{role}/Seq/li/Person"
-        surnames, given_names = (resource.texts.get(f"{person}/{name}", []) for name in ("surname", "givenName"))
-        if len(surnames) == len(given_names):
-            yield from (clean_line(f"{given} {surname}") for given, surname in zip(given_names, surnames, strict=True))
-        else:
-            # Somebody has one name only, so the lists do not tell which first name belongs to whom.
-            yield from map(clean_line, surnames)
 
 
 _CSL_TYPE = re.compile(
@@ -221,7 +215,7 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
     except InvalidParams as error:
         return FailedItem(f"reference {element.number}", error.message)
     authors = []
-    for person in objects(item.get("author") or item.get("editor")):
+    for person in Fields.each(item.get("author") or item.get("editor")):
         names = (person.line(name) for name in ("given", "non-dropping-particle", "family"))
         authors.append(" ".join(filter(None, names)) or person.line("literal"))
     identifier = clean_line(str(item.get("id", "")))

@@ -12,7 +12,6 @@ from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilde
 from sources.importers.parsers.web_page import decode_page, read_page
 from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_part
 
-_CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _CHAPTER_TYPES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 _PROPERTIES = frozenset(["title", "creator", "date", "language", "publisher", "identifier", "subject", "description"])
@@ -21,7 +20,7 @@ _PROPERTIES = frozenset(["title", "creator", "date", "language", "publisher", "i
 def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         root_files = _AttributeCollector("rootfile", "full-path")
-        read_part(archive, _CONTAINER, root_files)
+        read_part(archive, "META-INF/container.xml", root_files)
         if not root_files.values:
             raise InvalidParams("EPUB container names no package")
         # Other root files are renditions of the same book.

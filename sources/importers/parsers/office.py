@@ -21,7 +21,6 @@ _WORD, _PRESENTATION = "word/document.xml", "ppt/presentation.xml"
 _PROPERTIES = frozenset(["title", "creator", "created", "subject", "keywords", "description", "language"])
 _HEADING = re.compile(r"heading ?([1-6])", re.IGNORECASE)
 _SLIDE = re.compile(r"ppt/slides/slide(\d{1,6})\.xml")
-_WORD_NOTES = ("footnotes", "endnotes")
 
 
 def parse_word(path: Path, limits: ImportLimits) -> ParsedDocument:
@@ -29,7 +28,7 @@ def parse_word(path: Path, limits: ImportLimits) -> ParsedDocument:
         text = TextBuilder(limits.item_max_chars)
         main = _main_part(archive, _WORD)
         notes: list[str] = []
-        for kind in _WORD_NOTES:
+        for kind in ("footnotes", "endnotes"):
             usual = join(dirname(main), f"{kind}.xml")
             notes += _related_parts(archive, main, kind).values() or ([usual] if usual in archive else ())
         for name in dict.fromkeys((main, *notes)):

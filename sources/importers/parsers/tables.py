@@ -14,12 +14,10 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.table_reader import table_lines
 from sources.importers.parsers.parsed_document import LIBRARY_ERRORS, ParsedDocument, TextBuilder
 
-_DELIMITERS = ",;\t"
-
 
 def parse_table(path: Path, limits: ImportLimits) -> ParsedDocument:
     decoded = decode(read_bytes(path, limits.line_max_bytes), limits)
-    delimiter = max(_DELIMITERS, key=decoded.text.partition("\n")[0].count)
+    delimiter = max(",;\t", key=decoded.text.partition("\n")[0].count)
     text = TextBuilder(limits.item_max_chars)
     rows = 0
     try:
@@ -41,7 +39,6 @@ def parse_table(path: Path, limits: ImportLimits) -> ParsedDocument:
 _CELLS_MAX = 3_000_000
 _SHEETS_MAX = 1_000
 _CONTENT_TYPES = "[Content_Types].xml"
-_XML_SUFFIXES = (".xml", ".rels")
 _PROLOG_BYTES = 1 << 16
 _PROPERTIES = ("subject", "keywords", "description", "language")
 
@@ -58,7 +55,7 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
             raise InvalidParams("spreadsheet is damaged")
         # Office documents declare no entities. defusedxml refuses those that this overlooks.
         for name in archive.names:
-            if name.endswith(_XML_SUFFIXES):
+            if name.endswith((".xml", ".rels")):
                 with archive.open(name) as part:
                     if b"<!DOCTYPE" in part.read(_PROLOG_BYTES).replace(b"\0", b""):
                         raise InvalidParams("XML contains a document type, which is not supported")

@@ -184,7 +184,6 @@ _BLOCK = re.compile(
 )
 _LINE = frozenset(["br", "tr", "dt", "dd"])
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
-_AUTHORS = ("author", "article:author", "dc.creator", "citation_author")
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.created", "pubdate", "citation_publication_date")
 _CHARSET = re.compile(
     rb"""(?:<meta[^>]{0,200}?charset|<\?xml[^>]{0,200}?encoding)\s*+=\s*+["']?\s*+([\w-]{2,40})""", re.IGNORECASE
@@ -213,7 +212,7 @@ def parse_page(path: Path, limits: ImportLimits) -> ParsedDocument:
     return ParsedDocument(
         text=page.text.build(),
         title=replace_unstorable(page.title),
-        author=page.meta(_AUTHORS),
+        author=page.meta(("author", "article:author", "dc.creator", "citation_author")),
         created=page.meta(_DATES),
         url=page.url if page.url.startswith(("https://", "http://")) else "",
         encoding=html.encoding,

@@ -16,14 +16,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from sources.importers.sandbox.seccomp import (
-    LandlockRules,
-    landlock_version,
-    prctl,
-    refuse_system_calls,
-    system_call,
-    unshare,
-)
+from sources.importers.sandbox.seccomp import LandlockRules, prctl, refuse_system_calls, system_call, unshare
 
 # -- report ------------------------------------------------------------------------------------------------------------
 # Which layers of the sandbox are active, and how the server finds out before the first import.
@@ -37,7 +30,6 @@ NO_SANDBOX_PROBLEM = (
     "import_sandbox is required, but this machine does not offer Landlock and seccomp; run `florilegium doctor`"
 )
 _ROOT = Path(__file__).resolve().parents[3]
-_MODULE = "sources.importers.sandbox"
 _PROBE_DEADLINE_S = 30
 
 
@@ -70,7 +62,7 @@ class SandboxReport(Struct, frozen=True):
 
 def probe_sandbox() -> SandboxReport:
     """Starts a process that confines itself and reports the result. Takes about a tenth of a second."""
-    command = [sys.executable, "-P", "-m", _MODULE]
+    command = [sys.executable, "-P", "-m", "sources.importers.sandbox"]
     try:
         output = subprocess.run(  # noqa: S603 - our own module
             command,
@@ -194,7 +186,7 @@ def enter_sandbox(paths: Iterable[Path]) -> SandboxReport:
     if "user id" not in layers.active:
         layers.add("capabilities", drop_capabilities)
     if rules is not None:
-        layers.add(LANDLOCK, lambda: _enforce(rules))
+        layers.add(LANDLOCK, rules.enforce)
     layers.add(SECCOMP, refuse_system_calls)
     return SandboxReport(layers.active, layers.missing)
 
@@ -228,8 +220,3 @@ def _landlock_rules(paths: Iterable[Path]) -> LandlockRules:
     rules = LandlockRules()
     rules.allow_reading((*paths, *modules, *_OWN_PACKAGES, *map(Path, _SYSTEM_FILES)))
     return rules
-
-
-def _enforce(rules: LandlockRules) -> str:
-    rules.enforce()
-    return f"{LANDLOCK} {landlock_version()}"

@@ -12,7 +12,6 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,33 +108,31 @@ class LandlockRules:
     def allow_reading(self, paths: Iterable[Path]) -> None:
         """Allows reading files, and folders with everything in them. Symbolic links mean their targets."""
         for path in paths:
-            with suppress(FileNotFoundError, NotADirectoryError, PermissionError), _opened(path) as descriptor:
+            try:
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                continue
+            try:
                 is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
                 rights = _READ_FILE | _READ_DIRECTORY if is_folder else _READ_FILE
                 rule = struct.pack("=Qi", rights, descriptor)
                 system_call(_ADD_RULE, self._descriptor, _RULE_PATH_BENEATH, rule, 0)
+            finally:
+                os.close(descriptor)
 
-    def enforce(self) -> None:
-        """Applies to this thread, and to the threads and processes that it starts."""
+    def enforce(self) -> str:
+        """Applies to this thread, and to the threads and processes that it starts. Returns what is in force."""
         try:
             forbid_new_privileges()
             system_call(_RESTRICT_SELF, self._descriptor, 0)
         finally:
             os.close(self._descriptor)
+        return f"Landlock {landlock_version()}"
 
 
 def forbid_new_privileges() -> None:
     """Makes set-user-id programs powerless, which the kernel requires before a process may restrict itself."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 _PR_SET_SECCOMP = 22

@@ -60,6 +60,8 @@ class RankingResult(Struct, kw_only=True, gc=False):
     lexical: float | None = None
     cosine: float | None = None
     passage: tuple[int, int] | None = None
+    # The factors of the second stage, by feature.
+    boosts: Mapping[str, float] = {}
     # For hits that show one of several fields: how it is chosen, and the hit if it is already built.
     field_choice: FieldChoice | None = None
     complete_hit: Hit | None = None
@@ -90,7 +92,13 @@ class HitCandidate(RankingResult, gc=False):
         def part_id(self) -> str | None:
             """The id of a part whose prominent text is not the title of the item, such as a message."""
             ...
+
+        @property
+        def role(self) -> str | None:
+            """Whether a person or a model said it, if it was said."""
+            ...
     else:
+        role: ClassVar[str | None] = None
         speaker: ClassVar[str] = ""
         author_name: ClassVar[str] = ""
         part_id: ClassVar[str | None] = None
@@ -299,7 +307,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     phrase_columns: tuple[str, ...] = ()
     # The kinds of vectors that belong to the index entries.
     vectors: tuple["VectorKind", ...] = ()
-    # How many of the first matches by words are ranked by words and meaning together, in whole blocks.
+    # How many of the first matches by words are ranked by words and meaning together, in whole blocks. A second stage
+    # sorts blocks of this size.
     lexical_head: int = 20
     # Whether matches with all words of a plain query come before the others. They score higher in any case.
     prefers_all_terms: bool = True
@@ -442,9 +451,8 @@ class SearchEngine(Protocol):
 
 
 class NearWords(Protocol):
-    def near_words(self, roots: Sequence[str]) -> list[list[str]]:
-        """Returns for each stem the words whose stems are nearest to it, or else compounds that end with it, the most
-        frequent first."""
+    def near_words(self, words: Sequence[str]) -> list[list[str]]:
+        """Returns for each word the nearest ones, or else compounds with it, the most frequent first."""
         ...
 
 

@@ -124,6 +124,10 @@ class FusedSearch(TextSearch):
         self._meaning_only: list[HitCandidate] = []
 
     @property
+    def _has_final_scores(self) -> bool:
+        return not self._scan.has_vectors
+
+    @property
     def _floor(self) -> float:
         rows = self._statistics.count_rows(self._connection, self._target.index)
         return self._length * self._model.floor_for(rows)
@@ -190,6 +194,10 @@ class FusedSearch(TextSearch):
             cosine = min(found, lexical) if candidate.is_only_named else found
             candidate.lexical, candidate.cosine = lexical, cosine
             candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
+        if self._has_second_stage and self._boosts.message is not None:
+            scores = self._boosts.message.apply_to([candidate.score for candidate in candidates], candidates)
+            for candidate, score in zip(candidates, scores, strict=True):
+                candidate.score = round(score, SCORE_DIGITS)
         candidates.sort(key=sort_key)
         candidates.sort(key=_RANK, reverse=True)
 

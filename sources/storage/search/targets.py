@@ -269,7 +269,7 @@ class ChatCandidate(HitCandidate, gc=False):
     part_id: str | None  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     position: int | None
     sender: str | None
-    role: str | None
+    role: str | None  # pyright: ignore[reportIncompatibleMethodOverride] - see above
     own: str
     context: str
     rowid: int
@@ -442,7 +442,8 @@ def _chats_target(dialect: Dialect, context: MessageContext) -> _ChatsTarget:
         vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
         # A long message, such as an assistant's answer, contains all words of a question by chance more often than not.
         prefers_all_terms=False,
-        # Messages are short, so that words alone order them less reliably than other texts.
+        # Messages are short, so that words alone order them less reliably than other texts. With the second stage, R@10
+        # of LoCoMo is 0.807 with 20 rows, 0.817 with 40 and 0.819 with 60.
         lexical_head=40,
     )
 

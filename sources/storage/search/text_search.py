@@ -114,7 +114,12 @@ class TextSearch:
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._term_counter = term_counter(search.query.terms)
         is_comparable = search.scoring == "comparable"
-        self._boosts = query_boosts(search.query.times, search.query.own_terms) if is_comparable else NO_BOOSTS
+        self._boosts = NO_BOOSTS
+        if is_comparable:
+            query, prose = search.query, search.query.prose if search.boosts_messages else None
+            self._boosts = query_boosts(query.times, query.own_terms, prose)
+        self._has_second_stage = target.candidate.has_speakers and self._boosts.message is not None
+        self._block_rows = target.lexical_head if self._has_second_stage else BLOCK_ROWS
         self._matches_max = 0
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
@@ -232,9 +237,10 @@ class TextSearch:
         if not self._matches_max:
             return [], False
         window: list[HitCandidate] = []
+        block_rows = self._block_rows
         for index, tier in enumerate(tiers):
             wanted = limit - len(window)
-            first, size = _whole_blocks(start, wanted)
+            first, size = _whole_blocks(start, wanted, self._block_rows)
             match_sql = self._match_sql(tier)
             matched, candidates = self._read(tier, match_sql, size, first)
             scored: list[HitCandidate] = []
@@ -242,8 +248,8 @@ class TextSearch:
                 candidate.entry = entry[0]
                 candidate.bm25 = entry[1] if match_sql.is_ranked else None
                 candidate.has_all_terms = bool(entry[2])
-            for block_start in range(0, len(candidates), BLOCK_ROWS):
-                block = candidates[block_start : block_start + BLOCK_ROWS]
+            for block_start in range(0, len(candidates), block_rows):
+                block = candidates[block_start : block_start + block_rows]
                 scoring.score(block)
                 scored += block
             window += scored[start - first :][:wanted]
@@ -297,7 +303,7 @@ class TextSearch:
         expression = self._search.query.expression
         if expression is None:
             return None
-        first, size = _whole_blocks(start, limit)
+        first, size = _whole_blocks(start, limit, self._block_rows)
         return self._match_sql(self._ranked_tier(expression)), self._entry_page(size, first)
 
     def _match_sql(self, tier: MatchTier) -> MatchStatements:
@@ -357,7 +363,13 @@ class TextSearch:
             self._search,
             self._boosts,
             prefers_all_terms=self._target.prefers_all_terms,
+            message_boost=self._boosts.message if self._has_second_stage and self._has_final_scores else None,
         )
+
+    @property
+    def _has_final_scores(self) -> bool:
+        """Whether nothing is added to the scores by words."""
+        return True
 
     def _at_matching_text(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> list[HitCandidate]:
         """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
@@ -429,10 +441,10 @@ class TextSearch:
         return HitPage(self._complete(candidates), has_more=search.offset + len(candidates) < total, total=total)
 
 
-def _whole_blocks(start: int, wanted: int) -> tuple[int, int]:
+def _whole_blocks(start: int, wanted: int, block_rows: int) -> tuple[int, int]:
     """Returns the first row and the number of rows of the blocks that contain the wanted ones."""
-    first = start - start % BLOCK_ROWS
-    return first, -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
+    first = start - start % block_rows
+    return first, -(-(start + wanted - first) // block_rows) * block_rows
 
 
 # -- readings ----------------------------------------------------------------------------------------------------------

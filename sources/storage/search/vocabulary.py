@@ -1,5 +1,6 @@
 """The words of a library that are near to another word."""
 
+import itertools
 import threading
 from abc import abstractmethod
 from collections import Counter, OrderedDict
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from sources.query import AllOf, Expression, ParsedQuery, Phrase, Prefix, Term, Word
 from sources.query.parser import can_have_near_terms, with_near_terms
-from sources.query.words import searchable_prefixes, with_other_endings, word_with_stem
+from sources.query.words import ENDINGS, searchable_prefixes, with_other_endings, word_with_stem
 from sources.storage.contract import Search
 from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
 from sources.text.folding import fold
@@ -48,8 +49,9 @@ NEAR_MIN_CHARS = 4
 NEAR_MAX_CHARS = 64
 # From this length on, two letters may be wrong; before, one. Shorter words have unrelated words at that distance.
 _TWO_EDITS_MIN_CHARS = 7
-# A part of a compound has at least this many letters.
+# The first part of a compound, by which others are found, and the parts around one that is in it.
 COMPOUND_MIN_CHARS = 5
+_COMPOUND_PART_MIN_CHARS = 3
 
 
 def can_be_misspelled(word: str) -> bool:
@@ -82,10 +84,37 @@ def similar_words(word: str, vocabulary: str) -> dict[str, int]:
 
 
 def compounds_with(word: str, vocabulary: str) -> list[str]:
-    """Returns the compounds that end with a word."""
-    if len(word) < COMPOUND_MIN_CHARS:
+    """Returns the compounds that end with a word, or have it in the middle: Bett and Haus find Krankenhausbett. The
+    parts next to it have to be words, too, which short ones hardly are: script does not find inscription."""
+    if len(word) < NEAR_MIN_CHARS:
         return []
-    return _words_with(f"{word} ", vocabulary, len(word) + 1, NEAR_MAX_CHARS)
+    least = len(word) + _COMPOUND_PART_MIN_CHARS
+    found = dict.fromkeys(_words_with(word, vocabulary, least, NEAR_MAX_CHARS))
+    return [one for one in found if _is_compound(one, word)]
+
+
+def _is_compound(compound: str, word: str) -> bool:
+    at = compound.find(word, _COMPOUND_PART_MIN_CHARS)
+    while at >= 0:
+        after = len(compound) - at - len(word)
+        if not after or after >= _COMPOUND_PART_MIN_CHARS:
+            return True
+        at = compound.find(word, at + 1)
+    return False
+
+
+def roots_with_other_endings(word: str) -> list[str]:
+    """Returns the stems that a word has if its ending is a misspelled one: appointmnet has no ending that could be
+    removed, so that it is far from the stem of appointment."""
+    from rapidfuzz.distance import OSA  # noqa: PLC0415 - as above
+
+    roots: dict[str, None] = {}
+    for ending in ENDINGS:
+        for chars in range(len(ending) - 1, len(ending) + 2):
+            start, tail = word[:-chars], word[-chars:]
+            if len(ending) > 2 and len(start) > 2 and OSA.distance(tail, ending, score_cutoff=1) == 1:
+                roots[stem(start + ending)] = None
+    return [root for root in roots if root != stem(word) and can_be_misspelled(root)]
 
 
 def _words_with(part: str, vocabulary: str, min_chars: int, max_chars: int) -> list[str]:
@@ -146,14 +175,14 @@ class NearWordsMemory:
         stuck does not hold up the others."""
         has_lock = self._lock.acquire(timeout=_NEAR_WORDS_WAIT_MAX_S)
         try:
-            unknown = [key for key in dict.fromkeys(keys) if key not in self._near_words]
-            if unknown:
+            words = {key: self._near_words.get(key) for key in keys}
+            if unknown := [key for key, known in words.items() if known is None]:
                 found = dict(zip(unknown, find([str(key[0]) for key in unknown]), strict=True))
                 if len(self._near_words) + len(found) > _NEAR_WORDS_MAX:
-                    found |= {key: self._near_words[key] for key in keys if key in self._near_words}
                     self._near_words.clear()
                 self._near_words |= found
-            return [self._near_words[key] for key in keys]
+                words |= found
+            return [words[key] or [] for key in keys]
         finally:
             if has_lock:
                 self._lock.release()
@@ -172,28 +201,25 @@ class LibraryVocabulary(Generic[IndexT]):
         # The indexes that contain a stem, of the stems that were counted.
         self._indexes_of: dict[str, list[IndexT]] = {}
 
-    def near_words(self, roots: Sequence[str]) -> list[list[str]]:
-        """Returns for each stem the words whose stems are nearest to it, or else compounds that end with it, the most
-        frequent first."""
+    def near_words(self, words: Sequence[str]) -> list[list[str]]:
+        """Returns for each word the nearest ones, or else compounds with it, the most frequent first."""
         # Which indexes are read depends on the credential, and two of them may have the same version.
         versions = [part for index in self._indexes for part in (index.table, index.version)]
-        return self._memory.get([(root, *versions) for root in roots], self._find_near_words)
+        return self._memory.get([(word, *versions) for word in words], self._find_near_words)
 
-    def _find_near_words(self, roots: Sequence[str]) -> list[list[str]]:
-        stems = self._near_stems(roots)
+    def _find_near_words(self, words: Sequence[str]) -> list[list[str]]:
+        stems = self._near_stems(words)
         tokens = {near: token for own in stems for near in own if (token := word_with_stem(near))}
         texts = self._find_texts(tokens)
         return [[_spelling(near, tokens[near], texts[near]) for near in own if near in texts] for own in stems]
 
-    def _near_stems(self, roots: Sequence[str]) -> list[list[str]]:
-        """The candidates of all stems are counted together, because an engine may have to ask a server."""
+    def _near_stems(self, misspelled: Sequence[str]) -> list[list[str]]:
+        """The candidates of all words are counted together, because an engine may have to ask a server."""
         found: dict[str, list[str]] = {}
-        candidates = {root: self._candidates(root) for root in roots}
+        candidates = {root: self._candidates(root) for root in misspelled}
         while wanted := {root: words for root, own in candidates.items() if (words := next(own, None)) is not None}:
-            together = [
-                list({word: None for own in words for word in own}) for words in zip(*wanted.values(), strict=True)
-            ]
-            counts = self._count_rows(together)
+            by_index = zip(*wanted.values(), strict=True)
+            counts = self._count_rows([list(dict.fromkeys(itertools.chain(*words))) for words in by_index])
             for index, own in zip(self._indexes, counts, strict=True):
                 for word in own:
                     indexes = self._indexes_of.setdefault(word, [])
@@ -206,15 +232,22 @@ class LibraryVocabulary(Generic[IndexT]):
                 if rows:
                     found[root] = sorted(rows, key=lambda word: (-rows[word], word))[:_NEAR_MAX]
                     del candidates[root]
-        return [found.get(root, []) for root in roots]
+        return [found.get(root, []) for root in misspelled]
 
-    def _candidates(self, root: str) -> Iterator[list[list[str]]]:
-        """Yields the words of each index that a stem may mean, the most similar first, and then compounds."""
+    def _candidates(self, word: str) -> Iterator[list[list[str]]]:
+        """Yields the stems of each index that a word may mean, the most similar first, and then compounds."""
+        root, others = stem(word), roots_with_other_endings(word)
         vocabularies = self._words_like(root)
         similar = [similar_words(root, vocabulary) for vocabulary in vocabularies]
+        for vocabulary, one in zip(vocabularies, similar, strict=True):
+            one.update({other: 1 for other in others if f" {other} " in vocabulary})
         for edits in sorted({edits for one in similar for edits in one.values()}):
             yield [[other for other, number in one.items() if number == edits] for one in similar]
-        yield [compounds_with(root, vocabulary) for vocabulary in vocabularies]
+        # The stem of a compound ends with the stem of its last part; in the middle, parts are not stemmed.
+        yield [
+            list({**dict.fromkeys(compounds_with(word, one)), **dict.fromkeys(compounds_with(root, one))})
+            for one in vocabularies
+        ]
 
     @abstractmethod
     def _words_like(self, word: str) -> list[str]:
@@ -437,7 +470,7 @@ class Spelling:
         vocabulary = self._statistics.vocabulary(self._connection, self._index, self._words_max)
         near = {}
         for attempt, spellings in zip(
-            unknown, vocabulary.near_words([stem(attempt.token) for attempt in unknown]), strict=True
+            unknown, vocabulary.near_words([attempt.token for attempt in unknown]), strict=True
         ):
             words = [Word(spelling, (Phrase(spelling, (spelling,)),)) for spelling in spellings]
             is_inflected = any(isinstance(one, Prefix) for one in attempt.word.alternatives)

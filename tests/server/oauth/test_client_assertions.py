@@ -13,7 +13,7 @@ from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.http_client import fetch
 from tests.server.oauth.browser import open_browser
-from tests.server.oauth.document_host import DocumentHost, open_document_host
+from tests.server.oauth.document_host import DocumentHost
 from tests.server.oauth.oauth_client import REDIRECT_URI, post_form, user_of
 from tests.server.oauth.signing_client import ASSERTION_TYPE, ClientKey, SigningClient
 
@@ -26,13 +26,6 @@ DOCUMENT: dict[str, Any] = {
     "token_endpoint_auth_method": "private_key_jwt",
 }
 INLINE = {**DOCUMENT, "jwks": {"keys": [KEY.jwk]}}
-
-
-@pytest.fixture
-async def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DocumentHost]:
-    async with open_document_host(tmp_path / "host") as documents:
-        monkeypatch.setenv("SSL_CERT_FILE", str(documents.authority))
-        yield documents
 
 
 @pytest.fixture

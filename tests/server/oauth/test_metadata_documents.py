@@ -10,7 +10,7 @@ from tests.clients.oauth_person import people
 from tests.clients.test_oauth import PythonClient
 from tests.live import LiveServer, live, make_settings
 from tests.server.oauth.browser import open_browser
-from tests.server.oauth.document_host import DocumentHost, open_document_host
+from tests.server.oauth.document_host import DocumentHost
 from tests.server.oauth.oauth_client import REDIRECT_URI, OAuthTestClient, user_of
 
 DOCUMENT: dict[str, Any] = {
@@ -19,13 +19,6 @@ DOCUMENT: dict[str, Any] = {
     "grant_types": ["authorization_code", "refresh_token"],
     "token_endpoint_auth_method": "none",
 }
-
-
-@pytest.fixture
-async def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DocumentHost]:
-    async with open_document_host(tmp_path / "host") as documents:
-        monkeypatch.setenv("SSL_CERT_FILE", str(documents.authority))
-        yield documents
 
 
 @pytest.fixture

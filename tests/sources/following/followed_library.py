@@ -7,6 +7,9 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
 from auth.follows import FollowRecord
 from config.settings import Settings
 from server.following.runs import run_source
@@ -79,3 +82,25 @@ class FollowedLibrary:
         assert self._record is not None
         async with libraries.library("ada") as library:
             return await run_source(library, self._record, owner_of(libraries.context("ada")), self._settings)
+
+
+class FollowingMachine(RuleBasedStateMachine):
+    """The rules of all models. `is_current` is false until a run has read the last change."""
+
+    followed: FollowedLibrary
+    is_current = False
+
+    @rule()
+    def sync(self) -> None:
+        self.followed.sync()
+        self.is_current = True
+
+    @rule(after_s=st.floats(0.0, 1.0))
+    def interrupt(self, after_s: float) -> None:
+        """The order in which files are read does not depend on the interruption, so the next run completes this one."""
+        self.followed.sync_interrupted(after_s)
+        self.sync()
+
+    @rule()
+    def restart(self) -> None:
+        self.followed.restart()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from tests.sources.following.database_owner import SCHEMA, DatabaseOwner
-from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary
+from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary, FollowingMachine
 
 pytestmark = pytest.mark.slow("is a long run against a model")
 
@@ -18,7 +18,7 @@ conversations = st.sampled_from(["c1", "c2", "c3"])
 messages = st.integers(1, 3)
 
 
-class DatabaseMachine(RuleBasedStateMachine):
+class DatabaseMachine(FollowingMachine):
     """`rows` maps conversations to their messages."""
 
     @initialize(journal_mode=st.sampled_from(["WAL", "DELETE"]))
@@ -31,7 +31,6 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.followed = FollowedLibrary(self.root / "data", self.path)
         self.rows: dict[str, dict[int, str]] = {}
         self.number = 0
-        self.is_current = False
 
     def teardown(self) -> None:
         self.owner.close()
@@ -79,23 +78,9 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.sync()
         self.owner = DatabaseOwner(self.path, self.journal_mode)
 
-    @rule()
-    def sync(self) -> None:
-        self.followed.sync()
-        self.is_current = True
-
-    @rule(after_s=st.floats(0.0, 1.0))
-    def interrupt(self, after_s: float) -> None:
-        self.followed.sync_interrupted(after_s)
-        self.sync()
-
-    @rule()
-    def restart(self) -> None:
-        self.followed.restart()
-
     @invariant()
     def library_agrees_with_the_database(self) -> None:
-        if getattr(self, "is_current", False):
+        if self.is_current:
             expected = sorted(text for texts in self.rows.values() for text in texts.values())
             assert self.followed.run(self._texts()) == expected
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 from msgspec import Struct
 
 from sources.drafts import NoteDraft
 from sources.records import Note
-from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary
+from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary, FollowingMachine
 
 pytestmark = pytest.mark.slow("is a long run against a model")
 
@@ -85,7 +85,7 @@ class FolderModel:
         del self.known[name], self.rows[name]
 
 
-class FolderMachine(RuleBasedStateMachine):
+class FolderMachine(FollowingMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
@@ -145,19 +145,8 @@ class FolderMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.followed.sync()
+        super().sync()
         self.model.sync()
-        self.is_current = True
-
-    @rule(after_s=st.floats(0.0, 1.0))
-    def interrupt(self, after_s: float) -> None:
-        """The order in which files are read does not depend on the interruption, so the next run completes this one."""
-        self.followed.sync_interrupted(after_s)
-        self.sync()
-
-    @rule()
-    def restart(self) -> None:
-        self.followed.restart()
 
     @invariant()
     def library_agrees_with_the_model(self) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from tests.sources.following.database_owner import DatabaseOwner
-from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary
+from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary, FollowingMachine
 from tests.sources.importers.tldw_files import CHACHA, NEWER_CHACHA, SYNC_LOG
 
 pytestmark = pytest.mark.slow("is a long run against a model")
@@ -27,7 +27,7 @@ def uuid(kind: int, number: int) -> str:
     return f"00000000-0000-4000-8000-{kind:04}{number:08}"
 
 
-class TldwMachine(RuleBasedStateMachine):
+class TldwMachine(FollowingMachine):
     """`notes` maps numbers to texts and keywords, `messages` conversations to the texts of their messages."""
 
     @initialize(has_log=st.booleans(), journal_mode=st.sampled_from(["WAL", "WAL", "DELETE"]))
@@ -43,7 +43,6 @@ class TldwMachine(RuleBasedStateMachine):
         self.notes: dict[int, tuple[str, set[int]]] = {}
         self.messages: dict[int, dict[int, str]] = {}
         self.number = 0
-        self.is_current = False
 
     def teardown(self) -> None:
         self.owner.close()
@@ -151,23 +150,9 @@ class TldwMachine(RuleBasedStateMachine):
         self.owner.close()
         self.owner = DatabaseOwner(self.path, self.journal_mode)
 
-    @rule()
-    def sync(self) -> None:
-        self.followed.sync()
-        self.is_current = True
-
-    @rule(after_s=st.floats(0.0, 1.0))
-    def interrupt(self, after_s: float) -> None:
-        self.followed.sync_interrupted(after_s)
-        self.sync()
-
-    @rule()
-    def restart(self) -> None:
-        self.followed.restart()
-
     @invariant()
     def library_agrees_with_the_database(self) -> None:
-        if getattr(self, "is_current", False):
+        if self.is_current:
             names = {1: "hot", 2: "cold"}
             expected = sorted((text, sorted(names[link] for link in links)) for text, links in self.notes.values())
             assert self.followed.run(self._stored_notes()) == expected

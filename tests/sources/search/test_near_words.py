@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
-from sources.storage.search.vocabulary import compounds_with, similar_words
+from sources.storage.search.vocabulary import compounds_with, roots_with_other_endings, similar_words
 
 # Few letters, so that words are often near to each other.
 _LETTERS = "abcд"
@@ -53,13 +53,23 @@ def test_all_words_within_the_distance_are_found(word_and_others: tuple[str, set
 @given(_word_with_neighbours())
 def test_all_compounds_are_found(word_and_others: tuple[str, set[str]]) -> None:
     word, others = word_and_others
-    compounds = {f"ab{word}", f"д{word}"}
+    compounds = {f"abc{word}", f"дabc{word}", f"abc{word}дcb"}
+    # Too short a part is no word: inscription is no compound of script.
+    others |= {f"ab{word}", f"ab{word}cbaд", f"abc{word}дc", f"{word}abc"}
 
-    expected = sorted(compounds) if len(word) >= 5 else []
-    unrelated = {other for other in others if not other.endswith(word)}
+    expected = sorted(compounds)
+    unrelated = {other for other in others if word not in other[3:]}
 
     assert compounds_with(word, _vocabulary(unrelated | compounds | {word})) == expected
 
 
 def test_words_with_digits_are_not_similar() -> None:
     assert similar_words("house", " h0use horse ") == {"horse": 1}
+
+
+def test_a_misspelled_ending_is_corrected_before_it_is_removed() -> None:
+    assert "appoint" in roots_with_other_endings("appointmnet")
+    assert "inscript" in roots_with_other_endings("inscriptoin")
+    assert roots_with_other_endings("appointment") == ["appointem"] or "appoint" not in roots_with_other_endings(
+        "zebra"
+    )

@@ -332,6 +332,19 @@ async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
         assert service.model.weight == 0.5
 
 
+@pytest.mark.parametrize("name", ["fast", "minilm"])
+async def test_several_cores_embed_the_same_vectors_in_the_same_order(name: str, tmp_path: Path) -> None:
+    texts = [f"{number}: {RELATED if number % 3 else UNRELATED}" for number in range(20)]
+    vectors = []
+    for percent in (100, 200):
+        settings = Settings(data_dir=str(tmp_path), embedding_cpu_percent=percent)
+        worker = WorkerProcess(NAMED_MODELS[name], settings)
+        vectors.append(await worker.embed_passages(texts))
+        await worker.close()
+    assert vectors[0] == vectors[1]
+    assert len(set(vectors[0])) == len(texts)
+
+
 @pytest.mark.slow("measures CPU time")
 async def test_background_work_takes_its_share_of_a_core_with_the_lowest_priority_and_no_environment(
     tmp_path: Path,

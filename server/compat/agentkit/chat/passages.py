@@ -223,10 +223,6 @@ def _fenced(mark: str, label: str, text: str) -> str:
     return f"<{mark}>\n{' '.join(label.split())}\n{text}\n</{mark}>"
 
 
-# -- extractive --------------------------------------------------------------------------------------------------------
-# Answers without a model: the best passages of the caller's library, formatted as OpenAI chat completions.
-
-
 def extractive_completion(passages: Sequence[ChatPassage], question: str) -> Completion:
     answer = replace_unstorable(f"{NO_MODEL}\n\n{passages_text(passages)}" if passages else NO_MODEL_NO_PASSAGE)
     # Estimates: without a model there is no tokenizer.

@@ -90,7 +90,17 @@ class TurnRecorder:
             if not is_worse:
                 await chats.update_message(plan.replaces.id, self._answer_draft(turn), plan.replaces.version)
         elif plan.starts_conversation:
-            await _release_session_id(chats, conversation, dialogue)
+            # Frees the session id for the new conversation, which has the same first message. That of the old one gets
+            # a suffix derived from its first answer.
+            first = dialogue
+            if conversation.message_count > len(dialogue):
+                first = list((await chats.messages(conversation.id, _WINDOW, 0)).rows)
+            answer = next((message.content for message in first if message.role == "assistant"), "")
+            session_id = f"{conversation.session_id}-{_digest(answer)}"
+            try:
+                await chats.update(conversation.id, ConversationDraft(session_id=session_id))
+            except Conflict:  # a third conversation has the same first answer
+                await chats.update(conversation.id, ConversationDraft(session_id=""))
             return await self._start_conversation(chats, turn)
         else:
             drafts = [*_drafts(plan.new_turns, turn.requested_at, plan.parent_id), self._answer_draft(turn)]
@@ -180,19 +190,6 @@ async def find_conversation(chats: Chats, turn: CompletedTurn) -> Conversation |
         with suppress(NotFound):
             return await chats.get_by_session(session_id)
     return None
-
-
-async def _release_session_id(chats: Chats, conversation: Conversation, dialogue: Sequence[Message]) -> None:
-    """Frees the session id for a new conversation with the same first message; the old one's id gets a suffix derived
-    from its first answer."""
-    if conversation.message_count > len(dialogue):
-        dialogue = (await chats.messages(conversation.id, _WINDOW, 0)).rows
-    first_answer = next((message.content for message in dialogue if message.role == "assistant"), "")
-    session_id = f"{conversation.session_id}-{_digest(first_answer)}"
-    try:
-        await chats.update(conversation.id, ConversationDraft(session_id=session_id))
-    except Conflict:  # a third conversation has the same first answer
-        await chats.update(conversation.id, ConversationDraft(session_id=""))
 
 
 def _parent_id(dialogue: Sequence[Message], index: int) -> str | UnsetType:

@@ -81,9 +81,6 @@ class Upstream:
             raise (UpstreamTimeout if is_timeout else UpstreamError)(f"the upstream {error.reason}") from error
 
 
-# -- upstream prompt ---------------------------------------------------------------------------------------------------
-# Asks the upstream a question: one request, one whole answer.
-
 # For an upstream that is over its limit and does not say for how long.
 _RETRY_AFTER_S = 5.0
 

@@ -169,9 +169,6 @@ COMPLETION_ERRORS: Any = {
 }
 
 
-# -- arguments ---------------------------------------------------------------------------------------------------------
-# Validates a `POST /chat` request: lengths, the history's JSON and the text of attached files.
-
 # In Python, `$` also matches before a line break at the end.
 _NAMESPACE = re.compile(NAMESPACE_PATTERN.removesuffix("$") + r"\Z")
 _ROLES = ("user", "assistant", "system")

@@ -1,0 +1,164 @@
+"""Other ways to write a word of a query: with and without hyphens, irregular plurals, numbers and their units.
+
+The index has the tokens of texts as they are written, so a query lists the ways in which its word may be written there.
+Only a few are tried, because each is searched for.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, pairwise
+
+from sources.query.grammar import Phrase, Word
+
+Tokens = tuple[str, ...]
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+# Words that English writes with a hyphen as often as without. Any other beginning (`remember`, `every`) would be tried
+# for most words of a query.
+_HYPHENATED = re.compile(
+    "(co)(o.{4,})|(re|pre)(e.{4,})|(non|anti|multi|semi|self)(.{4,})|(e)(mails?|books?|commerce|bikes?|learning)"
+    "|(x)(rays?|rayed)|(t)(shirts?)|(wi)(fi)"
+)
+# Nouns whose plural Porter's algorithm does not reduce to the singular.
+_IRREGULAR = """
+    mouse mice  foot feet  tooth teeth  goose geese  man men  woman women  louse lice  ox oxen  child children
+    person people  leaf leaves  knife knives  wife wives  wolf wolves  shelf shelves  half halves  calf calves
+    thief thieves  loaf loaves
+"""
+_SINGULARS, _PLURALS = _IRREGULAR.split()[::2], _IRREGULAR.split()[1::2]
+_OTHER_NUMBER = dict(zip(_SINGULARS + _PLURALS, _PLURALS + _SINGULARS, strict=True))
+
+
+def other_spellings(token: str) -> list[Tokens]:
+    """Returns the other ways to write a single token that consists of letters."""
+    spellings: list[Tokens] = []
+    if (other := _OTHER_NUMBER.get(token)) is not None:
+        spellings.append((other,))
+    if (parts := _HYPHENATED.fullmatch(token)) is not None:
+        first, second = filter(None, parts.groups())
+        spellings.append((first, second))
+    return spellings
+
+
+def joined_spelling(text: str, tokens: Sequence[str]) -> list[Tokens]:
+    """Returns words with a hyphen between them as one (co-operate, X-ray), and a number without its separators."""
+    joined = "".join(tokens)
+    if len(tokens) == 2 and text.count("-") == 1 and joined.isalpha():
+        return [(joined,)]
+    return [(joined,)] if _is_code(joined) and not _DATE.fullmatch(text) else []
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+_UNIT_NAMES = """
+    mg g kg t mm cm m km ml cl l kb mb gb tb pb kib mib gib tib hz khz mhz ghz v mv w kw mw wh kwh mah a ma h min s ms
+    mph kmh px pt dpi bit eur usd chf gbp mio mrd k
+"""
+_UNITS = _UNIT_NAMES.split()
+_AMOUNT = re.compile(r"\d+(?:[.,]\d+)*")
+_WITH_UNIT = re.compile(rf"({_AMOUNT.pattern})({'|'.join(_UNITS)})", re.IGNORECASE)
+_PLAIN_NUMBER = re.compile(r"(?!(?:19|20)\d\d$)(\d{4,9})(?:[.,](\d{1,2}))?")  # no year
+_GROUPED_NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+)(?:[.,](\d{1,2}))?")
+_DATE = re.compile(r"\d{4}([-./])\d\d?\1\d\d?|\d\d?([-./])\d\d?\2\d{4}")
+# Phone numbers, ISBNs and accounts. With spaces, they begin like this.
+_DIGITS_MIN, _DIGITS_MAX = 7, 15
+_ACCOUNT = re.compile("[a-z]{2}[0-9]{2}[a-z0-9]{11,30}|[0-9]{16}", re.IGNORECASE)
+_GROUP = re.compile(r"[-+()/.\d]+|[A-Za-z]{2}\d\d")
+_FIRST_GROUP = re.compile(r"\+\d+|\(?0\d+\)?|97[89]|[A-Za-z]{2}\d\d|\d{4}")
+_BOOK_DIGITS = (10, 13)
+# The groups of a phone number after the country code, and their sizes: the first, and those between it and the last.
+_PHONE_GROUPS_MAX = 4
+_COUNTRY_CODE_MAX = 3
+_AREA_MAX, _MIDDLE_MAX = 5, 4
+
+
+def number_spellings(text: str) -> list[Tokens]:
+    """Returns the other ways to write a number without spaces: an amount with and without its unit apart, with and
+    without thousands separators, and the groups of a long number."""
+    if (match := _WITH_UNIT.fullmatch(text)) is not None:
+        *before, last = re.split("[.,]", match[1])
+        unit = match[2].lower()
+        return [(*before, last, unit), (*before, last + unit)]
+    if (match := _PLAIN_NUMBER.fullmatch(text)) is not None:
+        digits, decimals = match[1], (match[2],) if match[2] else ()
+        first = len(digits) % 3 or 3
+        thousands = (digits[:first], *(digits[at : at + 3] for at in range(first, len(digits), 3)))
+        return [(*thousands, *decimals), *(() if decimals else _groupings(digits))]
+    if (match := _GROUPED_NUMBER.fullmatch(text)) is not None:
+        return [(re.sub("[.,]", "", match[1]), *((match[2],) if match[2] else ()))]
+    return [*_groupings(text.lower().lstrip("+"), is_international=text.startswith("+"))]
+
+
+def join_numbers(texts: Sequence[str]) -> Iterator[str]:
+    """Yields the texts of a query, with each number that is written with spaces as one text: 12.5 kg, 030 1234567."""
+    start = 0
+    while start < len(texts):
+        end = start + 1
+        if _FIRST_GROUP.fullmatch(texts[start]):
+            while end < len(texts) and _GROUP.fullmatch(texts[end]):
+                end += 1
+            if end - start > 1 and not _is_code(re.sub(r"[^\dA-Za-z]", "", "".join(texts[start:end]))):
+                end = start + 1
+        elif texts[end : end + 1] and _AMOUNT.fullmatch(texts[start]) and texts[end].lower() in _UNITS:
+            yield texts[start] + texts[end]
+            start += 2
+            continue
+        yield " ".join(texts[start:end])
+        start = end
+
+
+def with_spellings(word: Word, spellings: Iterable[Tokens]) -> Word:
+    """Returns a word that also matches where it is written in one of these ways."""
+    known = {phrase.tokens for phrase in word.alternatives}
+    others = [Phrase(" ".join(tokens), tokens) for tokens in dict.fromkeys(spellings) if tokens not in known]
+    return Word(word.text, (*word.alternatives, *others)) if others else word
+
+
+def _is_code(number: str) -> bool:
+    is_number = number.isascii() and number.isdigit() and _DIGITS_MIN <= len(number) <= _DIGITS_MAX
+    return is_number or _ACCOUNT.fullmatch(number) is not None
+
+
+def _groupings(number: str, *, is_international: bool = False) -> Iterator[Tokens]:
+    """Yields the usual groups of an account, a book or a phone number."""
+    if _ACCOUNT.fullmatch(number):
+        yield tuple(number[at : at + 4] for at in range(0, len(number), 4))
+    elif _is_book(number):
+        # The language, the publisher and the title have any number of digits; the last is a check digit.
+        prefix, rest, check = number[:-10], number[-10:-1], number[-1]
+        start = (prefix,) if prefix else ()
+        for one, two in combinations(range(1, len(rest)), 2):
+            yield *start, rest[:one], rest[one:two], rest[two:], check
+        if start:
+            yield prefix, rest + check
+    elif _is_code(number):
+        for code in range(1, _COUNTRY_CODE_MAX + 1) if is_international else (0,):
+            start = (number[:code],) if code else ()
+            for groups in _phone_groups(number[code:]):
+                if len(start) + len(groups) > 1:
+                    yield *start, *groups
+
+
+def _phone_groups(digits: str) -> Iterator[Tokens]:
+    """Yields the groups in which a number may be written, each of at least two digits."""
+    for count in range(_PHONE_GROUPS_MAX):
+        for cuts in combinations(range(2, len(digits) - 1), count):
+            groups = tuple(digits[start:end] for start, end in pairwise((0, *cuts, len(digits))))
+            *first, _ = map(len, groups)
+            if (
+                min(map(len, groups)) > 1
+                and max(first[:1], default=0) <= _AREA_MAX
+                and max(first[1:], default=0) <= _MIDDLE_MAX
+            ):
+                yield groups
+
+
+def _is_book(number: str) -> bool:
+    """Returns whether a number has the check digit of an ISBN."""
+    if not number.isdigit() or len(number) not in _BOOK_DIGITS:
+        return False
+    digits = [int(digit) for digit in number]
+    if len(number) == _BOOK_DIGITS[1]:
+        return number[:3] in ("978", "979") and (sum(digits[::2]) + 3 * sum(digits[1::2])) % 10 == 0
+    return sum(weight * digit for weight, digit in zip(range(10, 0, -1), digits, strict=True)) % 11 == 0

@@ -23,6 +23,7 @@ from sources.storage.postgres.search.statistics import EntryStatistics, IndexCou
 from sources.storage.search.engine import SearchTarget
 from sources.storage.search.text_search import TextSearch, search_relaxed
 from sources.storage.search.vocabulary import Spelling, VocabularyMemory
+from sources.storage.tables.sql import Insert
 
 T = TypeVar("T")
 
@@ -103,8 +104,10 @@ def _copy(connection: LibraryConnection, folder: Path) -> None:
             definitions = dict(file.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall())
             for table in [name for name in _TABLES if name in definitions and name not in copied]:
                 columns = [f'"{name}"' for _, name, *_ in file.execute(f"PRAGMA table_info({table})")]
-                sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-                connection.executemany(sql, file.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall())
+                connection.executemany(
+                    Insert(table, ", ".join(columns)),
+                    file.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall(),
+                )
                 copied.add(table)
     for index, sql in _ROWIDS.items():
         index_rows(connection, ENTRY_KINDS[index], [rowid for (rowid,) in connection.execute(sql)])

@@ -135,7 +135,8 @@ async def test_reads_whose_connection_is_lost_are_run_again(database: PostgresDa
         if losses:
             losses.pop()
             # The role of tenants must not end connections.
-            connection.execute("RESET ROLE")
+            assert isinstance(connection, LibraryConnection)
+            connection.run_script("RESET ROLE")
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return _transaction(connection)
 

@@ -2,7 +2,6 @@
 rejected with a message that lists the valid ones.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -86,6 +85,8 @@ def set_filters(filters: Mapping[str, Mapping[str, Any]], source: str) -> dict[s
 
 
 def _unknown(argument: str, name: str, known: Collection[str]) -> InvalidParams:
+    import difflib  # noqa: PLC0415 - only such errors need it
+
     similar = difflib.get_close_matches(name, list(known), n=1)
     hint = f"; did you mean {similar[0]!r}?" if similar else ""
     expected = f"any of {', '.join(known)}" if known else "no filters"

@@ -140,14 +140,23 @@ class AuditLog(ABC):
 
     def delete_before(self, time_s: float) -> int:
         """Deletes older events. Returns how many."""
-        return self._delete("time < ?", time_s)
+        return self._delete_all("time < ?", time_s)
 
     def delete_reads(self, user_id: UserId) -> int:
         """Deletes what says which items a user had. Security events are kept until they are too old."""
-        return self._delete("user_id = ? AND action = ?", user_id, READ_ACTION)
+        return self._delete_all("user_id = ? AND action = ?", user_id, READ_ACTION)
+
+    def _delete_all(self, condition: str, *values: object) -> int:
+        deleted = 0
+        while True:
+            count = self._delete(condition, values)
+            deleted += count
+            if count < DELETE_ROWS:
+                return deleted
 
     @abstractmethod
-    def _delete(self, condition: str, *values: object) -> int: ...
+    def _delete(self, condition: str, values: Sequence[object]) -> int:
+        """Deletes at most `DELETE_ROWS` events, in one transaction."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -173,21 +182,16 @@ class AuditFile(AuditLog):
     def close(self) -> None:
         pass
 
-    def _delete(self, condition: str, *values: object) -> int:
+    def _delete(self, condition: str, values: Sequence[object]) -> int:
         # The file is empty if the disk was full when its tables should have been created.
         if not self._path.exists() or not self._path.stat().st_size:
             return 0
-        deleted = 0
         with storage_errors(_FILE), closing(self._connect()) as connection:
             connection.execute("PRAGMA secure_delete = ON")
             # On a full disk there may be no space for a journal. Deleting overwrites pages that exist.
             connection.execute("PRAGMA journal_mode = MEMORY")
-            while True:
-                with connection:
-                    count = delete_events(connection, condition, values)
-                deleted += count
-                if count < DELETE_ROWS:
-                    return deleted
+            with connection:
+                return delete_events(connection, condition, values)
 
     def _connect(self) -> sqlite3.Connection:
         ensure_private_file(self._path)
@@ -390,13 +394,8 @@ class PostgresAuditLog(AuditLog):
     def close(self) -> None:
         self._threads.close_now()
 
-    def _delete(self, condition: str, *values: object) -> int:
-        deleted = 0
-        while True:
-            count = self._run(lambda connection: delete_events(connection, condition, values))
-            deleted += count
-            if count < DELETE_ROWS:
-                return deleted
+    def _delete(self, condition: str, values: Sequence[object]) -> int:
+        return self._run(lambda connection: delete_events(connection, condition, values))
 
     def _run(self, work: Callable[[PostgresConnection], T]) -> T:
         with postgres_errors():

@@ -3,7 +3,6 @@
 Unknown names and invalid values are errors. All problems are reported together.
 """
 
-import difflib
 import ipaddress
 import math
 import os
@@ -394,6 +393,8 @@ def _from_text(text: str, name: str) -> Any:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 - only such errors need it
+
     nearest = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {nearest[0]}?" if nearest else "; `florilegium config show` lists all settings"
 

@@ -25,10 +25,10 @@ from server.rest.handler import html_error
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints
-from server.transports.bounded_websocket import WebSocketTransport
 from server.transports.headers import MCP_PATH
 from server.transports.http import HttpTransport
 from server.transports.sse import SseTransport, is_sse_path
+from server.transports.websocket import WebSocketTransport
 from sources.installed import COMPATIBILITY, load_points
 
 TICKET_PATH = "/mcp/ticket"

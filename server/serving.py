@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -21,7 +22,6 @@ from config.settings import Settings
 from server.balanced_accept import BalancedListener, ConnectionShare
 from server.loop_watchdog import watch_event_loop
 from server.transports.bounded_http import BoundedHttp, bounded_http
-from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections, OpenStreams
 
 # Other users notice a pause of a quarter of a second, so a call that blocks the event loop for longer is logged with
@@ -158,12 +158,23 @@ async def serve(
     """
     connections = ClientConnections(settings, lambda total: None if share is None else share.set_open(total))
     protocol = bounded_http(settings, connections)
+
+    @cache
+    def websocket_class() -> type[asyncio.Protocol]:
+        # Most servers never get a WebSocket, and the library takes 0.7 MB.
+        from server.transports.bounded_websocket import bounded_websocket  # noqa: PLC0415 - as above
+
+        return bounded_websocket(settings, connections)
+
+    def websocket(**options: Any) -> asyncio.Protocol:
+        return websocket_class()(**options)
+
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
         http=protocol,
-        ws=bounded_websocket(settings, connections),
+        ws=websocket,  # type: ignore[arg-type]  # uvicorn only calls it
         ws_max_size=settings.body_max_bytes,
         ws_ping_interval=settings.sse_keepalive_s,
         ws_ping_timeout=settings.sse_keepalive_s,

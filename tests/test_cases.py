@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import each_case
-from tests.tiers import InvalidMark, slow_reason
+from tests.tiers import UTF_8_CHARACTERS, InvalidMark, find_characters, slow_reason
 
 ROOT = Path(__file__).parent.parent
 
@@ -70,6 +70,11 @@ def test_cases_must_exist_and_fit_the_test() -> None:
 def test_slow_needs_one_reason(arguments: tuple[object, ...]) -> None:
     with pytest.raises(InvalidMark, match="needs a reason"):
         slow_reason(pytest.mark.slow.with_args(*arguments).mark)
+
+
+@pytest.mark.slow("encodes every character")
+def test_characters_of_utf_8_are_those_that_hypothesis_finds() -> None:
+    assert find_characters("utf-8") == UTF_8_CHARACTERS
 
 
 def test_reason_is_returned() -> None:

@@ -12,11 +12,14 @@ depends less on what else the machine does.
 import os
 from collections import defaultdict
 from collections.abc import Generator, Iterable
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.intervalsets import IntervalSet
 from msgspec import Struct
 
 LONG_S = 2.0
@@ -31,6 +34,19 @@ for _name, _count in (("few", _FEW_EXAMPLES), ("many", _MANY_EXAMPLES)):
     settings.register_profile(
         _name, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=_count, print_blob=True
     )
+
+# All characters but surrogates. Hypothesis finds them by encoding every character, which takes two seconds in each
+# process of a fresh clone.
+UTF_8_CHARACTERS = (IntervalSet([(0, 0xD7FF), (0xE000, 0x10FFFF)]), IntervalSet([]))
+find_characters = charmap.intervals_from_codec
+
+
+@cache
+def _characters(codec_name: str) -> tuple[IntervalSet, IntervalSet]:
+    return UTF_8_CHARACTERS if codec_name == "utf-8" else find_characters(codec_name)
+
+
+charmap.intervals_from_codec = _characters
 
 
 def examples(count: int) -> int:

@@ -14,8 +14,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
-
 from auth.rate_limits import LimitKey, LimitRule, MakeLimit, RateLimit
 from config.errors import FlorilegiumError, InvalidParams, Overloaded
 from config.settings import Settings
@@ -69,16 +67,6 @@ T = TypeVar("T")
 _RETRY_AFTER_S = 2.0
 
 
-class PasswordCheck(Struct, frozen=True):
-    """The result of a verification. `new_hash` replaces a hash that was made with other parameters."""
-
-    is_correct: bool
-    new_hash: str | None = None
-
-
-_WRONG = PasswordCheck(is_correct=False)
-
-
 class PasswordHashes:
     def __init__(self, settings: Settings) -> None:
         self._memory_kib = settings.password_hash_memory_kib
@@ -90,24 +78,25 @@ class PasswordHashes:
     async def hash(self, password: str) -> str:
         return await self._run(lambda: self._hasher.hash(normalize_password(password)))
 
-    async def verify(self, stored: str | None, password: str) -> PasswordCheck:
-        """Compares a password with a stored hash. Without one, it is compared with the hash of a random password, so
-        that the response takes as long."""
+    async def verify(self, stored: str | None, password: str) -> tuple[bool, str | None]:
+        """Compares a password with a stored hash. Returns whether it is correct, and a hash that replaces one that was
+        made with other parameters. Without a hash, it is compared with the hash of a random password, so that the
+        response takes as long."""
         # A longer one cannot be correct; one character more keeps it wrong and bounds the work.
         candidate = normalize_password(password[: PASSWORD_MAX_CHARS + 1])
 
-        def compare() -> PasswordCheck:
+        def compare() -> tuple[bool, str | None]:
             from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - see `_hasher`
 
             unknown_hash = self._unknown_hash  # made by the first sign-in, whether its account exists or not
             try:
                 self._hasher.verify(stored or unknown_hash, candidate)
             except (VerificationError, InvalidHashError):
-                return _WRONG
+                return False, None
             if stored is None:
-                return _WRONG
+                return False, None
             is_outdated = self._hasher.check_needs_rehash(stored)
-            return PasswordCheck(is_correct=True, new_hash=self._hasher.hash(candidate) if is_outdated else None)
+            return True, self._hasher.hash(candidate) if is_outdated else None
 
         return await self._run(compare)
 

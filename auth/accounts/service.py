@@ -249,13 +249,13 @@ class Accounts:
         known_browser = await self._find_browser(browser, user)
         # Without an account a hash is compared, too, so that the time does not tell whether there is one.
         async with self._throttle.attempt(name, address, known_browser):
-            check = await self._hashes.verify(stored, password)
-            if not check.is_correct or user is None or user.is_disabled:
+            is_correct, new_hash = await self._hashes.verify(stored, password)
+            if not is_correct or user is None or user.is_disabled:
                 raise SignInFailed(user_id=user.id if user else "")
-        if check.new_hash is not None:
+        if new_hash is not None:
             # Stores a hash with the current parameters, unless the password was changed meanwhile.
             statement = "UPDATE passwords SET hash = ? WHERE user_id = ? AND hash = ?"
-            await self._database.write(lambda db: db.execute(statement, (check.new_hash, user.id, stored)))
+            await self._database.write(lambda db: db.execute(statement, (new_hash, user.id, stored)))
         return user
 
     async def change_password(self, user: UserRecord, password: str, new_password: str, address: str) -> None:
@@ -263,7 +263,8 @@ class Accounts:
         _, stored = await self._database.read(lambda db: _select_password(db, user.name))
         # A stolen session must not be enough to guess the password.
         async with self._throttle.attempt(user.name, address, "session"):
-            if not (await self._hashes.verify(stored, password)).is_correct:
+            is_correct, _ = await self._hashes.verify(stored, password)
+            if not is_correct:
                 raise SignInFailed(user_id=user.id)
         require_new_password(self._settings, new_password, user.name)
         new_hash = await self._hashes.hash(new_password)

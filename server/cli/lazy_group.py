@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -106,6 +105,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:
+            from difflib import get_close_matches  # noqa: PLC0415 - only this error needs it
+
             kind, value = getattr(error.param, "type", None), _REJECTED_CHOICE.match(error.message)
             nearest = []
             if isinstance(kind, click.Choice) and value is not None:

@@ -4,7 +4,6 @@ Schemas are written inline: several clients reject `$ref`, and models read a fla
 where the meaning is unambiguous; otherwise the error message tells the model what to correct.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -200,6 +199,8 @@ def _schema_at(schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _unknown_argument(path: str | None, name: str, known: list[str]) -> str:
+    import difflib  # noqa: PLC0415 - only such errors need it
+
     close_matches = difflib.get_close_matches(name, known, n=1)
     hint = f" did you mean {_join_path(path, close_matches[0])!r}?" if close_matches else ""
     allowed = f"expected one of {', '.join(known)}" if known else "expected none"

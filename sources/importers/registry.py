@@ -1,7 +1,6 @@
 """The supported formats, one line each. Importers are loaded when something is imported, not at start-up."""
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 
@@ -107,6 +106,8 @@ def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:
     for importer in importers:
         if importer.name == name:
             return importer
+    from difflib import get_close_matches  # noqa: PLC0415 - only this error needs it
+
     names = [importer.name for importer in importers]
     nearest = get_close_matches(name[:60], names, 1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -381,6 +381,25 @@ def with_near_terms(query: ParsedQuery, near: Sequence[Term], notes: Sequence[st
     return replace(query, expression=expression, terms=(*query.terms, *near), read_as=read_as)
 
 
+def with_rarest_terms(query: ParsedQuery, frequencies: Sequence[int], terms_max: int) -> ParsedQuery:
+    """Returns a query of plain words with its rarest terms that occur at all. The others match too much to matter."""
+    by_rarity = sorted(range(len(query.terms)), key=lambda index: (not frequencies[index], frequencies[index], index))
+    kept = sorted(by_rarity[:terms_max])
+    terms = tuple([query.terms[index] for index in kept])
+    expression = _any_of([term.word for term in terms])
+    if isinstance(query.expression, Without):
+        expression = Without(expression, query.expression.drop)
+    note = f"used only the {terms_max} rarest terms"
+    return replace(
+        query,
+        expression=expression,
+        terms=terms,
+        time_terms=frozenset([at for at, index in enumerate(kept) if index in query.time_terms]),
+        preferred=tuple([term.word for term in terms if term.word in query.preferred]),
+        read_as=f"{query.read_as}; {note}" if query.read_as else note,
+    )
+
+
 def _extend(expression: Expression, words: tuple[Word, ...]) -> Expression:
     match expression:
         case Without(keep=keep, drop=drop):

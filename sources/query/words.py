@@ -54,15 +54,12 @@ class LooseWord(Struct, frozen=True):
 
 def loose_words(text: str) -> list[LooseWord]:
     """Returns the words of which any may match: the whole text, and its parts if they are significant."""
-    typed, text = text, strip_punctuation(text)
+    text = strip_punctuation(text)
     if is_plain_word(text):
         return [_loose_token(text.lower(), text)]  # most words of most queries
     special = _version_word(text) or _camel_case_word(text)
-    if special is None and text and any(map(str.isdigit, text)) and " " not in text:
-        number = with_spellings(
-            Word(text, (Phrase(text, tuple(tokenize(text.lower()))),)),
-            number_spellings(typed.rstrip(_TRAILING_PUNCTUATION)),
-        )
+    if special is None and " " not in text and any(map(str.isdigit, text)):
+        number = with_spellings(Word(text, (Phrase(text, tuple(tokenize(text.lower()))),)), number_spellings(text))
         special = number if len(number.alternatives) > 1 else None
     if special:
         return [LooseWord(special, is_weak=False)]

@@ -19,6 +19,7 @@ from config.settings import Settings
 from config.times import format_time
 from sources.items import chars_per_token, local_time, request_defaults, snippet_length
 from sources.query import AnyOf, Filters, ParsedQuery, QueryLimits, Term, parse, with_filters
+from sources.query.parser import can_have_near_terms
 from sources.search.snippets import Highlighter, Snippet
 from sources.storage.contract import Order, Ranking, Scoring, Search
 from sources.text.folding import fold
@@ -29,6 +30,8 @@ from sources.times.words import RecentPeriod
 
 # Terms of a query. Each one is a lookup in the index and part of the score.
 QUERY_MAX_TERMS = 32
+# Those of a long query of plain words, of which the rarest are searched for.
+_READ_TERMS_MAX = 128
 
 # -- query times -------------------------------------------------------------------------------------------------------
 # Resolves the times that a query mentions, and says how they were read.
@@ -177,7 +180,11 @@ def read_query(text: str, settings: Settings) -> ParsedQuery:
 # All sources parse the same text during one search; older texts are not worth keeping.
 @lru_cache(maxsize=64)
 def _parse(text: str, max_chars: int, max_terms: int) -> ParsedQuery:
-    return parse(text, QueryLimits(max_chars=max_chars, max_terms=max_terms))
+    query = parse(text, QueryLimits(max_chars=max_chars, max_terms=max_terms))
+    if query.is_truncated and can_have_near_terms(query):
+        # Of plain words, the search chooses the rarest. What a pasted text is about may come late in it.
+        return parse(text, QueryLimits(max_chars=max_chars, max_terms=_READ_TERMS_MAX))
+    return query
 
 
 def build_query(

@@ -47,7 +47,6 @@ _TIMED_CHARS_MAX = 400
 QUESTION_MARKS = ("?", "？", "؟", "\u037e", "፧")
 # Names that clients use where the sender has none.
 ROLES = frozenset(("user", "assistant", "system", "tool", "human", "ai", "bot"))
-_MODEL_ROLES = frozenset(("assistant", "system", "tool"))
 
 # Words of queries, folded as in the index. Left out are those that mean something else as often, such as "us" and the
 # Spanish "mes" (month). Words of scripts without spaces are looked for in the text.
@@ -87,6 +86,13 @@ class MessageBoost:
         words = frozenset(segment(prose).split())
         self._asks_when = _has_any(prose, words, _ASK_WHEN, _ASK_WHEN_UNSPACED)
         self._is_about_user = _has_any(prose, words, _FIRST_PERSON, _FIRST_PERSON_UNSPACED)
+        # Keywords ask for messages that contain them, whatever these are.
+        self._is_sentence = (
+            self._asks_when
+            or self._is_about_user
+            or not words.isdisjoint(STOPWORDS)
+            or prose.rstrip().endswith(QUESTION_MARKS)
+        )
         self._named = named
         self._weights = weights
 
@@ -107,10 +113,11 @@ class MessageBoost:
     def features(self, message: Message) -> dict[str, float]:
         """Returns how much of each feature a message has, from 0 to 1, if any."""
         sender = message.speaker
-        if message.part_id is None or message.role in _MODEL_ROLES:
+        if message.part_id is None or not self._is_sentence:
             return {}
+        # Importers and clients name the senders of such chats by their roles. A character has a name.
         if sender in ROLES or not sender:
-            return {"own_words": 1.0} if self._is_about_user else {}
+            return {"own_words": 1.0} if self._is_about_user and message.role == "user" else {}
         found: dict[str, float] = {}
         text = message.hit_text
         chars = len(text)

@@ -311,10 +311,8 @@ class QueryBoosts:
         self.message = None if prose is None else MessageBoost(prose, self.sender.factor)
 
     def moments(self, matches: Sequence[BoostedMatch]) -> list[str]:
-        """Returns the times that matches of one kind are about, or none if the query names no time."""
-        if not self.time.periods or not matches:
-            return []
-        if not matches[0].has_speakers:
+        """Returns the times that matches of one kind are about, for a query that names a time."""
+        if not matches or not matches[0].has_speakers:
             return [match.created_at for match in matches]
         return [self.time.moment(match.created_at, match.hit_text) for match in matches]
 
@@ -400,7 +398,7 @@ class ComparableScoring(BlockScoring):
 
     def score(self, block: "list[HitCandidate]") -> None:
         forms, counts, is_in_other, lengths = _count_terms(block, self._counter)
-        moments = self._boosts.moments(block)
+        moments = self._boosts.moments(block) if self._boosts.time.periods else []
         if self._time_terms:
             self._add_times(moments, counts)
         if self._near_terms:

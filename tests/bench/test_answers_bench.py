@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +26,9 @@ from bench.answers import (
 )
 from bench.datasets import Dialogue, Question, Turn
 from sources.demo.loader import read_demo
+from tests.bench.runs import run_bench
 from tests.cases import each_case
 
-ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
 RESULT = re.compile(
     rf"RESULT answered=({NUMBER}) answered_search={NUMBER} tokens_p50=([0-9]+) empty_snippets=[0-9]+ "
@@ -43,11 +41,6 @@ QUESTIONS = """
     answers = ["96 seconds"]
     items = ["notes/dome-repair"]
 """
-
-
-def run_bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "bench.answers", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def result(part: str = DEMO, *, answered: bool, tokens: int = 900, empty: int = 0) -> AnswerResult:
@@ -67,7 +60,7 @@ def test_short_run_asks_about_both_libraries_and_prints_the_result(tmp_path: Pat
     (tmp_path / "locomo").mkdir()
     (tmp_path / "locomo" / "some.json").write_text(json.dumps([entry]))
 
-    completed = run_bench(str(tmp_path), "--words-only", "--questions", "5", "--show-missed")
+    completed = run_bench("bench.answers", str(tmp_path), "--words-only", "--questions", "5", "--show-missed")
 
     assert completed.returncode == 0, completed.stderr
     *lines, last = completed.stdout.splitlines()
@@ -83,7 +76,7 @@ def test_short_run_asks_about_both_libraries_and_prints_the_result(tmp_path: Pat
 
 
 def test_folder_without_locomo_is_reported(tmp_path: Path) -> None:
-    completed = run_bench(str(tmp_path))
+    completed = run_bench("bench.answers", str(tmp_path))
 
     assert completed.returncode == 2
     assert "contains no locomo/" in completed.stderr

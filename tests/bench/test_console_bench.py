@@ -1,23 +1,15 @@
 """The benchmark of the console measures what it says and prints its result."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 from bench.console import ConsoleOutcome, ConsoleSample, debounce_ms
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
 
 
 def test_quick_run_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.console", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    last = completed.stdout.splitlines()[-1]
+    last = output_of("bench.console", "--quick")[-1]
     assert re.fullmatch(rf"RESULT first_result_ms={NUMBER} api_ms={NUMBER} ratio={NUMBER}", last)
 
 

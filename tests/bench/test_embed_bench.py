@@ -1,20 +1,12 @@
 """The benchmark of the models runs end to end, with both models."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.bench.runs import output_of
 
 
 def test_quick_run_covers_a_library_with_both_models_and_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.embed", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    *_, last = completed.stdout.splitlines()
+    *_, last = output_of("bench.embed", "--quick")
     names = re.findall(r" (\w+)=[0-9.]+", last)
     assert last.startswith("RESULT ")
     assert names == [

@@ -1,22 +1,12 @@
 """The benchmark of hostile files runs end to end, and tells refused files from accepted ones."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 from bench.hostile_imports import HostileResult
-
-ROOT = Path(__file__).parents[2]
+from tests.bench.runs import output_of
 
 
 def test_small_run_prints_a_row_for_each_format_and_the_result() -> None:
     options = ["--megabytes", "0.001", "--formats", "whatsapp", "librechat"]
-    command = [sys.executable, "-m", "bench.hostile_imports", *options]
-
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    *_, whatsapp, librechat, _, result = completed.stdout.splitlines()
+    *_, whatsapp, librechat, _, result = output_of("bench.hostile_imports", *options)
     assert whatsapp.startswith("| `whatsapp` | ")
     assert librechat.startswith("| `librechat` | librechat")
     assert result.startswith("RESULT refused_max_s=")

@@ -2,27 +2,20 @@
 
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 from bench.imports import CHATS, chacha_path, import_file, write_chats, write_floor
 from bench.large_formats import LARGE_FORMATS
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 RESULT = re.compile(
     r"RESULT worst_ratio=([0-9.]+) peak_rss_mb=([0-9]+) slowest_read_mb_s=([0-9.]+) read_peak_rss_mb=([0-9]+)"
 )
 
 
 def test_quick_run_measures_notes_and_messages_and_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.imports", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    *report, last = completed.stdout.splitlines()
+    *report, last = output_of("bench.imports", "--quick")
     measured, large = report[1:3], report[3:]
     assert [line.split()[:2] for line in measured] == [["notes", "200"], ["messages", "1,000"]]
     assert [line.split()[0] for line in large] == list(LARGE_FORMATS)

@@ -3,23 +3,16 @@
 import gzip
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from bench.languages import LanguageResult, result_line
+from tests.bench.runs import run_bench
 
-ROOT = Path(__file__).parents[2]
 PASSAGES = {
     "de": ("Die Bienen hinter dem Haus gaben zwölf Kilo Honig.", "Der Zug nach Lissabon fährt mittags ab."),
     "ru": ("Пчёлы за домом дали двенадцать килограммов мёда.", "Поезд в Лиссабон отправляется в полдень."),
 }
 QUESTIONS = {"de": "Wie viel Honig gaben die Bienen?", "ru": "Сколько мёда дали пчёлы?"}
-
-
-def run_bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "bench.languages", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_languages_are_compared_with_searches_by_words(tmp_path: Path) -> None:
@@ -30,7 +23,7 @@ def test_languages_are_compared_with_searches_by_words(tmp_path: Path) -> None:
         with gzip.open(tmp_path / "xquad" / f"{language}.json.gz", "wt") as file:
             json.dump({"language": language, "passages": passages, "questions": questions}, file)
 
-    completed = run_bench(str(tmp_path), "--models", "fast")
+    completed = run_bench("bench.languages", str(tmp_path), "--models", "fast")
 
     assert completed.stdout.splitlines()[-1] == "RESULT worst_minus_words=+0.0000 de=+0.0000 ru=+0.0000"
     rows = [re.split(r" +", line) for line in completed.stdout.splitlines()[1:3]]
@@ -38,7 +31,7 @@ def test_languages_are_compared_with_searches_by_words(tmp_path: Path) -> None:
 
 
 def test_missing_data_is_reported() -> None:
-    completed = run_bench()
+    completed = run_bench("bench.languages")
 
     assert completed.returncode == 2
     assert "xquad/*.json.gz" in completed.stderr

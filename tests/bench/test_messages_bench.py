@@ -1,8 +1,6 @@
 """The message benchmark runs end to end, compares equal results, and reports its worst row."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -11,18 +9,13 @@ import pytest
 from bench.library import SEED, build_library
 from bench.messages import QUICK, Case, Row, RowMismatch, Sample, cases, open_comparison, report, row_keys
 from bench.prose import Prose
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
 
 
 def test_quick_run_measures_every_case_and_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.messages", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    first, *lines, last = completed.stdout.splitlines()
+    first, *lines, last = output_of("bench.messages", "--quick")
     assert first == "400 messages of one user"
     for endpoint, kind, _ in cases(QUICK.sizes):
         assert sum(bool(re.match(rf"{endpoint} +{kind} +{NUMBER} ", line)) for line in lines) == 1

@@ -1,9 +1,6 @@
 """The overload and neighbour benchmarks run end to end, and their figures mean what they say."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,26 +10,18 @@ from bench.callers import CallResult, Outcome, classify
 from bench.load import UnexpectedResponse
 from bench.neighbour import NeighbourResult
 from bench.overload import Level, OverloadResult
-
-ROOT = Path(__file__).parents[2]
-
-
-def run_quick(module: str) -> list[str]:
-    command = [sys.executable, "-m", module, "--quick"]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout.splitlines()
+from tests.bench.runs import output_of
 
 
 def test_quick_overload_run_measures_every_level_and_prints_the_result() -> None:
-    *report, last = run_quick("bench.overload")
+    *report, last = output_of("bench.overload", "--quick")
 
     assert [line.split("  ")[0] for line in report[2:5]] == ["2", "16", "16, calling at once"]
     assert re.fullmatch(r"RESULT goodput_16_ratio=[0-9.]+ refused_p99_ms=[0-9]+ recovery_s=[0-9.]+", last)
 
 
 def test_quick_neighbour_run_measures_three_situations_and_prints_the_result() -> None:
-    *report, last = run_quick("bench.neighbour")
+    *report, last = output_of("bench.neighbour", "--quick")
 
     assert [line.split("  ")[0] for line in report[2:5]] == [
         "alone",

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,8 +19,8 @@ from bench.protocol import CaseResult, figures, sdk_ratios
 from bench.protocol_cases import CASES, ECHO
 from bench.request_templates import modern_request, websocket_request
 from bench.startup import IdleMemory
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
 RESULT = re.compile(
     rf"RESULT http_cpu_ms=({NUMBER}) http_x_floor=({NUMBER}) ws_cpu_ms=({NUMBER}) sdk_ratio=({NUMBER}) "
@@ -67,11 +66,7 @@ def job(port: int, *, connections: int = 2, warmup_calls: int = 3) -> Job:
 
 
 def test_quick_run_measures_every_protocol_case_and_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.protocol", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
-
-    *report, last = completed.stdout.splitlines()
+    *report, last = output_of("bench.protocol", "--quick")
     assert all(any(line.startswith(case.title) for line in report) for case in CASES)
     result_line = RESULT.fullmatch(last)
     assert result_line

@@ -1,8 +1,6 @@
 """The quality benchmark: its collection is valid and its figures are correct."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,8 +29,8 @@ from bench.cross_source import (
 )
 from bench.quality.collection import ANSWERS, KINDS, SEPARATE_KINDS, InvalidCollection, Query, read_collection
 from bench.quality.minmax_scores import scale_as_written, scale_rounded
+from tests.bench.runs import run_bench
 
-ROOT = Path(__file__).parents[2]
 NUMBER = r"-?[01]\.[0-9]{4}"
 # The minimum gain of the ranking: the lower bound of the 95 % interval.
 GAIN_MIN = 0.045
@@ -238,9 +236,7 @@ async def test_single_hit_scores_0_by_the_formula_as_written_and_1_by_our_settin
 
 
 def test_run_prints_consistent_figures_and_our_ranking_is_better() -> None:
-    command = [sys.executable, "-m", "bench.cross_source", "--models", "fast"]
-
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    completed = run_bench("bench.cross_source", "--models", "fast")
 
     result = RESULT.fullmatch(completed.stdout.splitlines()[-1])
     assert result, completed.stderr

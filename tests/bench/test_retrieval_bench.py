@@ -3,8 +3,6 @@
 import gzip
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -24,8 +22,8 @@ from bench.retrieval import Outcome, QuestionResult, result_line
 from bench.vector_cache import CachedVectors
 from config.settings import Settings
 from sources.semantic.named_models import FAST, load_model
+from tests.bench.runs import run_bench
 
-ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
 RESULT = re.compile(
     rf"RESULT locomo_turn_r10=({NUMBER}) locomo_turn_r10_fast={NUMBER} scifact_ndcg10=({NUMBER}) "
@@ -79,17 +77,12 @@ def write_data(folder: Path, questions: Sequence[dict[str, Any]], claims: dict[s
     return folder
 
 
-def run_bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "bench.retrieval", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-
 def test_answered_questions_count_fully_and_empty_results_are_reported(tmp_path: Path) -> None:
     questions = [*QUESTIONS, question("Quagga xylophone?", "D2:1")]
     claims = {"1": "Does folate lower homocysteine?", "2": "prions"}
     data = write_data(tmp_path, questions, claims, "1\t11\t1\n2\t12\t1\n")
 
-    completed = run_bench(str(data), "--models", "fast")
+    completed = run_bench("bench.retrieval", str(data), "--models", "fast")
 
     result = RESULT.fullmatch(completed.stdout.splitlines()[-1])
     assert result, completed.stderr
@@ -106,7 +99,7 @@ def test_missing_dataset_is_reported(tmp_path: Path, missing: str) -> None:
     data = write_data(tmp_path, QUESTIONS, {"1": "prions"}, "1\t12\t1\n")
     (data / missing).rename(data / "elsewhere")
 
-    completed = run_bench(str(data))
+    completed = run_bench("bench.retrieval", str(data))
 
     assert completed.returncode == 2
     assert f"contains no {missing}/" in completed.stderr
@@ -114,7 +107,7 @@ def test_missing_dataset_is_reported(tmp_path: Path, missing: str) -> None:
 
 
 def test_only_the_chats_with_an_assistant_are_measured_without_a_folder() -> None:
-    completed = run_bench("--models", "")
+    completed = run_bench("bench.retrieval", "--models", "")
 
     *report, result = completed.stdout.splitlines()
     assert "scifact/corpus.jsonl.gz" in completed.stdout

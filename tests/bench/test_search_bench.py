@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -26,8 +24,8 @@ from config.settings import Settings
 from server.lifespan import open_runtime
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Library
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
 RESULT = re.compile(
     rf"RESULT cpu_ms=({NUMBER}) floor_cpu_ms=({NUMBER}) cpu_ratio=({NUMBER}) cpu_ratio_fast=({NUMBER}) "
@@ -37,12 +35,7 @@ RESULT = re.compile(
 
 
 def test_quick_run_measures_every_kind_and_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.search", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    *report, last = completed.stdout.splitlines()
+    *report, last = output_of("bench.search", "--quick")
     for kind in (*ORDINARY_KINDS, "all"):
         assert sum(bool(re.match(rf"x10? +{kind} ", line)) for line in report) == 2
         assert kind == "all" or sum(bool(re.match(rf"x1 +{kind}, (fast|minilm) ", line)) for line in report) == 2

@@ -1,8 +1,6 @@
 """A soak of a few seconds loses nothing, and would notice a lost write and growing memory."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,18 +8,14 @@ import pytest
 from bench.soak import QUICK, SoakResult, open_soak
 from bench.soak_load import Evidence, UserName
 from bench.soak_samples import Trend, fit
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 FLAT = Trend(100.0, 101.0, 0.5)
 USERS = (UserName("user0"), UserName("user1"))
 
 
 def test_quick_soak_loses_nothing_and_prints_the_result() -> None:
-    command = [sys.executable, "-m", "bench.soak", "--quick"]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    last = completed.stdout.splitlines()[-1]
+    last = output_of("bench.soak", "--quick")[-1]
     counts = re.fullmatch(
         r"RESULT lost=0 writes=(\d+) kills=(\d+) stops=(\d+) rss_growth=[+-][0-9.]+% "
         r"descriptors_growth=[+-][0-9.]+% threads_growth=[+-][0-9.]+%",

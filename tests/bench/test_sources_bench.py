@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,8 @@ from bench.prose import MOST_COMMON_WORD, Prose
 from bench.sources import KINDS, Outcome, Row, Sample, percentile
 from bench.tenants import FirstSearches, VisitResult, copy_to_tenants, tenant, visit
 from config.paths import DataRoot
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 TINY = REFERENCE.times(0.003)
 NUMBER = r"-?[0-9]+\.[0-9]+"
 RESULT = re.compile(
@@ -28,12 +26,7 @@ DESCRIPTORS = re.compile(r"descriptors (\d+) before, at most (\d+), (\d+) after 
 
 
 def test_quick_run_measures_every_source_and_kind_and_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.sources", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    *report, last = completed.stdout.splitlines()
+    *report, last = output_of("bench.sources", "--quick")
     for source in STATEMENTS:
         for kind in KINDS:
             assert sum(bool(re.match(rf"x10? +{source} +{kind} ", line)) for line in report) == 2

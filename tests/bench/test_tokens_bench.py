@@ -1,8 +1,6 @@
 """The token benchmark: its scripts are valid, it runs end to end, and its figures are correct."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,8 +22,8 @@ from bench.tokens import (
     read_scripts,
     report,
 )
+from tests.bench.runs import output_of
 
-ROOT = Path(__file__).parents[2]
 RESULT = re.compile(r"RESULT saved=(-?\d\.\d{4}) recall_ratio=(\d\.\d{4}) cap_violations=(\d+) page_tokens=(\d+)")
 
 CALLS = """
@@ -50,12 +48,7 @@ def outcome(ours: Session, baseline: Session, *violations: CapViolation) -> Outc
 
 
 def test_quick_run_runs_every_session_and_prints_the_result() -> None:
-    quick = [sys.executable, "-m", "bench.tokens", "--quick"]
-
-    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-
-    assert completed.returncode == 0, completed.stderr
-    *lines, last = completed.stdout.splitlines()
+    *lines, last = output_of("bench.tokens", "--quick")
     for variant in VARIANTS:
         assert sum(line.startswith(f"  {variant.title} ") for line in lines) == len(SCRIPTS) + 1
     result = RESULT.fullmatch(last)

@@ -30,7 +30,7 @@ async def test_a_message_of_the_person_comes_before_one_that_asks_her(ada: Libra
 
 async def test_a_query_without_a_person_is_ranked_by_its_words(ada: LibraryUser) -> None:
     await add_chat(ada)
-    assert (await texts(ada, "chats_search", "Where did you paint it?"))[0] == QUESTION
+    assert (await texts(ada, "knowledge_search", "Where did you paint it?"))[0] == QUESTION
     # The name alone asks for the word, which is in the question too.
     assert QUESTION in await texts(ada, "chats_search", "Ana")
 

@@ -108,13 +108,13 @@ async def test_a_note_of_the_time_need_not_repeat_its_words(ada: LibraryUser) ->
 async def test_a_message_is_about_the_day_that_its_relative_time_means(
     ada: LibraryUser, query: str, first: str
 ) -> None:
-    """Without a time, the newest of the equally good messages comes first."""
+    """Without a time, the newest of the messages comes first, which differ in nothing else: also not in length."""
     ada = at(ada)
     texts = {
-        "relative": "Last Friday we talked about the harbour lease.",
-        "month": "Last month we talked about the harbour lease.",
-        "yesterday": "Yesterday we talked about the harbour lease.",
-        "plain": "Once more we talked about the harbour lease.",
+        "relative": "Last Friday... we talked about the harbour lease.",
+        "month": "Last month.... we talked about the harbour lease.",
+        "yesterday": "Yesterday..... we talked about the harbour lease.",
+        "plain": "Once more..... we talked about the harbour lease.",
     }
     for minute, (name, text) in enumerate(texts.items()):
         message = MessageDraft(sender="Ana", content=text, created_at=f"2023-05-09T12:{minute:02}:00Z")

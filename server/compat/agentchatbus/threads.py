@@ -27,7 +27,7 @@ _STATUSES: tuple[schemas.ThreadStatus, ...] = get_args(schemas.ThreadStatus)
 
 def bus_thread(conversation: Conversation) -> schemas.BusThread:
     stored = _string_field(conversation.metadata.get(BUS_KEY), "status")
-    status: schemas.ThreadStatus = next((one for one in _STATUSES if one == stored), DISCUSS)
+    status: schemas.ThreadStatus = stored if stored in _STATUSES else DISCUSS
     return schemas.BusThread(
         id=conversation.id,
         topic=conversation.title,

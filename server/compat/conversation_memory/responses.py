@@ -15,6 +15,7 @@ from server.compat.conversation_memory.arguments import NO_CONVERSATIONS, NO_OBS
 from sources.importers.engine.events import archived_conversation_id
 from sources.items import uri_of
 from sources.reading.exchanges import LineRange, group_turns, has_stored_lines, message_lines, number_messages
+from sources.reading.retrieval import RetrievalPlan
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message, Observation
 from sources.storage.contract import Chats
 from sources.text.chunking import run_text_work, shorten
@@ -97,11 +98,6 @@ _FRAME = f"\n\n---\n\n{_LABEL}\n*[1000000 more characters at line 1000000 omitte
 _CLOSING = "\n\n---\n\n*The conversation continues. Read on with startLine 1000000.*\n# Lines: 1000000-1000000"
 
 
-class TextBudget(Struct, frozen=True):
-    scale: TokenScale
-    room: int  # how much text fits, in the units of the scale
-
-
 class TranscriptMessage(Struct, frozen=True):
     role: str
     lines: LineRange
@@ -118,11 +114,11 @@ class ConversationTranscript(Struct, frozen=True, kw_only=True):
 
 
 async def read_transcript(
-    chats: Chats, path: str, lines: LineRange, budget: TextBudget, page_size: int
+    chats: Chats, path: str, lines: LineRange, plan: RetrievalPlan, page_size: int
 ) -> ConversationTranscript:
     conversation = await find_conversation(chats, path)
-    frame = budget.scale.weigh(transcript_heading(conversation) + _CLOSING)
-    builder = _TranscriptBuilder(lines, TextBudget(budget.scale, budget.room - frame))
+    frame = plan.scale.weigh(transcript_heading(conversation) + _CLOSING)
+    builder = _TranscriptBuilder(lines, plan.scale, plan.budget - frame)
     # The position to read from. With line numbers of a session file, that is the start of the conversation.
     first = await chats.messages_around(conversation.id, 0, 0, 1)
     position = 0 if not first or has_stored_lines(first[0]) else lines.start - 1
@@ -153,14 +149,14 @@ def transcript_heading(conversation: Conversation) -> str:
 class _TranscriptBuilder:
     """Collects the messages on some lines until the budget is exhausted."""
 
-    def __init__(self, lines: LineRange, budget: TextBudget) -> None:
+    def __init__(self, lines: LineRange, scale: TokenScale, room: int) -> None:
         self.messages: list[TranscriptMessage] = []
         self.next_line: int | None = None
         self.is_done = False
         self._lines = lines
-        self._scale = budget.scale
-        self._frame = budget.scale.weigh(_FRAME)
-        self._room = budget.room
+        self._scale = scale
+        self._frame = scale.weigh(_FRAME)
+        self._room = room  # how much text fits, in the units of the scale
         self.last_lines = LineRange(0, 0)
 
     def add(self, messages: Sequence[Message]) -> None:
@@ -224,15 +220,15 @@ def render_results(results: arguments.MemoryResults) -> str:
 # Layer 2
 
 
-def render_observations(observations: Sequence[Observation], budget: TextBudget) -> str:
+def render_observations(observations: Sequence[Observation], plan: RetrievalPlan) -> str:
     """Gives each observation an equal share of the budget; longer ones are truncated, with a notice."""
     heading = f"Retrieved {_count(len(observations), 'observation')}:\n\n"
-    room = budget.room - budget.scale.weigh(heading)
-    share = room // max(1, len(observations)) - budget.scale.weigh(_RULE + _omission(10**6))
+    room = plan.budget - plan.scale.weigh(heading)
+    share = room // max(1, len(observations)) - plan.scale.weigh(_RULE + _omission(10**6))
     rendered = []
     for observation in observations:
         text = _render_observation(observation)
-        beginning = text[: word_boundary_before(text, budget.scale.count_fitting(text, max(0, share)))]
+        beginning = text[: word_boundary_before(text, plan.scale.count_fitting(text, max(0, share)))]
         omitted_chars = len(text) - len(beginning)
         rendered.append(f"{beginning}{_omission(omitted_chars)}" if omitted_chars else text)
     return heading + _RULE.join(rendered)

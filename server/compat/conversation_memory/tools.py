@@ -23,7 +23,7 @@ from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from sources.drafts import ObservationDraft
 from sources.importers.engine.events import observation_id
 from sources.items import request_defaults, uri_of
-from sources.reading.retrieval import plan_retrieval
+from sources.reading.retrieval import RetrievalPlan, plan_retrieval
 from sources.storage.contract import Chats, Libraries, Library
 from sources.text.chunking import run_text_work
 
@@ -96,13 +96,13 @@ class ConversationMemoryTools:
         for observation in observations:
             call.context.record_read(uri_of("observations", observation.id))
         chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)
-        return _markdown(await run_text_work(chars, responses.render_observations, observations, self._budget(call)))
+        return _markdown(await run_text_work(chars, responses.render_observations, observations, self._plan(call)))
 
     async def read(self, call: Call, request: arguments.ReadConversation) -> ToolResult:
         path, lines = arguments.parse_path(request.path), arguments.parse_lines(request.start_line, request.end_line)
         async with self._libraries.library(call.context) as library:
             transcript = await responses.read_transcript(
-                library.chats, path, lines, self._budget(call), self._settings.message_page_max
+                library.chats, path, lines, self._plan(call), self._settings.message_page_max
             )
         call.context.record_read(uri_of("chats", transcript.conversation.id))
         chars = sum(len(message.text) for message in transcript.messages)
@@ -139,9 +139,9 @@ class ConversationMemoryTools:
         )
         return arguments.RecordedObservations(observations=recorded, count=len(recorded))
 
-    def _budget(self, call: Call) -> responses.TextBudget:
-        plan = plan_retrieval(None, request_defaults(call.context.config), self._settings, "full")
-        return responses.TextBudget(plan.scale, plan.budget)
+    def _plan(self, call: Call) -> RetrievalPlan:
+        """Returns the token budget of the caller."""
+        return plan_retrieval(None, request_defaults(call.context.config), self._settings, "full")
 
     def tools(self) -> tuple[Tool, ...]:
         return (

@@ -104,16 +104,13 @@ class LettaResponse(Struct, frozen=True, kw_only=True):
 _TIMED_OUT = SemanticStatus("unavailable", reason="comparing meanings took too long")
 
 
-class NearMessages(Struct, frozen=True):
-    hits: tuple[MessageHit, ...]  # nearest first
-    note: str | None  # why meanings could not be compared, or not with all messages
-
-
-async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collection[str], limit: int) -> NearMessages:
+async def find_nearest(
+    chats: Chats, search: MessageSearch, own_tools: Collection[str], limit: int
+) -> tuple[Sequence[MessageHit], str | None]:
     """Returns up to `limit` messages of the history that pass the filters."""
     query = parse_literal(search.text or "")
     if query.expression is None:
-        return NearMessages((), None)
+        return (), None
     request = Search(
         query=replace(query, prose=search.text or ""),
         limit=LIMIT_MAX,
@@ -129,7 +126,7 @@ async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collectio
     try:
         page = await chats.search(request)
     except SourceTimeout:
-        return NearMessages((), _TIMED_OUT.note)
+        return (), _TIMED_OUT.note
     hits: list[MessageHit] = []
     for hit in page.hits:
         if len(hits) == limit:
@@ -142,7 +139,7 @@ async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collectio
             hits.append(MessageHit(message=message, title=hit.title))
     # Without a model the search is by text, which needs no note.
     has_problem = page.semantic.status in ("unavailable", "partial")
-    return NearMessages(tuple(hits), page.semantic.note if has_problem else None)
+    return hits, page.semantic.note if has_problem else None
 
 
 # -- relevance ---------------------------------------------------------------------------------------------------------
@@ -360,24 +357,23 @@ class LettaTools:
                 hits = await search_history(
                     library.chats, request, self._own_tools, settings.fixed.conversation_search_scan_max
                 )
-                near = NearMessages((), None)
-                if arguments.format == "json":
-                    near = await find_nearest(library.chats, request, self._own_tools, request.limit)
-                elif not hits.hits:
-                    nearest_max = min(request.limit, _NEAREST_MAX)
-                    near = await find_nearest(library.chats, request, self._own_tools, nearest_max)
+                near: Sequence[MessageHit] = ()
+                near_note: str | None = None
+                if arguments.format == "json" or not hits.hits:
+                    nearest_max = request.limit if arguments.format == "json" else min(request.limit, _NEAREST_MAX)
+                    near, near_note = await find_nearest(library.chats, request, self._own_tools, nearest_max)
         except InvalidSearchArgument as error:
             return _text_result(error.message)
         except FlorilegiumError as error:
             return _text_result(f"Error: {error.message}")
-        for hit in (*hits.hits, *near.hits):
+        for hit in (*hits.hits, *near):
             call.context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
         is_text, max_chars = arguments.format == "text", _CONVERSATION_SEARCH_MESSAGE_CHARS
-        nearest_only = _NEAREST_ONLY if is_text and near.hits else None
-        notes = filter(None, (nearest_only, None if hits.is_complete else _INCOMPLETE, near.note))
+        nearest_only = _NEAREST_ONLY if is_text and near else None
+        notes = filter(None, (nearest_only, None if hits.is_complete else _INCOMPLETE, near_note))
         note = "; ".join(notes) or None
         if is_text:
-            return _text_result(render_text(hits.hits or near.hits, max_chars, note))
+            return _text_result(render_text(hits.hits or near, max_chars, note))
         # In a thread, because the whole text of every message is ranked.
         response = await asyncio.to_thread(
             letta_response,
@@ -386,7 +382,7 @@ class LettaTools:
             max_chars,
             note,
             self._now(),
-            near=near.hits,
+            near=near,
             limit=request.limit,
         )
         structured = msgspec.to_builtins(response)

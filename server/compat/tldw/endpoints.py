@@ -23,10 +23,10 @@ from server.protocol.legacy_sessions import SESSION_METHODS
 from server.protocol.schema import read_arguments
 from server.rest.errors import MethodNotAllowed, Unprocessable
 from server.runtime import Runtime
-from server.transports.bounded_websocket import WebSocketTransport
 from server.transports.client_connections import decode_body
 from server.transports.headers import SESSION, query_value
 from server.transports.http_messages import HttpStatusError, error_and_status, read_body
+from server.transports.websocket import WebSocketTransport
 from server.version import VERSION
 from sessions.store import Session, new_session_id
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from config.times import format_timestamp
 from sources.drafts import ConversationDraft, ObservationDraft, UpsertResult
-from sources.query import ParsedQuery
+from sources.query import ParsedQuery, QueryLimits
+from sources.query.parser import can_have_near_terms, with_rarest_terms
 from sources.records import SEMANTIC_OFF, Conversation, HitPage, ListPage, Observation, SemanticStatus
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
@@ -244,6 +245,7 @@ class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
 # Collections that can be searched, on any engine.
 
 _NO_FILTER = SqlFilter()
+_TERMS_MAX = QueryLimits().max_terms
 
 
 class SearchSettings(StorageSettings, frozen=True, kw_only=True):
@@ -314,6 +316,12 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         """Searches for the near words of a misspelled word too."""
         if search.ranking == "meaning":
             return self._run_search(connection, target, search, meaning)
+        if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
+            self._statistics.refresh(connection)
+            corpus = search.corpus or self._statistics.corpus(search.query, connection)
+            query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
+            page = self._search_target(connection, target, replace(search, query=query, corpus=None), meaning)
+            return page if page.query is not None else replace(page, query=query)
         corrected = self._correct(connection, target, search)
         if corrected is None:
             return self._run_search(connection, target, search, meaning)

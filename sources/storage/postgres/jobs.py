@@ -76,7 +76,7 @@ class JobThreads:
         pace = BackgroundPace(self.jobs) if is_background else None
         job = LibraryJob(work, limit_s, pace, is_repeatable=is_repeatable)
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        queued = QueuedJob(user_id, lane, group, lambda: self._idle.start(user_id, run_on_thread))
+        queued = QueuedJob(user_id, lane, group, lambda: self._idle.start(run_on_thread))
 
         def run_on_thread(thread: LibraryThread) -> None:
             cpu_before_s = time.thread_time()
@@ -124,33 +124,31 @@ class JobThreads:
 
 
 class IdleThreads:
-    """Chooses the thread of each job: the one that ran the user's last job, or the one that was busy last. The server's
-    side of its connection already knows the user's tables, and connections that are not needed stay unused."""
+    """Chooses the thread of each job: the one that was busy last, whose connection has prepared most statements.
+    Connections that are not needed stay unused."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Most recently used last.
         self._idle: list[LibraryThread] = []
         # More jobs may have started than there are threads.
-        self._backlog: deque[tuple[UserId, ThreadWork]] = deque()
+        self._backlog: deque[ThreadWork] = deque()
         self._is_closed = False
 
-    def start(self, user_id: UserId, work: ThreadWork) -> None:
+    def start(self, work: ThreadWork) -> None:
         with self._lock:
             if self._idle:
-                thread = next((one for one in self._idle if one.user_id == user_id), self._idle[-1])
-                self._idle.remove(thread)
-                thread.hand_over(user_id, work)
+                self._idle.pop().hand_over(work)
             else:
-                self._backlog.append((user_id, work))
+                self._backlog.append(work)
 
     def wait(self, thread: "LibraryThread") -> None:
         """Called by a thread that has no work. It gets some as soon as there is any, or is ended."""
         with self._lock:
             if self._backlog:
-                thread.hand_over(*self._backlog.popleft())
+                thread.hand_over(self._backlog.popleft())
             elif self._is_closed:
-                thread.end()
+                thread.hand_over(None)
             else:
                 self._idle.append(thread)
 
@@ -159,7 +157,7 @@ class IdleThreads:
         with self._lock:
             self._is_closed = True
             for thread in self._idle:
-                thread.end()
+                thread.hand_over(None)
             self._idle.clear()
 
 
@@ -173,16 +171,11 @@ class LibraryThread(threading.Thread):
         self._idle = idle
         self._next: SimpleQueue[ThreadWork | None] = SimpleQueue()
         self._connection: LibraryConnection | None = None
-        # Whose library it used last.
-        self.user_id: UserId | None = None
         self.start()
 
-    def hand_over(self, user_id: UserId, work: ThreadWork) -> None:
-        self.user_id = user_id
+    def hand_over(self, work: ThreadWork | None) -> None:
+        """Without work, the thread ends."""
         self._next.put(work)
-
-    def end(self) -> None:
-        self._next.put(None)
 
     def run(self) -> None:
         self._idle.wait(self)

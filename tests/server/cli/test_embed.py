@@ -1,4 +1,4 @@
-"""`florilegium embed` on a local library with two users."""
+"""`florilegium embed` and `florilegium similar` on a local library with two users."""
 
 import pytest
 
@@ -12,6 +12,7 @@ BEN = ("--user", "ben", "--semantic-model", "fast")
 def program(program: Program) -> Program:
     program.with_users("ada", "ben")
     program.expect("add", "note", "My automobile needs new tyres.", "--title", "Garage", "--user", "ada")
+    program.expect("add", "note", "The van has worn tyres.", "--title", "Repairs", "--user", "ada")
     program.expect("add", "note", "Knead the dough and bake the loaf.", "--title", "Kitchen", "--user", "ben")
     return program
 
@@ -21,11 +22,11 @@ def test_embedded_library_is_searched_by_meaning(program: Program) -> None:
     assert before.code == 1
     assert "run `florilegium embed`" in before.stderr
 
-    assert program.expect("embed", *ADA) == "1 passage embedded; the library is complete."
+    assert program.expect("embed", *ADA) == "2 passages embedded; the library is complete."
     assert program.run("embed", *ADA, "--json").json == {"passages": 0}
 
     found = program.run("search", "vehicle", *ADA, "--json").json
-    assert [hit["title"] for hit in found["results"]] == ["Garage"]
+    assert {hit["title"] for hit in found["results"]} == {"Garage", "Repairs"}
     assert found["semantic"] == {"status": "on", "coverage": 1.0}
     assert program.run("search", "vehicle", *BEN, "--json").json["semantic"] == {"status": "partial", "coverage": 0.0}
 
@@ -34,3 +35,18 @@ def test_embed_without_a_model_says_how_to_choose_one(program: Program) -> None:
     result = program.run("embed", "--user", "ada")
     assert result.code == 1
     assert "semantic_model" in result.stderr
+
+
+def test_similar_items_are_shown_to_their_owner_only(program: Program) -> None:
+    program.expect("embed", *ADA)
+    items = {hit["title"]: hit["uri"] for hit in program.run("search", "tyres", *ADA, "--json").json["results"]}
+
+    found = program.run("similar", items["Garage"], *ADA, "--json").json
+
+    assert [hit["uri"] for hit in found["results"]] == [items["Repairs"]]
+    assert "Repairs" in program.expect("similar", items["Garage"], *ADA)
+    assert program.run("similar", items["Garage"], *BEN).code == 1
+
+    without_model = program.run("similar", items["Garage"], "--user", "ada")
+    assert without_model.code == 1
+    assert "No similar items: no embedding model is configured; set semantic_model." in without_model.stderr

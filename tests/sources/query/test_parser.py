@@ -191,7 +191,10 @@ def test_contractions_of_stop_words_are_dropped() -> None:
 
 def test_compound_word_matches_as_a_phrase_and_in_parts() -> None:
     assert [term.word.text for term in parse("fox-trot").terms] == ["fox-trot", "fox", "trot"]
-    assert parse("fox-trot").terms[0].word.alternatives == (Phrase("fox-trot", ("fox", "trot")),)
+    assert parse("fox-trot").terms[0].word.alternatives == (
+        Phrase("fox-trot", ("fox", "trot")),
+        Phrase("foxtrot", ("foxtrot",)),
+    )
 
 
 @each_case(

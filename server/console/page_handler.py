@@ -142,9 +142,10 @@ class LibraryPage:
         return Viewer(context=replace(context, session=session_id), name=name)
 
     async def admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
-        """Admits a form that runs `operation`, and returns its fields."""
-        values = await self._browser.check_form(request)
-        return await self.admit(request, operation), values
+        """Admits a form that runs `operation`, and returns its fields. The session first: if it has ended, the person
+        is asked to sign in again, instead of reading that the form is not valid."""
+        viewer = await self.admit(request, operation)
+        return viewer, await self._browser.check_form(request)
 
     async def find_viewer(self, request: Request, operation: Operation) -> Viewer | None:
         """Returns the person who is signed in, or None. For pages that everyone may see."""

@@ -64,7 +64,7 @@ _FIRST_PERSON_UNSPACED = ("我", "私", "僕", "俺", "ผม", "ฉัน")
 _TIME_WORDS = TIME_WORDS - STOPWORDS
 
 
-class Message(Protocol):
+class RankedMessage(Protocol):
     """A message that was found, or the title of a conversation, which has no `part_id`."""
 
     boosts: Mapping[str, float]
@@ -96,7 +96,7 @@ class MessageBoost:
         self._named = named
         self._weights = weights
 
-    def apply_to(self, scores: Sequence[float], messages: Sequence[Message]) -> list[float]:
+    def apply_to(self, scores: Sequence[float], messages: Sequence[RankedMessage]) -> list[float]:
         """Returns the scores of messages with their boosts, which explain them."""
         weights = self._weights
         boosted: list[float] = []
@@ -110,7 +110,7 @@ class MessageBoost:
             boosted.append(factor * score / (1 + (factor - 1) * score))  # the odds times the factor
         return boosted
 
-    def features(self, message: Message) -> dict[str, float]:
+    def features(self, message: RankedMessage) -> dict[str, float]:
         """Returns how much of each feature a message has, from 0 to 1, if any."""
         sender = message.speaker
         if message.part_id is None or not self._is_sentence:

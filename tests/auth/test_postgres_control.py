@@ -207,11 +207,11 @@ async def test_reads_end_while_the_server_is_silent(
     postgres_location: ConnectionOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More reads than there are connections: none waits for its turn without a limit."""
-    monkeypatch.setattr("auth.postgres_control._READ_MAX_S", 0.1)
     async with CommitProxy(postgres_location.url).running() as proxy:
-        options = ConnectionOptions(url=proxy.url, silence_max_s=0.1, connect_timeout_s=0.5)
+        options = ConnectionOptions(url=proxy.url, silence_max_s=1.0, connect_timeout_s=5.0)
         async with Registry.open(options) as registry:
             await registry.add_user("ada")
+            monkeypatch.setattr("auth.postgres_control._READ_MAX_S", 0.1)
             with proxy.silent():
                 reads = [asyncio.create_task(registry.list_users()) for _ in range(8)]
                 ended, _ = await asyncio.wait(reads, timeout=60)

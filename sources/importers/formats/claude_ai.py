@@ -18,15 +18,7 @@ from sources.importers.engine.events import FailedItem, ImportedNote, ImportedPr
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_list, decode_object
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    require_storable,
-    text_or_empty,
-    to_json,
-    valid_uuid,
-)
+from sources.importers.engine.values import Fields, clean_line, clean_tags, require_storable, to_json, valid_uuid
 
 # -- content -----------------------------------------------------------------------------------------------------------
 # Splits the content of a Claude.ai message into blocks: text, thinking, tool calls and tool results.
@@ -130,7 +122,7 @@ def _parse_block(block: Fields) -> Iterator[ContentBlock]:
 
 
 def _text_or_json(value: Any) -> str:
-    return text_or_empty(value) or (to_json(value) if value else "")
+    return value if isinstance(value, str) else to_json(value) if value else ""
 
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}

@@ -16,14 +16,7 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.importers.engine.archives import is_tar, is_zip, tar_files
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.events import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    SkippedItem,
-    imported_note,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportEvent, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.export_files import count_reads, first_bytes, is_json, is_zip_file
 from sources.importers.engine.file_probe import HEAD_BYTES
 from sources.importers.engine.file_trees import FolderTree, open_tree
@@ -31,15 +24,7 @@ from sources.importers.engine.files import decode_text, file_size, item_text, pr
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.markdown_text import inline_tags
 from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, is_database, open_database
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    parse_json,
-    short_title,
-    stored_date,
-    stored_time,
-    valid_uuid,
-)
+from sources.importers.engine.values import Fields, clean_line, parse_json, stored_date, stored_time, valid_uuid
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, html_text, read_page
 from sources.importers.parsers.xml_events import XmlHandler, read_xml_blocks
@@ -151,9 +136,7 @@ class _EnmlReader(PageReader):
             super()._start_content(tag)
 
 
-def _enex_note(
-    note: Mapping[str, list[str]], notebook: str, counts: Counter[str], limits: ImportLimits
-) -> ImportedNote:
+def _enex_note(note: Mapping[str, list[str]], notebook: str, counts: Counter[str], limits: ImportLimits) -> ImportEvent:
     if _TOO_LARGE in note:
         raise TooLarge("the note", limits.line_max_bytes)
     content, title, created = (_first(note, name) for name in ("content", "title", "created"))
@@ -167,7 +150,7 @@ def _enex_note(
     former = stable_uuid("evernote", "notes", key)
     return imported_note(
         stable_uuid("evernote", "notes", f"{notebook}\0{key}") if created else former,
-        short_title(replace_unstorable(title)) or "Untitled",
+        replace_unstorable(title) or "Untitled",
         text,
         tags=[clean_line(tag) for tag in note.get("tag", ())],
         created=stored_time(created),

@@ -11,15 +11,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.exporters import lines
-from sources.exporters.lines import (
-    FILE_SUFFIX,
-    MANIFEST,
-    UNFINISHED_MANIFEST,
-    ConversationLine,
-    LineHead,
-    MediaLine,
-    MessageLine,
-)
+from sources.exporters.lines import FILE_SUFFIX, MANIFEST, UNFINISHED_MANIFEST
 from sources.importers.engine.archives import open_archive
 from sources.importers.engine.events import (
     ImportedCharacter,
@@ -67,14 +59,14 @@ class OwnExportImporter(Importer):
         limits = replace(limits, line_max_bytes=line_max_bytes)
 
         def read(data: bytes, _: str) -> Events:
-            match decode_object(data, LineHead).kind:
+            match decode_object(data, lines.LineHead).kind:
                 case "message":
-                    yield from conversation.add(decode_object(data, MessageLine))
+                    yield from conversation.add(decode_object(data, lines.MessageLine))
                 case "conversation":
                     # Messages follow their conversation, so that they need not be collected from the whole file.
-                    yield from conversation.begin(decode_object(data, ConversationLine))
+                    yield from conversation.begin(decode_object(data, lines.ConversationLine))
                 case "media":
-                    yield ImportedMedia(lines.media_draft(decode_object(data, MediaLine)))
+                    yield ImportedMedia(lines.media_draft(decode_object(data, lines.MediaLine)))
                 case _:
                     fields = decode_object(data, dict[str, Any])
                     try:
@@ -103,11 +95,11 @@ class _ConversationBuilder:
         self._messages: list[MessageDraft] = []
         self._continues = False
 
-    def begin(self, line: ConversationLine) -> Iterator[ImportedConversation]:
+    def begin(self, line: lines.ConversationLine) -> Iterator[ImportedConversation]:
         yield from self.end()
         self._draft, self._messages, self._continues = lines.conversation_draft(line), [], False
 
-    def add(self, line: MessageLine) -> Iterator[ImportedConversation]:
+    def add(self, line: lines.MessageLine) -> Iterator[ImportedConversation]:
         """Raises InvalidParams for a message whose conversation could not be read."""
         if self._draft is None or self._draft.uuid != line.conversation_id:
             raise InvalidParams("message does not follow its conversation")

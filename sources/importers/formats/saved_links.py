@@ -13,14 +13,7 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
-from sources.importers.engine.events import (
-    FailedItem,
-    ImportedMedia,
-    ImportedNote,
-    SkippedItem,
-    imported_note,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import decode_text, is_text, item_text, read_bytes, read_json, text_max_bytes
@@ -389,7 +382,7 @@ class HighlightedBook(Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-def _book_note(importer: str, book: HighlightedBook) -> ImportedNote:
+def _book_note(importer: str, book: HighlightedBook) -> Events:
     dates = [highlight.created for highlight in book.highlights if highlight.created]
     tags = [tag for highlight in book.highlights for tag in highlight.tags]
     blocks = []
@@ -398,7 +391,7 @@ def _book_note(importer: str, book: HighlightedBook) -> ImportedNote:
         lines += [f"Note: {highlight.note}"] if highlight.note else []
         lines += [f"({highlight.location})"] if highlight.location else []
         blocks.append("\n".join(lines))
-    return imported_note(
+    yield imported_note(
         stable_uuid(importer, "notes", book.key),
         book.title,
         "\n\n".join(blocks),
@@ -460,7 +453,7 @@ class KindleImporter(Importer):
             author = _AUTHOR.search(line)
             title = line[: author.start()].strip() if author else line
             book = HighlightedBook(title or line, author[1] if author else "", line, highlights)
-            yield _book_note("kindle", book)
+            yield from _book_note("kindle", book)
 
 
 # -- Readwise ----------------------------------------------------------------------------------------------------------
@@ -500,7 +493,8 @@ class ReadwiseImporter(Importer):
             book.highlights.append(Highlight(text, note, label, created, own_tags))
         if not books:
             raise InvalidParams("no highlights found")
-        yield from (_book_note("readwise", book) for book in books.values())
+        for found in books.values():
+            yield from _book_note("readwise", found)
 
 
 def _split(tags: str | None) -> tuple[str, ...]:

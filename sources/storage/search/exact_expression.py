@@ -124,13 +124,13 @@ class Near(Struct, frozen=True):
     number: int = 0
 
 
-class Operation(Struct, frozen=True):
+class ExactOperation(Struct, frozen=True):
     operator: str
     left: "ExactNode"
     right: "ExactNode"
 
 
-ExactNode = Near | Operation
+ExactNode = Near | ExactOperation
 _COLUMN = "content"
 # FTS5 rejects more parentheses within each other.
 _DEPTH_MAX = 97
@@ -191,7 +191,7 @@ class _Parser:
         node = self._operation(level + 1)
         while self._kind() == _OPERATOR_ORDER[level]:
             self._next += 1
-            node = Operation(_OPERATOR_ORDER[level], node, self._operation(level + 1))
+            node = ExactOperation(_OPERATOR_ORDER[level], node, self._operation(level + 1))
         return node
 
     def _operand(self) -> ExactNode:
@@ -211,7 +211,7 @@ class _Parser:
             if node == Near():
                 node = following
             elif following != Near():
-                node = Operation("AND", node, following)
+                node = ExactOperation("AND", node, following)
         return node
 
     def _group(self) -> ExactNode:
@@ -249,7 +249,7 @@ class _Parser:
         near = self._near()
         self._phrases += len(near.phrases)
         # Nothing is in another column.
-        return near if has_column or not near.phrases else Operation("NOT", near, near)
+        return near if has_column or not near.phrases else ExactOperation("NOT", near, near)
 
     def _near(self) -> Near:
         number, distance = self._phrases, Near().distance
@@ -306,7 +306,7 @@ def parse(expression: str) -> ExactExpression | None:
 
 
 def _phrases(node: ExactNode) -> list[Near]:
-    if isinstance(node, Operation):
+    if isinstance(node, ExactOperation):
         return _phrases(node.left) + _phrases(node.right)
     return [
         Near((phrase,), is_first=node.is_first, number=node.number + place) for place, phrase in enumerate(node.phrases)
@@ -361,7 +361,7 @@ def _ranked(
 
 def count_phrases(node: ExactNode, tokens: Sequence[str]) -> _Counts | None:
     """Returns how often each phrase occurs, or None if the text does not match."""
-    if isinstance(node, Operation):
+    if isinstance(node, ExactOperation):
         left, right = count_phrases(node.left, tokens), count_phrases(node.right, tokens)
         if node.operator == "NOT":
             return left if right is None else None

@@ -95,7 +95,8 @@ async def test_people_cannot_give_a_key_more_than_they_have(server: LiveServer) 
 async def test_forms_need_the_token_of_the_session(server: LiveServer) -> None:
     async with open_browser(server) as stranger, open_browser(server, "ada") as ada:
         for path in ("/connect/keys", "/connect/keys/revoke", "/connect/applications", "/connect/test"):
-            assert (await stranger.post(path, {"name": "x"})).status == 403
+            sent = await stranger.post(path, {"name": "x"})
+            assert (sent.status, urlsplit(sent.location).path) == (303, "/sign-in")
             assert (await ada.post(path, {"name": "x", "csrf_token": "wrong"})).status == 403
         redirected = await stranger.open(f"{server.url}/connect", Accept="text/html")
 

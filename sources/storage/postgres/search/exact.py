@@ -18,8 +18,8 @@ from sources.storage.search.exact_expression import (
     ExactExpression,
     ExactMatches,
     ExactNode,
+    ExactOperation,
     Near,
-    Operation,
     Term,
     TextCounts,
     match_texts,
@@ -95,9 +95,9 @@ def _contains(node: ExactNode) -> Expression:
         case Near(phrases=phrases):
             words = [word for phrase in phrases for term in phrase[:_TOKENS_MAX] if (word := _word(term)) is not None]
             return AllOf(tuple(words)) if len(words) > 1 else words[0] if words else _NOTHING
-        case Operation(operator="NOT", left=left):
+        case ExactOperation(operator="NOT", left=left):
             return _contains(left)
-        case Operation(operator=operator, left=left, right=right):
+        case ExactOperation(operator=operator, left=left, right=right):
             parts = (_contains(left), _contains(right))
             return AnyOf(parts) if operator == "OR" else AllOf(parts)
 

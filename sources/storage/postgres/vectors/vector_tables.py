@@ -19,11 +19,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from auth.postgres_control import CONTROL_SCHEMA_NAME
 from config.postgres.connection import PostgresConnection
+from config.postgres.errors import driver_errors, is_connection_lost
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
 from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.extensions import find_extension
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
     ENTRY_KINDS,
@@ -89,8 +90,11 @@ def read_digests(connection: PostgresConnection, rows: Iterable[VectorRow]) -> d
 
 
 # -- extension ---------------------------------------------------------------------------------------------------------
-# The extension pgvector: where it is installed, and why it cannot be used.
+# The extension pgvector: where it is installed, and why it cannot be used. The search path is empty, so its types and
+# operators are named with a schema.
 
+_FIND = """SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e
+    JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"""
 # The first version with `halfvec`, and the first with iterative scans of an HNSW index.
 _MIN_VERSION = (0, 7)
 _ITERATIVE_SCANS = (0, 8)
@@ -106,7 +110,7 @@ _ABSENT = (
 
 
 class VectorExtension(Struct, frozen=True):
-    """`schema` is a quoted identifier."""
+    """`schema` is a quoted identifier, `version` has its first numbers."""
 
     schema: str
     version: tuple[int, ...]
@@ -150,7 +154,7 @@ class VectorExtensionMemory:
 
     def check(self, connection: PostgresConnection) -> None:
         """Looks for the extension, or installs it."""
-        installed = find_extension(connection, "vector")
+        installed = _find_or_install(connection)
         self._checked_at = time.monotonic()
         if installed is None:
             self._reason = _ABSENT
@@ -158,7 +162,7 @@ class VectorExtensionMemory:
             version = ".".join(map(str, installed.version))
             self._reason = f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {version}"
         else:
-            self._extension = VectorExtension(installed.schema, installed.version)
+            self._extension = installed
 
     def prepare(self, connection: PostgresConnection) -> None:
         """Also creates the table of vectors, in a transaction of the control data."""
@@ -167,6 +171,27 @@ class VectorExtensionMemory:
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_TABLE_LOCK,))
             if not connection.execute(_HAS_TABLE).fetchall()[0][0]:
                 connection.run_script("; ".join(vectors_table(self._extension.vector_type)))
+
+
+def _find_or_install(connection: PostgresConnection) -> VectorExtension | None:
+    """Installs the extension if the server has it and the role of the connection may."""
+    row = connection.execute(_FIND).fetchone()
+    if row is None:
+        # Without a savepoint, a refusal would end the transaction of the caller.
+        connection.run_script("SAVEPOINT extension")
+        try:
+            connection.run_script(f"CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA {CONTROL_SCHEMA_NAME}")
+        except driver_errors() as error:
+            if is_connection_lost(error):
+                raise
+            connection.run_script("ROLLBACK TO SAVEPOINT extension")
+            return None
+        row = connection.execute(_FIND).fetchone()
+    if row is None:
+        return None
+    schema, version = row
+    doubled = schema.replace('"', '""')
+    return VectorExtension(f'"{doubled}"', tuple(int(number) for number in version.split(".")[:2]))
 
 
 # Vectors of another version are deleted and made again.

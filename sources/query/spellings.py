@@ -27,7 +27,7 @@ _IRREGULAR = """
     thief thieves  loaf loaves
 """
 _SINGULARS, _PLURALS = _IRREGULAR.split()[::2], _IRREGULAR.split()[1::2]
-_OTHER_NUMBER = dict(zip(_SINGULARS + _PLURALS, _PLURALS + _SINGULARS, strict=True))
+_OTHER_NUMBER: dict[str, str] = dict(zip(_SINGULARS + _PLURALS, _PLURALS + _SINGULARS, strict=True))
 
 
 def other_spellings(token: str) -> list[Tokens]:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -169,16 +169,18 @@ async def test_consent_cannot_be_given_by_another_site(server: LiveServer) -> No
     assert "No application has access." in connections.words
 
 
-@each_case("path", ["/authorize", "/device", "/connect/applications"])
-async def test_forms_need_a_session_and_its_token(path: str, server: LiveServer) -> None:
-    async with open_browser(server) as stranger, open_browser(server, "ada") as ada:
+@each_case("path, stranger", [("/authorize", 403), ("/device", 403), ("/connect/applications", 303)])
+async def test_forms_need_a_session_and_its_token(path: str, stranger: int, server: LiveServer) -> None:
+    """A page of the console leads a stranger to the sign-in page."""
+    async with open_browser(server) as nobody, open_browser(server, "ada") as ada:
         responses = [
-            await stranger.post(path, {"decision": "allow"}),
+            await nobody.post(path, {"decision": "allow"}),
             await ada.post(path, {"decision": "allow"}),
             await ada.post(path, {"decision": "allow", "csrf_token": ""}),
         ]
 
-    assert [response.status for response in responses] == [403] * 3
+    assert [response.status for response in responses] == [stranger, 403, 403]
+    assert stranger == 403 or urlsplit(responses[0].location).path == "/sign-in"
 
 
 async def test_consent_cannot_be_widened_in_the_form(server: LiveServer) -> None:

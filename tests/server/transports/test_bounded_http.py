@@ -157,7 +157,10 @@ async def test_a_malformed_response_of_an_application_ends_the_connection(
         received = await connection.closed()
     assert b"set-cookie" not in received
     assert b"x-name" not in received
-    assert "RuntimeError" in failures.pop()
+    # Twice, if another test has sent what the standard library logs to our log.
+    assert failures
+    assert all("RuntimeError" in failure for failure in failures)
+    failures.clear()
 
 
 async def test_an_application_that_fails_before_the_body_gets_a_500(failures: list[str]) -> None:
@@ -169,7 +172,9 @@ async def test_an_application_that_fails_before_the_body_gets_a_500(failures: li
         await connection.send(request_bytes("GET", "/", {"Host": "127.0.0.1"}))
         assert (await connection.response()).status == 500
         await connection.closed()
-    assert "ValueError" in failures.pop()
+    assert failures
+    assert all("ValueError" in failure for failure in failures)
+    failures.clear()
 
 
 async def test_a_response_can_close_the_connection() -> None:

@@ -193,7 +193,7 @@ async def test_message_about_a_person_ranks_above_messages_of_the_person(ada: Li
 
 
 async def test_reply_of_a_person_who_was_addressed_is_not_about_the_person(ada: Library) -> None:
-    texts = (("Tobias", "It is stuck again."), ("Maren", "Thank you, Tobias."), ("Tobias", "Bring a torch."))
+    texts = (("Tobias", "It is stuck again."), ("Maren", "Thank you, Tobias."), ("Tobias", "Bring a new torch."))
     await ada.chats.create(ConversationDraft(), [MessageDraft(sender=sender, content=text) for sender, text in texts])
     [mention, *replies] = (await ada.chats.search(make_search("who is Tobias?"))).hits
     assert mention.text == "Thank you, Tobias."

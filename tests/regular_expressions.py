@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 # Not public, but there is no other parse tree. Type checkers do not know these modules.
 code: Any = import_module("re._constants")
 parser: Any = import_module("re._parser")
@@ -28,6 +30,8 @@ _CHARACTERS = " a.0\n\tA_-<é中\u0301"
 # Texts of one repeated character, which need no derivation.
 _PRINTABLE = [chr(number) for number in range(32, 127)] + ["\n", "\t", "\r\n", "\u3000", "é", "中", "\u200b"]
 _FAILING_ENDS = ("", "\0", "\n", "!", " x")
+# By module, the function that compiles patterns from tables when they are first needed, and the name of these tables.
+_COMPILED_LATER = {"sources.times.attached": ("_patterns", "_LANGUAGES")}
 _SAMPLES_MAX = 12
 _MOST = 10_000
 _PUMPS = 200
@@ -110,6 +114,11 @@ def _kept(module: str) -> Iterator[_KeptPattern]:
     for name, value in vars(loaded).items():
         for attribute, pattern in _patterns_in(value, loaded, name):
             yield _KeptPattern(f"{module}.{name}", attribute, pattern)
+    if module in _COMPILED_LATER:
+        function, tables = (getattr(loaded, name) for name in _COMPILED_LATER[module])
+        for number in range(len(tables)):
+            for _, pattern in _patterns_in(structs.astuple(function(number)), loaded, ""):
+                yield _KeptPattern(f"{module}.{function.__name__}", "", pattern)
 
 
 def _kept_uses(
@@ -138,7 +147,9 @@ def _patterns_in(value: object, module: ModuleType, name: str) -> Iterator[tuple
 
 def _passed(module: str, tree: ast.Module) -> Iterator[tuple[str, AnyPattern, Set[str]]]:
     """Yields the patterns written in calls such as `re.sub`. What a pattern inserts from a variable becomes `a`."""
+    later, _ = _COMPILED_LATER.get(module, ("", ""))
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (function for function in functions if function.name != later)
     for node in (node for function in functions for node in ast.walk(function)):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=method), args=[pattern, *others]) if (

@@ -171,6 +171,7 @@ _THAI = _Language(
     ),
 )  # fmt: skip
 _LANGUAGES = (_CHINESE_JAPANESE, _KOREAN, _THAI)
+_SCRIPTS = tuple(re.compile(language.script) for language in _LANGUAGES)
 _ANY_SCRIPT = re.compile("|".join(language.script for language in _LANGUAGES))
 _BOUND_CHARS_MAX = 10
 
@@ -236,7 +237,7 @@ def find_attached_times(text: str) -> list[FoundTime]:
     normal = normalize("NFKC", text)
     found: list[FoundTime] = []
     for number, language in enumerate(_LANGUAGES):
-        if not re.search(language.script, normal):
+        if not _SCRIPTS[number].search(normal):
             continue
         patterns = _patterns(number)
         for pattern in patterns.forms:

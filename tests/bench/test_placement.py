@@ -1,4 +1,4 @@
-"""The simulation of placement: no user is lost, loads end within the tolerance, and the page shows its output."""
+"""The simulation of placement: no user is lost, loads end within the tolerance, and the page has its figures."""
 
 import pytest
 
@@ -37,7 +37,13 @@ def test_a_user_larger_than_a_machine_stays_where_it_is() -> None:
     assert placement.machines[0] == 0
 
 
-def test_the_page_shows_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_figures_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
 
-    assert capsys.readouterr().out in (ROOT / "docs" / "scale.md").read_text()
+    first, sizes, _, by_hash, *_, emptying = capsys.readouterr().out.splitlines()
+    page = (ROOT / "docs" / "scale.md").read_text()
+    users, median, largest = first.split()[0], sizes.split()[3], sizes.split()[-3]
+    assert f"for {users} users with {median} MB (median) to {float(largest):.0f} GB" in " ".join(page.split())
+    assert f"has {by_hash.split()[-1]} times the mean" in page
+    assert emptying.endswith(" 9.0 hours")
+    assert "would take nine hours" in page

@@ -86,8 +86,6 @@ def _section(system: CompatibleSystem) -> Iterator[str]:
     yield ""
     yield system.served
     yield ""
-    yield f"Kept as designed: {_kept(system.promises)}."
-    yield ""
     for status, label in (("kept differently", "Kept differently"), ("not offered", "Not offered")):
         promises = [promise for promise in system.promises if promise.status == status]
         if promises:
@@ -95,13 +93,6 @@ def _section(system: CompatibleSystem) -> Iterator[str]:
             yield ""
             yield from (f"- {promise.statement} *{promise.reason}*" for promise in promises)
             yield ""
-
-
-def _kept(promises: Sequence[Promise]) -> str:
-    """Returns how many promises of each area are kept. The area is the second part of an id: `tldw.session.key`."""
-    areas = Counter(promise.id.split(".")[1] for promise in promises)
-    kept = Counter(promise.id.split(".")[1] for promise in promises if promise.status == "kept")
-    return ", ".join(f"{area} {kept[area]}/{total}" for area, total in areas.items())
 
 
 if __name__ == "__main__":

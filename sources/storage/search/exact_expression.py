@@ -134,8 +134,8 @@ ExactNode = Near | ExactOperation
 _COLUMN = "content"
 # FTS5 rejects more parentheses within each other.
 _DEPTH_MAX = 97
-# A quoted string, in which "" is a quote; a bare word; a sign; or what is none of them.
-_SYMBOL = re.compile(r'[ \t\n\r]*(?:"((?:[^"]|"")*+)"|([A-Za-z0-9_\x1a\x80-\U0010ffff]+)|([(){}:,+*^-])|([^ \t\n\r]))')
+# A quoted string, in which "" is a quote; a bare word; a sign; or what is none of them. Spaces are not matched.
+_SYMBOL = re.compile(r'"((?:[^"]|"")*+)"|([A-Za-z0-9_\x1a\x80-\U0010ffff]+)|([(){}:,+*^-])|([^ \t\n\r])')
 _OPERATOR_ORDER = ("OR", "AND", "NOT")
 
 

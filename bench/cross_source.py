@@ -34,7 +34,7 @@ from bench.quality.minmax_scores import Scale, minmax_orders, scale_as_written, 
 from bench.quality.storage import ItemNames, store_collection
 from config.settings import Settings
 from sources.registry import load_sources
-from sources.search.arguments import read_query
+from sources.search.arguments import SEVERAL_SOURCES, read_query
 from sources.search.scoring import scale_to_range
 from sources.source import RankedHit, Source
 from sources.storage.contract import Library
@@ -103,10 +103,12 @@ class JudgedLibrary(Struct, frozen=True):
         return self._merged([(hit.source, str(hit.id)) for hit in merged], best)
 
     async def _hits(self, sources: Sequence[Source], text: str) -> list[RankedHit]:
+        # As `knowledge_search` asks the sources: scores of messages have no second stage then.
+        context = replace(self.context, config={SEVERAL_SOURCES: True})
         hits: list[RankedHit] = []
         for source in sources:
             arguments = source.search_input(query=text, limit=DEPTH)
-            hits += (await source.search(self.context, self.library, arguments)).hits
+            hits += (await source.search(context, self.library, arguments)).hits
         return hits
 
     def _merged(self, merged: Sequence[tuple[str, str]], best_score: float) -> MergedList:

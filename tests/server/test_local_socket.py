@@ -151,6 +151,7 @@ async def test_a_ticket_of_the_operator_is_not_accepted_on_tcp(root: Path) -> No
             await connect(url, proxy=None)
 
 
+@pytest.mark.sqlite
 async def test_an_administrator_cannot_take_over_the_library_of_an_account(root: Path) -> None:
     """The account has the name of the setting single_user_name."""
     async with serving(root) as server:

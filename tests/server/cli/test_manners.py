@@ -59,6 +59,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(
     assert "Traceback" not in outcome.stderr
 
 
+@pytest.mark.sqlite
 def test_what_is_no_backup_is_called_so(program: Program, tmp_path: Path) -> None:
     for folder, problem in ((tmp_path, "it has no backup.json"), (tmp_path / "missing", "there is no such folder")):
         outcome = program.run("restore", str(folder))

@@ -292,7 +292,7 @@ def _telegram_messages(messages: Any, limits: ImportLimits) -> Iterator[ChatMess
                 parts.append(f"{text} ({address})" if address else text)
             else:
                 parts.append(text_or_empty(part))
-        # What a message contains besides text is named.
+        # Says what a message contains other than text.
         media, field = "", next((name for name in _MEDIA if message.get(name)), None)
         if field is not None and isinstance(message.get("poll"), dict):
             media = f"[poll] {message.nested('poll').text('question')}"

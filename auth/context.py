@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NewType, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from config.errors import Forbidden
 from config.paths import DatabasePaths, DataRoot, UserId
@@ -48,13 +49,40 @@ class Owner(NamedTuple):
     epoch: int
 
 
+class ShareRule(Struct, frozen=True):
+    """What someone shares of their own library: the items with a tag, those of a source, or the conversations of a
+    namespace. What is added later under the same rule is shared too."""
+
+    by: Literal["tag", "source", "namespace"]
+    value: str
+
+
+class LibraryAccess(Struct, frozen=True):
+    """A library of someone else that a caller may use: that of a group, or what a person shares of their own.
+
+    `handle` is part of the URIs of its items and never changes. `name` is for people, and for the filter `library:`.
+    A library that a group owns has no rule. What a person shares always has one, and can only be read.
+    """
+
+    handle: str
+    name: str
+    owner_id: UserId
+    role: Literal["reader", "writer", "manager"] = "reader"
+    rule: ShareRule | None = None
+
+    @property
+    def can_write(self) -> bool:
+        return self.rule is None and self.role != "reader"
+
+
 class Principal(Struct, frozen=True):
     """A verified caller.
 
     `epoch` increases each time the user's access is withdrawn, so that earlier grants no longer match. `profile`, if
     set, restricts this credential to the tools of that profile, and `sources` to these sources. `signed_in_at` is when
     the person signed in, or when the token was issued; a key has none. The operator is who has the files of all users,
-    on the command line of this machine.
+    on the command line of this machine. `libraries` are those of others that the credential may use now: they come from
+    memberships and shares when the credential is checked, and a cached principal is not used after those have changed.
     """
 
     user_id: UserId
@@ -68,6 +96,7 @@ class Principal(Struct, frozen=True):
     profile: str | None = None
     sources: frozenset[str] | None = None
     signed_in_at: float | None = None
+    libraries: tuple[LibraryAccess, ...] = ()
 
     @property
     def is_for_agents(self) -> bool:
@@ -113,7 +142,8 @@ class RequestContext(Struct, frozen=True):
     """Passed to every tool. No argument, header or URL can change which user's data it leads to.
 
     Agents must not see human-only messages. Every caller is treated as an agent unless its transport knows otherwise.
-    `received_at` is what "today" refers to, so that it is the same day in every part of a call.
+    `received_at` is what "today" refers to, so that it is the same day in every part of a call. `library` is set in a
+    context that leads to a library of someone else, which only `within` builds.
     """
 
     user_id: UserId
@@ -127,6 +157,16 @@ class RequestContext(Struct, frozen=True):
     is_agent: bool = True
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     read_log: ReadLog | None = None
+    library: LibraryAccess | None = None
+
+    def within(self, access: LibraryAccess, data_root: DataRoot) -> "RequestContext":
+        """The context of the same call in a library of someone else: with its paths, with no more scopes than the
+        access gives, and never with human-only messages, which stay with their owner."""
+        if access not in self.principal.libraries:
+            raise Forbidden(READ)
+        scopes = self.scopes & (ROLE_SCOPES["writer"] if access.can_write else ROLE_SCOPES["reader"])
+        paths = _paths_of(data_root, access.owner_id)
+        return replace(self, user_id=access.owner_id, scopes=scopes, db_paths=paths, library=access, is_agent=True)
 
     def record_read(self, uri: str) -> None:
         """Records that the text of an item was delivered to the caller. Snippets of hits are not recorded."""

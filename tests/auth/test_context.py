@@ -3,9 +3,19 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from auth.context import READ, ClientId, Principal, SessionId, build_context
-from config.errors import NotFound
+from auth.context import (
+    READ,
+    WRITE,
+    ClientId,
+    LibraryAccess,
+    Principal,
+    SessionId,
+    ShareRule,
+    build_context,
+)
+from config.errors import Forbidden, NotFound
 from config.paths import DataRoot, UserId, new_user_id
 
 
@@ -53,3 +63,22 @@ def test_context_is_immutable(tmp_path: Path) -> None:
 def test_invalid_user_id_raises_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         build_context(principal(UserId("../../etc")), DataRoot(tmp_path), "r")
+
+
+def test_context_within_a_granted_library_has_its_paths_and_no_more_scopes_than_the_access(tmp_path: Path) -> None:
+    root, owner = DataRoot(tmp_path), new_user_id()
+    written = LibraryAccess("team", "Team", owner, "writer")
+    shared = LibraryAccess("alice-work", "alice: work", owner, "writer", ShareRule("tag", "work"))
+    scopes = frozenset({READ, WRITE, "admin"})
+    bob = replace(principal(new_user_id()), scopes=scopes, libraries=(written, shared))
+    context = build_context(bob, root, "r", is_agent=False)
+
+    inside = context.within(written, root)
+
+    assert (inside.user_id, inside.db_paths, inside.library) == (owner, root.paths_of(owner), written)
+    assert inside.principal is bob
+    assert inside.is_agent
+    assert inside.scopes == {READ, WRITE}
+    assert context.within(shared, root).scopes == {READ}
+    with pytest.raises(Forbidden):
+        build_context(principal(new_user_id()), root, "r").within(written, root)

@@ -416,6 +416,10 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         """Returns all namespaces by name, always including the default one."""
         ...
 
+    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        """Returns how many of these conversations each namespace has."""
+        ...
+
     async def create_namespace(self, name: str) -> Namespace: ...
     async def rename_namespace(self, name: str, new_name: str) -> Namespace:
         """Renames a namespace and moves its conversations. The default namespace cannot be renamed."""

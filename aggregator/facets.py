@@ -20,6 +20,7 @@ from sources.storage.contract import Library
 COUNTED_RESULTS_MIN = 200
 # Months, tags, senders and namespaces have long tails, which nobody chooses from.
 _VALUES_MAX = 24
+_YEAR_CHARS = len("2026")
 _MONTH_CHARS = len("2026-01")
 
 
@@ -30,12 +31,13 @@ class FacetCount(Struct, frozen=True):
 
 class Facets(Struct, frozen=True, kw_only=True):
     """How many of the first results of a search have each value, most frequent first. `counted` is the number of these
-    results, and `is_complete` says whether they are all. `months` are those in which the items were created, newest
-    first, in the time zone of the request."""
+    results, and `is_complete` says whether they are all. `years` and `months` are those in which the items were
+    created, newest first, in the time zone of the request."""
 
     counted: int
     is_complete: bool
     sources: tuple[FacetCount, ...]
+    years: tuple[FacetCount, ...]
     months: tuple[FacetCount, ...]
     tags: tuple[FacetCount, ...]
     media_types: tuple[FacetCount, ...]
@@ -61,8 +63,9 @@ async def count_facets(ranking: MergedRanking, fanout: Fanout, library: Library,
         distinct = ({value for one in found for value in values_of(one) if value} for found in items.values())
         return Counter(value for values in distinct for value in values)
 
-    def month(one: HitFacets) -> Iterable[str]:
-        return (parse_time(one.created_at).astimezone(time_zone).isoformat()[:_MONTH_CHARS],)
+    def count_periods(chars: int) -> tuple[FacetCount, ...]:
+        counts = count(lambda one: (parse_time(one.created_at).astimezone(time_zone).isoformat()[:chars],))
+        return tuple([FacetCount(*pair) for pair in sorted(counts.items(), reverse=True)[:_VALUES_MAX]])
 
     chats = [str(item) for source, item in items if source == "chats"]
     spellings = {tag.casefold(): tag for found in items.values() for one in found for tag in one.tags}
@@ -71,7 +74,8 @@ async def count_facets(ranking: MergedRanking, fanout: Fanout, library: Library,
         counted=len(items),
         is_complete=ranking.is_read,
         sources=_most_frequent(Counter(source for source, _ in items)),
-        months=tuple([FacetCount(*pair) for pair in sorted(count(month).items(), reverse=True)[:_VALUES_MAX]]),
+        years=count_periods(_YEAR_CHARS),
+        months=count_periods(_MONTH_CHARS),
         tags=_most_frequent(Counter({spellings[tag]: number for tag, number in tags.items()})),
         media_types=_most_frequent(count(lambda one: (one.media_type,))),
         senders=_most_frequent(count(lambda one: (one.sender,))),

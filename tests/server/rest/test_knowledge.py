@@ -175,6 +175,7 @@ async def test_facets_count_the_callers_results_and_each_is_what_its_filter_find
     months = {"2025-04": 1, "2025-03": 1, "2024-03": 1, "2024-02": 1, "2024-01": 2}
     assert counts(facets["months"]) == months
     assert list(counts(facets["months"])) == sorted(months, reverse=True)
+    assert counts(facets["years"]) == {"2025": 2, "2024": 2}
     assert {tag.lower(): count for tag, count in counts(facets["tags"]).items()} == {"sea": 2, "work": 1}
     assert (counts(facets["media_types"]), counts(facets["senders"])) == ({"video": 1}, {"Ana": 1, "Ben": 1})
     assert counts(facets["namespaces"]) == {"work": 1}

@@ -142,7 +142,7 @@ def active_chips(page: str) -> dict[str, str]:
 def chips(page: str) -> dict[str, tuple[str, str]]:
     """Returns the count and the address of each filter that is offered."""
     found = re.findall(
-        r'<a class="chip" href="([^"]*)"><span class="visually-hidden">(\w+): </span>(.*?) <span class="count">(\d+)',
+        r'<a class="chip" href="([^"]*)"><span class="[a-z-]+">(\w+)</span> (.*?) <span class="count">(\d+)',
         page,
     )
     return {f"{kind} {unescape(label)}": (count, unescape(address)) for address, kind, label, count in found}

@@ -54,6 +54,8 @@ Scoring = Literal["comparable", "minmax"]
 Ranking = Literal["fused", "words", "meaning"]
 # The namespace of conversations that were not assigned to one. It always exists.
 DEFAULT_NAMESPACE = "default"
+# A hundred years of months, or three of days.
+PERIODS_MAX = 1_200
 
 
 class Corpus(Struct, frozen=True):
@@ -186,12 +188,14 @@ class CreationPosition(Struct, frozen=True):
 
 
 class ItemFilter(Struct, frozen=True, kw_only=True):
-    """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, and a
-    `last_modified` between `date_from` and `date_to`, inclusive and in the stored form."""
+    """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, a `created_at`
+    that begins with `created`, such as `2026-01`, and a `last_modified` between `date_from` and `date_to`, inclusive
+    and in the stored form."""
 
     tags: tuple[str, ...] = ()
     media_type: str | None = None
     namespace: str | None = None
+    created: str = ""
     date_from: str | None = None
     date_to: str | None = None
 
@@ -228,6 +232,11 @@ class BrowsableCollection(Protocol[RecordT]):
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         """Returns the most frequent tags."""
+        ...
+
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        """Returns how many items were created in each month or on each day, in UTC: `2026-01` or `2026-01-31`. Only
+        those that begin with `within`, such as a year, and at most `PERIODS_MAX`, the newest first."""
         ...
 
     async def words(self) -> int:

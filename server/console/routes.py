@@ -94,6 +94,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
+    browse = LibraryBrowser(runtime, browser)
     items, search = ItemPage(runtime, browser), SearchPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
@@ -114,7 +115,8 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/", show_index),
         page("/searches", post=search.save),
         page("/searches/delete", post=search.delete_saved),
-        page("/library", LibraryBrowser(runtime, browser).show),
+        page("/library", browse.show),
+        page("/library/timeline", browse.timeline),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),
         page("/history/{id}", history.show, history.change),

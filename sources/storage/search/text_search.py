@@ -324,7 +324,7 @@ class TextSearch:
             return self._count(tier.match)
         match_sql = self._match_sql(tier)
         statement = match_sql.count_items() if self._item_bits else match_sql.count_entries()
-        return self._statistics.count(self._connection, *statement)
+        return self._statistics.count(self._connection, self._target.index, *statement)
 
     # Scores
 

@@ -47,12 +47,12 @@ _LIBRARY_STOP_MS = 1000
 # With `durability = normal`, a power failure loses at most the writes of this time.
 _LIBRARY_FLUSH_S = 5.0
 
-# Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.
-_DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)
+# Three files, each with a database and a log for its writer and for the reader, and one shared-memory file.
+_DESCRIPTORS_PER_USER = 3 * (2 * 2 + 1)
 # For sockets, logs and the control database.
 _DESCRIPTORS_RESERVED = 200
 _DESCRIPTORS_WANTED = 65_536
-# An open library takes 5 to 10 MB. More of them are not faster: opening one takes a few milliseconds.
+# An open library takes about 1 MB, and its caches up to 10. More of them are not faster: opening one takes a few milliseconds.
 _OPEN_USERS_MAX = 128
 # One library may be closing for this many that may be open.
 _OPEN_PER_CLOSING = 8
@@ -286,7 +286,7 @@ class SqliteLibraries:
     def _start_closing(self, user_id: UserId) -> None:
         """Closing continues whatever happens to the caller."""
         databases = self._open.pop(user_id)
-        self._options.vocabularies.forget(databases.indexes)
+        self._options.vocabularies.forget(databases.reader.indexes)
         for database in databases.all:
             self._settings.vector_memory.forget(database)
         closing = asyncio.create_task(_close(databases))

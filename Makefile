@@ -46,7 +46,7 @@ help:
 	@echo "make bench-answers   measure whether the first response shows the answer (DATA=<folder> adds LoCoMo; seven minutes)"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
-	@echo "make release         build wheel, sdist, container context and SBOM of a tagged version in dist/"
+	@echo "make release         build wheel, sdist, container context, desktop bundle and SBOM of a tagged version in dist/"
 	@echo "make release-check   build them without a tag, install and start the result, lint deploy/ (five minutes)"
 	@echo "make audit           look up the pinned packages in the OSV database of known vulnerabilities"
 

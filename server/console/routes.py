@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from auth.accounts.service import LinkKind
+from server.console.about_pages import ABOUT_PATH, AboutPages
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
@@ -111,6 +112,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     return [
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
+        page(ABOUT_PATH, AboutPages(runtime.data_root).show),
         page("/", show_index),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),

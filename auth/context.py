@@ -83,6 +83,7 @@ class Principal(Struct, frozen=True):
     the person signed in, or when the token was issued; a key has none. The operator is who has the files of all users,
     on the command line of this machine. `libraries` are those of others that the credential may use now: they come from
     memberships and shares when the credential is checked, and a cached principal is not used after those have changed.
+    `library_limit`, if set, has the handles to which the credential restricts them.
     """
 
     user_id: UserId
@@ -97,12 +98,13 @@ class Principal(Struct, frozen=True):
     sources: frozenset[str] | None = None
     signed_in_at: float | None = None
     libraries: tuple[LibraryAccess, ...] = ()
+    library_limit: frozenset[str] | None = None
 
     @property
     def is_for_agents(self) -> bool:
         """Whether the credential belongs to a connected application, or is restricted as those of agents are. It must
         not change the account or the server, or reach files of the server with its user's rights."""
-        return self.kind == "oauth" or self.profile is not None or self.sources is not None
+        return self.kind == "oauth" or (self.profile, self.sources, self.library_limit) != (None, None, None)
 
     @property
     def key_id(self) -> str | None:

@@ -337,7 +337,9 @@ class TextSearch:
         terms, weights = query.terms, [1.0]  # one term is the whole query, however rare it is
         if len(terms) > 1:
             # Counted in all columns, even if only some are searched: a score must not depend on the searched columns.
-            corpus = self._search.corpus or self._statistics.source_corpus(query, self._connection, self._target.index)
+            corpus = self._search.known_corpus
+            if corpus is None:
+                corpus = self._statistics.source_corpus(query, self._connection, self._target.index)
             statistics = [
                 TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)
             ]

@@ -30,6 +30,7 @@ from sources.storage.job_queue import (
     JobQueue,
     QueuedJob,
     RunTimer,
+    charged_user,
     current_call,
     current_job_group,
     job_group,
@@ -459,7 +460,7 @@ class QueuedConnection(aiosqlite.Connection):
                 self._jobs.finish(queued)
 
         begin_job = partial(self._tx.put_nowait, (result, run_on_thread))
-        queued = QueuedJob(self._user_id, self._lane, group, begin_job)
+        queued = QueuedJob(charged_user(self._user_id, group), self._lane, group, begin_job)
         self._pending[queued] = result
         self._jobs.add(queued)
         timer = RunTimer(queued, result, limit_s) if gives_up else None

@@ -23,6 +23,7 @@ from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
 from server.console.page_handler import FormPages, PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, Assets
+from server.console.palette import Palette
 from server.console.search_page import LibraryBrowser, SearchPage
 from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
@@ -114,6 +115,8 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         Route(FAVICON_PATH, assets.favicon),
         page(ABOUT_PATH, AboutPages(runtime.data_root).show),
         page("/", show_index),
+        page("/palette", Palette(runtime, browser).find),
+        page("/preferences", post=browser.set_preferences),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),

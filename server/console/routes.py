@@ -117,6 +117,8 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/", show_index),
         page("/palette", Palette(runtime, browser).find),
         page("/preferences", post=browser.set_preferences),
+        page("/searches", post=search.save),
+        page("/searches/delete", post=search.delete_saved),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),

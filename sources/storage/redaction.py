@@ -6,7 +6,8 @@ has to check for human-only messages itself. Each method of the protocol is writ
 method of the protocol is a type error until it is added here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -113,8 +114,14 @@ class RedactedChats:
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._chats.tags(limit)
 
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        return await self._chats.created_counts(unit, within)
+
     async def words(self) -> int:
         return await self._chats.words()
+
+    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        return await self._chats.namespace_counts(conversation_ids)
 
     async def restore(self, item_id: str) -> Conversation:
         return await self._chats.restore(item_id)

@@ -5,9 +5,9 @@
 # each engine combines these classes with its own connection and statistics (`sqlite/collections.py`,
 # `postgres/collections.py`). `followed_files` is what a follow remembers about its files.
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -93,8 +93,14 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         for name, value in columns.items():
             condition &= equals(name, value)
         condition &= between("last_modified", where.date_from, where.date_to)
+        # `~` sorts after every character of a time.
+        condition &= between("created_at", where.created, where.created and f"{where.created}~")
         sql, parameters = f"TRUE{condition.sql}", condition.parameters
         return await self._read(lambda connection: self.table.page(connection, limit, offset, sql, parameters))
+
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        chars = len("2026-01") if unit == "month" else len("2026-01-31")
+        return await self._read(lambda connection: self.table.created_counts(connection, chars, within))
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._read(lambda connection: self.table.tag_counts(connection, limit))

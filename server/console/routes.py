@@ -15,6 +15,7 @@ from auth.accounts.service import LinkKind
 from server.console.about_pages import ABOUT_PATH, AboutPages
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
+from server.console.ask_page import ASK_PATH, AskPage
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.conversation_pages import HistoryPage, ThreadsPage
@@ -96,7 +97,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
-    items, search = ItemPage(runtime, browser), SearchPage(runtime, browser)
+    items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -119,6 +120,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/preferences", post=browser.set_preferences),
         page("/searches", post=search.save),
         page("/searches/delete", post=search.delete_saved),
+        page(ASK_PATH, ask.show, ask.ask),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),

@@ -17,6 +17,7 @@ SUBJECTS = [
     "library",
     "links",
     "items",
+    "manage",
     "source_items",
     "imports",
     "follows",

@@ -4,11 +4,11 @@ The previous values are rows of the table `state`, written in the transaction of
 was changed before a crash can therefore be undone, and nothing can be undone twice.
 """
 
-# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,13 +31,14 @@ _TOKEN = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{12}Z-[0-9a-f]{16}\Z")
 
 
 class _OldState(Struct, frozen=True, kw_only=True):
-    """What an item was before a change, and the version that it has since."""
+    """What a change did to an item: the fields with their values before and after it. Only if a field was changed again
+    since, undoing would lose something."""
 
     key: ItemKey
-    version: int
     is_deleted: bool = False
     is_pinned: bool | None = None
-    values: Mapping[str, Any] = {}
+    old: Mapping[str, Any] = {}
+    new: Mapping[str, Any] = {}
 
 
 _decode_states = msgspec.json.Decoder(list[_OldState]).decode
@@ -90,11 +91,13 @@ def _change(
     """Returns what the item was, or None if it is already as it should be."""
     if change.deletes:
         table.delete(connection, key, None, context)
-        return _OldState(key=key, version=record.version + 1, is_deleted=True)
+        return _OldState(key=key, is_deleted=True)
     values = dict(change.values)
     pins = change.is_pinned
     if pins is not None and table.has_column("is_pinned"):
         values["is_pinned"], pins = pins, None
+    if unknown := next((name for name in values if not table.has_column(name)), None):
+        raise InvalidParams(f"{unknown}: a {table.kind} has none")
     new = {name: value for name, value in values.items() if getattr(record, name) != value}
     replaced = {fold_tag(old): new_tag for old, new_tag in change.replaced_tags.items()}
     tags = tuple(filter(None, (replaced.get(fold_tag(tag), tag) for tag in record.tags)))
@@ -102,21 +105,27 @@ def _change(
     tags += tuple(tag for tag in change.added_tags if fold_tag(tag) not in known)
     if tags != record.tags:
         new["tags"] = tags
-    version = record.version
+    stored: Record = record
     if new:
-        own = {name: value for name, value in new.items() if name != "tags"}
-        table.update(
-            connection, key, make_draft(source, own, **({"tags": tags} if "tags" in new else {})), None, context
-        )
-        version += 1
+        rowid = table.update(connection, key, _draft(source, new), None, context)
+        stored = table.get_by_rowid(connection, rowid)
     was_pinned = None
     if pins is not None and is_pinned(record) != pins:
         was_pinned = not pins
         table.set_pinned(connection, key, is_pinned=pins)
     if not new and was_pinned is None:
         return None
-    old = {name: getattr(record, name) for name in new}
-    return _OldState(key=key, version=version, is_pinned=was_pinned, values=old)
+    return _OldState(key=key, is_pinned=was_pinned, old=_values(record, new), new=_values(stored, new))
+
+
+def _draft(source: str, values: Mapping[str, Any]) -> Any:
+    own = {name: value for name, value in values.items() if name != "tags"}
+    return make_draft(source, own, **({"tags": values["tags"]} if "tags" in values else {}))
+
+
+def _values(record: Record, names: Iterable[str]) -> dict[str, Any]:
+    """Returns the values of fields in the form that they have after encoding them as JSON."""
+    return {name: msgspec.to_builtins(getattr(record, name)) for name in names}
 
 
 def next_batch(connection: SqlConnection, source: str, undo: str, time: str) -> tuple[str, list[_OldState]] | None:
@@ -144,18 +153,13 @@ def undo_items(
     for state in reversed(states):
         try:
             if state.is_deleted:
-                sql = f"SELECT version FROM {table.name} WHERE deleted = 1 AND {table.key} = ?"
-                row = connection.execute(sql, (state.key,)).fetchone()
-                if row is None or row[0] != state.version:
-                    raise Conflict(f"{table.kind} {str(state.key)!r} has changed since")
                 table.restore(connection, state.key, context)
             else:
-                values = {name: value for name, value in state.values.items() if name != "tags"}
-                tags = {"tags": state.values["tags"]} if "tags" in state.values else {}
-                if state.values:
-                    table.update(connection, state.key, make_draft(source, values, **tags), state.version, context)
-                elif table.get(connection, state.key).version != state.version:
+                record = table.get(connection, state.key)
+                if msgspec.json.encode(_values(record, state.new)) != msgspec.json.encode(state.new):
                     raise Conflict(f"{table.kind} {str(state.key)!r} has changed since")
+                if state.old:
+                    table.update(connection, state.key, _draft(source, state.old), None, context)
                 if state.is_pinned is not None:
                     table.set_pinned(connection, state.key, is_pinned=state.is_pinned)
         except (NotFound, Conflict, InvalidParams) as error:

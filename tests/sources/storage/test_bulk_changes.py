@@ -122,8 +122,22 @@ async def test_conversations_with_messages_are_moved_deleted_and_found_again_aft
             pass
 
     assert len((await ada.chats.search(make_search("galleon"))).hits) == 2
-    # The versions have changed by the deletion, so that the move is not undone silently.
-    assert {chat.namespace for chat in (await ada.chats.list(10, 0)).rows} == {"work"}
+    assert {chat.namespace for chat in (await ada.chats.list(10, 0)).rows} == {"default"}
+
+
+async def test_undoing_tags_keeps_an_edit_of_the_text_but_not_that_of_other_tags(ada: Library) -> None:
+    edited, retagged = [await ada.notes.create(NoteDraft(title=name, tags=["old"])) for name in ("A", "B")]
+    change = ItemsChange(replaced_tags={"old": "new"})
+    result = await ada.notes.change_many(changes_of(change, (edited.id, None), (retagged.id, None)))
+    await ada.notes.update(edited.id, NoteDraft(content="an edit"))
+    await ada.notes.update(retagged.id, NoteDraft(tags=["mine"]))
+
+    undone = await ada.notes.undo(result.undo)
+
+    assert undone is not None
+    assert (undone.changed, undone.skipped) == ((edited.id,), (retagged.id,))
+    note = await ada.notes.get(edited.id)
+    assert (note.content, note.tags, (await ada.notes.get(retagged.id)).tags) == ("an edit", ("old",), ("mine",))
 
 
 @each_case("kind", ITEM_KINDS)

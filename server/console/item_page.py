@@ -176,6 +176,8 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     assistant: Annotated[bool, Meta(description="Show what an assistant gets, in each mode.")] = False
     done: Annotated[str, Meta(description="What was done to the item just now.")] = ""
     find: Annotated[str | None, Meta(description="Words to mark on the page.")] = None
+    back: Annotated[str, Meta(description="Query string of the search page that the link is on.")] = ""
+    result: Annotated[int | None, Meta(description="Number of the result that was opened.")] = None
 
     @property
     def is_plain(self) -> bool:
@@ -283,6 +285,8 @@ class ItemPage(LibraryPage):
             "item.html",
             **values,
             readings=readings,
+            results=SearchForm.of_query(args.back) if args.back else None,
+            result_number=args.result,
             backlinks=links.backlinks if links is not None else (),
             section="item",
         )

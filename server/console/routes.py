@@ -112,6 +112,8 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
         page("/", show_index),
+        page("/searches", post=search.save),
+        page("/searches/delete", post=search.delete_saved),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
         page("/history", history.show),

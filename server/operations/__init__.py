@@ -16,6 +16,7 @@ SUBJECTS = [
     "knowledge",
     "library",
     "links",
+    "saved_searches",
     "items",
     "manage",
     "source_items",

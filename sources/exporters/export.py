@@ -128,6 +128,9 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
         await export.export_notes()
         for kind in (OBSERVATION, PROMPT, *ADDED_KINDS):
             await export.export_items(kind)
+        if searches := await library.bookmarks.get(lines.SAVED_SEARCHES):
+            content = msgspec.json.format(searches.encode())
+            await asyncio.to_thread(_write_file, folder / lines.SAVED_SEARCHES_FILE, [content])
         return await asyncio.to_thread(_write_manifest, folder, export.counts)
     except OSError as error:
         raise StorageError(f"the export cannot be written: {error.strerror or 'disk error'}") from error

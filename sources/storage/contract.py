@@ -5,7 +5,7 @@ all raise the same `NotFound`. A write is applied completely or not at all; repe
 returns the result of the first call. `Conflict` is raised if the expected version is not the stored one.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -462,6 +462,10 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         """Returns all namespaces by name, always including the default one."""
         ...
 
+    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        """Returns how many of these conversations each namespace has."""
+        ...
+
     async def create_namespace(self, name: str) -> Namespace: ...
     async def rename_namespace(self, name: str, new_name: str) -> Namespace:
         """Renames a namespace and moves its conversations. The default namespace cannot be renamed."""
@@ -569,11 +573,15 @@ class Agents(Protocol):
 
 
 class Bookmarks(Protocol):
-    """Positions in external files and databases up to which they have been imported, by name. A lease says who reads
-    one of them at the moment."""
+    """Texts by name: positions in external files and databases up to which they have been imported, and the searches
+    that a person has saved. A lease says who reads a file or database at the moment."""
 
     async def get(self, name: str) -> str | None: ...
     async def set(self, name: str, text: str) -> None: ...
+    async def change(self, name: str, change: Callable[[str | None], str]) -> None:
+        """Replaces a text in one transaction. What `change` raises leaves it as it is."""
+        ...
+
     async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
         """Takes or extends a lease that one owner at a time has, or takes over that of `instead_of`. Returns the owner,
         which is another one if the lease is held."""

@@ -6,7 +6,7 @@ has to check for human-only messages itself. Each method of the protocol is writ
 method of the protocol is a type error until it is added here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -128,6 +128,9 @@ class RedactedChats:
 
     async def undo(self, undo: str) -> ChangeResult | None:
         return await self._chats.undo(undo)
+
+    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        return await self._chats.namespace_counts(conversation_ids)
 
     async def restore(self, item_id: str) -> Conversation:
         return await self._chats.restore(item_id)

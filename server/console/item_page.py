@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
+from server.console.language import use_preferences
 from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
@@ -227,6 +228,7 @@ class ItemPage(LibraryPage):
         self._operation = replace(read_item.at(runtime), path=PERMALINK, input=PermalinkRequest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        use_preferences(scope)
         request = Request(scope, receive)
         # Browsers ask for HTML; clients that ask for neither, such as curl, get HTML too.
         accept = request.headers.get("accept", "").lower()

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from server.operations.items import SOURCE_NAMES, SourceName
+from server.operations.items import SOURCE_NAMES, SourceName, parse_item_uri
 from server.operations.operation import NoArguments, operation
 from server.services import Services
 from sources.installed import ITEM_KINDS
@@ -142,6 +142,13 @@ async def list_items(context: RequestContext, services: Services, request: Libra
     # An empty page is the last one, whatever the total says.
     has_more = bool(items) and offset + limit < total
     return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
+
+
+async def find_item(context: RequestContext, services: Services, uri: str) -> LibraryItem:
+    """Returns an item of the library as lists show it; that of a message is its conversation."""
+    address = parse_item_uri(uri.partition("?")[0].partition("#")[0])
+    async with services.libraries.library(context) as library:
+        return _listed(address.source, await library.collection(address.source).get(address.key))
 
 
 def item_filter(context: RequestContext, services: Services, request: LibraryFilter) -> ItemFilter:

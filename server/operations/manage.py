@@ -270,6 +270,14 @@ async def list_changes(context: RequestContext, services: Services, _request: No
 async def _change_selection(
     context: RequestContext, services: Services, action: Action, request: Selection, change: ItemsChange
 ) -> LibraryChange:
+    total, batches = await selected_batches(context, services, request, change)
+    return await run_change(context, services, action, batches, total)
+
+
+async def selected_batches(
+    context: RequestContext, services: Services, request: Selection, change: ItemsChange
+) -> tuple[int, Callable[[Library], Batches]]:
+    """Returns how many items are selected, and the change of each in batches."""
     if request.where is not None:
         if request.items:
             raise InvalidParams("items, where: expected one of them")
@@ -279,7 +287,7 @@ async def _change_selection(
             total = sum([(await library.collection(name).browse(where, 0, 0)).total for name in sources])
         if request.expected_total not in (None, total):
             raise Conflict(f"{total} items match now, instead of {request.expected_total}; look at them again")
-        return await run_change(context, services, action, _matching(context, services, where, change, sources), total)
+        return total, _matching(context, services, where, change, sources)
     if not 0 < len(request.items) <= _SELECTED_MAX:
         raise InvalidParams(f"items: expected 1 to {_SELECTED_MAX}, got {len(request.items)}")
     by_source: dict[str, list[ItemChange]] = {}
@@ -295,7 +303,7 @@ async def _change_selection(
             for start in range(0, len(changes), _BATCH_ITEMS):
                 yield source, changes[start : start + _BATCH_ITEMS]
 
-    return await run_change(context, services, action, batches, len(request.items))
+    return len(request.items), batches
 
 
 def _matching(

@@ -4,8 +4,6 @@ The previous values are rows of the table `state`, written in the transaction of
 was changed before a crash can therefore be undone, and nothing can be undone twice.
 """
 
-
-
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence

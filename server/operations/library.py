@@ -113,7 +113,7 @@ async def get_library_timeline(
 
     How many items of each source were created in each month, and on each day of a year.
     """
-    sources = _sources(context, services)
+    sources = permitted_sources(context, services)
     async with services.libraries.library(context) as library:
         counts = await asyncio.gather(*(library.collection(name).created_counts("month") for name in sources))
         months: dict[str, dict[str, int]] = {}

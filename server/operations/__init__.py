@@ -27,6 +27,7 @@ SUBJECTS = [
     "connection_test",
     "audit",
     "users",
+    "sharing",
 ]
 
 

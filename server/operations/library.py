@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from aggregator.libraries import LibraryName
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from server.operations.items import SOURCE_NAMES, SourceName
-from server.operations.operation import NoArguments, operation
+from server.operations.operation import operation
 from server.services import Services
 from sources.installed import ITEM_KINDS
 from sources.items import local_time, short_title, uri_of
@@ -21,6 +22,7 @@ from sources.kinds import text_chars, title_of
 from sources.records import Conversation, MediaItem
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ItemFilter, Library, LibraryUsage, TagCount
+from sources.storage.shared_part import permitted_sources
 
 _RECENT_MAX = 10
 _TAGS_MAX = 50
@@ -46,6 +48,7 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     messages: int | None = None
     chars: int | None = None
+    library: str | UnsetType = UNSET
 
 
 class LibraryOverview(Struct, frozen=True, kw_only=True):
@@ -75,6 +78,11 @@ class LibraryItemsRequest(Struct, frozen=True, kw_only=True):
     until: Annotated[str | None, Meta(description="Changed at this time or earlier.")] = None
     limit: Annotated[int, Meta(description="Items per page, 1..200.")] = 50
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
+    library: LibraryName = None
+
+
+class LibraryOverviewRequest(Struct, frozen=True, kw_only=True):
+    library: LibraryName = None
 
 
 class LibraryItems(Struct, frozen=True, kw_only=True):
@@ -127,7 +135,7 @@ async def get_library_timeline(
 
 
 @operation("GET /api/v1/library", tools=("knowledge_search",))
-async def get_library(context: RequestContext, services: Services, _request: NoArguments) -> LibraryOverview:
+async def get_library(context: RequestContext, services: Services, _request: LibraryOverviewRequest) -> LibraryOverview:
     """Get an overview of the library
 
     How many items and words each source has, the most frequent tags, the media types and namespaces with their numbers
@@ -194,8 +202,9 @@ async def list_items(context: RequestContext, services: Services, request: Libra
 
 
 def _sources(context: RequestContext, services: Services) -> list[str]:
+    permitted = permitted_sources(context)
     names = (name for name in SOURCE_NAMES if name not in services.settings.sources_off)
-    return [name for name in names if context.principal.permits_source(name)]
+    return [name for name in names if permitted is None or name in permitted]
 
 
 async def _pages(

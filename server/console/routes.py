@@ -22,6 +22,7 @@ from server.console.conversation_pages import HistoryPage, ThreadsPage
 from server.console.edit_page import EditPages
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
+from server.console.manage_pages import ManagePages
 from server.console.page_handler import FormPages, PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.palette import Palette
@@ -95,6 +96,7 @@ _INDEX = {
 def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     browser = services.browser
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
+    manage = ManagePages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
     items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
@@ -122,7 +124,12 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/searches/delete", post=search.delete_saved),
         page(ASK_PATH, ask.show, ask.ask),
         page("/library", LibraryBrowser(runtime, browser).show),
-        page("/library/bulk", post=edit.bulk),
+        page("/library/bulk", post=manage.bulk),
+        page("/tags", manage.show_tags),
+        page("/tags/rename", manage.show_tags, manage.rename_tag),
+        page("/tags/delete", post=manage.delete_tag),
+        page("/pin", post=manage.pin),
+        page("/changes/undo", post=manage.undo),
         page("/history", history.show),
         page("/history/{id}", history.show, history.change),
         page("/threads", threads.show),

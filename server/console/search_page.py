@@ -21,6 +21,7 @@ from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError, NotFound
 from config.times import format_clock
 from server.console.browser import see_other
+from server.console.edit_page import find_change
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
@@ -409,6 +410,8 @@ def _date(text: str) -> date | None:
 
 
 _LIBRARY_LIMIT = 50
+# Pinned items that the library page shows first.
+_PINNED_MAX = 50
 
 
 class LibraryForm(PageForm, frozen=True, kw_only=True):
@@ -462,6 +465,10 @@ class LibraryBrowser(LibraryPage):
             values |= form.paging(page.next_offset)
         except FlorilegiumError as error:
             values |= {"error": error.message, "status": error.status}
+        pinned: tuple[library.LibraryItem, ...] = ()
+        if not form.offset:
+            shown = replace(LibraryForm(source=form.source).request(), pinned=True, limit=_PINNED_MAX)
+            pinned = (await self.run(viewer, library.list_items, shown)).items
         semantic: SemanticStatus | None = None
         if overview.recent:
             # How much of the library has embeddings. A search says so, and nothing else does.
@@ -476,6 +483,8 @@ class LibraryBrowser(LibraryPage):
             titles=self._sources,
             semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
+            pinned=pinned,
+            change=await find_change(self, request, viewer),
             section="library",
             **values,
         )

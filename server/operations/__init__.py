@@ -19,6 +19,7 @@ SUBJECTS = [
     "links",
     "saved_searches",
     "items",
+    "manage",
     "source_items",
     "imports",
     "follows",

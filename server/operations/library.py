@@ -13,16 +13,16 @@ from aggregator.libraries import LibraryName
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from server.operations.items import SOURCE_NAMES, SourceName
+from server.operations.items import SOURCE_NAMES, SourceName, parse_item_uri
 from server.operations.operation import operation
 from server.services import Services
 from sources.installed import ITEM_KINDS
 from sources.items import local_time, short_title, uri_of
-from sources.kinds import text_chars, title_of
+from sources.kinds import is_pinned, text_chars, title_of
 from sources.records import Conversation, MediaItem
 from sources.search.arguments import parse_time_bound
+from sources.storage import shared_part
 from sources.storage.contract import ItemFilter, Library, LibraryUsage, TagCount
-from sources.storage.shared_part import permitted_sources
 
 _RECENT_MAX = 10
 _TAGS_MAX = 50
@@ -48,6 +48,7 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     messages: int | None = None
     chars: int | None = None
+    pinned: bool = False
     library: str | UnsetType = UNSET
 
 
@@ -68,7 +69,7 @@ class LibraryOverview(Struct, frozen=True, kw_only=True):
     recent: tuple[LibraryItem, ...]
 
 
-class LibraryItemsRequest(Struct, frozen=True, kw_only=True):
+class LibraryFilter(Struct, frozen=True, kw_only=True):
     source: Annotated[SourceName | None, Meta(description="Default: all.")] = None
     tag: Annotated[str | None, Meta(description="Only items with this tag.")] = None
     media_type: Annotated[str | None, Meta(description="Only media of this type.")] = None
@@ -76,6 +77,10 @@ class LibraryItemsRequest(Struct, frozen=True, kw_only=True):
     created: Annotated[str | None, Meta(description="Created in this year or month, or on this day, in UTC.")] = None
     since: Annotated[str | None, Meta(description="Changed at this time or later: a date, 7d, yesterday.")] = None
     until: Annotated[str | None, Meta(description="Changed at this time or earlier.")] = None
+    pinned: Annotated[bool, Meta(description="Only pinned items.")] = False
+
+
+class LibraryItemsRequest(LibraryFilter, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Items per page, 1..200.")] = 50
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
     library: LibraryName = None
@@ -116,7 +121,7 @@ async def get_library_timeline(
 
     How many items of each source were created in each month, and on each day of a year.
     """
-    sources = _sources(context, services)
+    sources = permitted_sources(context, services)
     async with services.libraries.library(context) as library:
         counts = await asyncio.gather(*(library.collection(name).created_counts("month") for name in sources))
         months: dict[str, dict[str, int]] = {}
@@ -141,7 +146,7 @@ async def get_library(context: RequestContext, services: Services, _request: Lib
     How many items and words each source has, the most frequent tags, the media types and namespaces with their numbers
     of items, the size of the library and its quotas, and the items that were changed last.
     """
-    sources = _sources(context, services)
+    sources = permitted_sources(context, services)
     async with services.libraries.library(context) as library:
         # The size would tell about the sources that the credential must not see.
         usage = await library.usage() if context.principal.sources is None else _NO_USAGE
@@ -173,17 +178,7 @@ async def list_items(context: RequestContext, services: Services, request: Libra
     find words, use search_knowledge.
     """
     limit, offset = clamp(request.limit, 1, _LIMIT_MAX), max(0, request.offset)
-    now = local_time(context, services.settings)
-    if request.created and not _PERIOD.fullmatch(request.created):
-        raise InvalidParams(f"created: expected 2026, 2026-01 or 2026-01-31, got {request.created[:40]!r}")
-    where = ItemFilter(
-        tags=(request.tag,) if request.tag else (),
-        media_type=request.media_type or None,
-        namespace=request.namespace or None,
-        created=request.created or "",
-        date_from=parse_time_bound("since", request.since or None, now),
-        date_to=parse_time_bound("until", request.until or None, now, is_end=True),
-    )
+    where = item_filter(context, services, request)
     async with services.libraries.library(context) as library:
         if request.source in services.settings.sources_off:
             raise NotFound("source", request.source)
@@ -193,7 +188,7 @@ async def list_items(context: RequestContext, services: Services, request: Libra
         else:
             if offset + limit > _MERGED_MAX:
                 raise InvalidParams(f"offset: expected a source for items beyond {_MERGED_MAX}")
-            pages = await _pages(library, _sources(context, services), where, offset + limit)
+            pages = await _pages(library, permitted_sources(context, services), where, offset + limit)
             items = _newest(pages, offset + limit)[offset:]
             total = sum(count for _, count in pages.values())
     # An empty page is the last one, whatever the total says.
@@ -201,8 +196,30 @@ async def list_items(context: RequestContext, services: Services, request: Libra
     return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
 
 
-def _sources(context: RequestContext, services: Services) -> list[str]:
-    permitted = permitted_sources(context)
+async def find_item(context: RequestContext, services: Services, uri: str) -> LibraryItem:
+    """Returns an item of the library as lists show it; that of a message is its conversation."""
+    address = parse_item_uri(uri.partition("?")[0].partition("#")[0])
+    async with services.libraries.library(context) as library:
+        return _listed(address.source, await library.collection(address.source).get(address.key))
+
+
+def item_filter(context: RequestContext, services: Services, request: LibraryFilter) -> ItemFilter:
+    now = local_time(context, services.settings)
+    if request.created and not _PERIOD.fullmatch(request.created):
+        raise InvalidParams(f"created: expected 2026, 2026-01 or 2026-01-31, got {request.created[:40]!r}")
+    return ItemFilter(
+        tags=(request.tag,) if request.tag else (),
+        media_type=request.media_type or None,
+        namespace=request.namespace or None,
+        created=request.created or "",
+        date_from=parse_time_bound("since", request.since or None, now),
+        date_to=parse_time_bound("until", request.until or None, now, is_end=True),
+        is_pinned=request.pinned,
+    )
+
+
+def permitted_sources(context: RequestContext, services: Services) -> list[str]:
+    permitted = shared_part.permitted_sources(context)
     names = (name for name in SOURCE_NAMES if name not in services.settings.sources_off)
     return [name for name in names if permitted is None or name in permitted]
 
@@ -251,4 +268,5 @@ def _listed(source: str, item: Any) -> LibraryItem:
         namespace=item.namespace if isinstance(item, Conversation) else None,
         messages=item.message_count if isinstance(item, Conversation) else None,
         chars=chars,
+        pinned=is_pinned(item),
     )

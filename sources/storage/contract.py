@@ -200,7 +200,7 @@ class CreationPosition(Struct, frozen=True):
 class ItemFilter(Struct, frozen=True, kw_only=True):
     """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, a `created_at`
     that begins with `created`, such as `2026-01`, and a `last_modified` between `date_from` and `date_to`, inclusive
-    and in the stored form."""
+    and in the stored form. With `is_pinned`, it must be pinned."""
 
     tags: tuple[str, ...] = ()
     media_type: str | None = None
@@ -208,6 +208,36 @@ class ItemFilter(Struct, frozen=True, kw_only=True):
     created: str = ""
     date_from: str | None = None
     date_to: str | None = None
+    is_pinned: bool = False
+
+
+class ItemsChange(Struct, frozen=True, kw_only=True):
+    """A change of many items: deletes them, or replaces tags, ignoring case (by "" to remove them), adds tags, sets
+    `values` of fields, and pins or unpins."""
+
+    replaced_tags: Mapping[str, str] = {}
+    added_tags: tuple[str, ...] = ()
+    values: Mapping[str, Any] = {}
+    is_pinned: bool | None = None
+    deletes: bool = False
+
+
+class ItemChange(Struct, frozen=True, kw_only=True):
+    """A change of one of many items, which is skipped if the item does not have this version."""
+
+    id: str | int
+    change: ItemsChange
+    version: int | None = None
+
+
+class ChangeResult(Struct, frozen=True, kw_only=True):
+    """The ids of the items that were changed, and of those that were not because they have changed or were deleted
+    since, or cannot be changed this way; `problem` is the first reason. `undo` is the token that undoes the change."""
+
+    changed: tuple[str | int, ...]
+    skipped: tuple[str | int, ...] = ()
+    problem: str = ""
+    undo: str = ""
 
 
 class TagCount(Struct, frozen=True):
@@ -247,6 +277,21 @@ class BrowsableCollection(Protocol[RecordT]):
     async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
         """Returns how many items were created in each month or on each day, in UTC: `2026-01` or `2026-01-31`. Only
         those that begin with `within`, such as a year, and at most `PERIODS_MAX`, the newest first."""
+        ...
+
+    async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:
+        """Returns the items that meet the conditions, each with its position, after a position and in order."""
+        ...
+
+    async def change_many(
+        self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
+    ) -> ChangeResult:
+        """Changes items in one transaction. With the token `undo` of an earlier call, both are undone together. If
+        `is_atomic`, raises Conflict and changes nothing if one of the items cannot be changed."""
+        ...
+
+    async def undo(self, undo: str) -> ChangeResult | None:
+        """Undoes a batch of changes in one transaction, the last one first. Returns None if there is none left."""
         ...
 
     async def words(self) -> int:

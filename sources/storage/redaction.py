@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHits, HitPage, ListPage, Message, MessageHits, Namespace
 from sources.storage.contract import (
+    ChangeResult,
     Chats,
     CreationPosition,
     ExactSearch,
+    ItemChange,
     ItemFilter,
     MessageSearch,
     MetadataFilter,
@@ -119,6 +121,17 @@ class RedactedChats:
 
     async def words(self) -> int:
         return await self._chats.words()
+
+    async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:
+        return await self._chats.matching_ids(where, after, limit)
+
+    async def change_many(
+        self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
+    ) -> ChangeResult:
+        return await self._chats.change_many(changes, undo, is_atomic=is_atomic)
+
+    async def undo(self, undo: str) -> ChangeResult | None:
+        return await self._chats.undo(undo)
 
     async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
         return await self._chats.namespace_counts(conversation_ids)

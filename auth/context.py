@@ -145,9 +145,9 @@ _NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 
 class ReadLog(Protocol):
-    """Records which client read which item."""
+    """Records which client read which item of whom."""
 
-    def record_read(self, principal: Principal, uri: str) -> None: ...
+    def record_read(self, principal: Principal, uri: str, owner_id: UserId | None = None) -> None: ...
 
 
 class RequestContext(Struct, frozen=True):
@@ -186,7 +186,7 @@ class RequestContext(Struct, frozen=True):
     def record_read(self, uri: str) -> None:
         """Records that the text of an item was delivered to the caller. Snippets of hits are not recorded."""
         if self.read_log is not None:
-            self.read_log.record_read(self.principal, uri)
+            self.read_log.record_read(self.principal, uri, self.user_id)
 
 
 def build_context(

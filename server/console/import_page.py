@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, see_other
+from server.console.edit_page import bookmarklet
 from server.console.page_handler import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
 from server.following.status import FollowedSource
@@ -197,6 +198,7 @@ class ImportPage(LibraryPage):
             viewer,
             "import.html",
             status=error.status if error else 200,
+            bookmarklet=bookmarklet(self._browser.own_origin(request)),
             section="import",
             formats=formats.formats,
             suffixes=sorted({suffix for one in formats.formats for suffix in one.suffixes}),

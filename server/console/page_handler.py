@@ -61,7 +61,7 @@ class PageHandler:
         use_preferences(scope)
         try:
             request = Request(scope, receive)
-            self._browser.check_origin(request)
+            self.check_sender(request)
             check_method(request.method, tuple(self._functions))
             response = await self._functions["GET" if request.method == "HEAD" else request.method](request)
         except SignInRequired as error:
@@ -73,6 +73,10 @@ class PageHandler:
         except FlorilegiumError as error:
             response = error_page(self._settings, error)
         await response(scope, receive, send)
+
+    def check_sender(self, request: Request) -> None:
+        """Raises for requests that pages of other sites cause."""
+        self._browser.check_origin(request)
 
 
 def error_page(settings: Settings, error: FlorilegiumError, link: str = "", link_text: str = "") -> Response:

@@ -343,6 +343,7 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "viewer": viewer,
         "section": "item",
         "csrf_token": "",
+        "page_path": "/",
         "done": "",
         "readings": [item],
         "backlinks": (),

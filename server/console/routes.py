@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from auth.accounts.service import LinkKind
+from server.console.about_pages import ABOUT_PATH, AboutPages
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
@@ -115,6 +116,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         Route(MANIFEST_PATH, assets.manifest),
         Route(SERVICE_WORKER_PATH, assets.service_worker),
         page(OFFLINE_PATH, assets.offline),
+        page(ABOUT_PATH, AboutPages(runtime.data_root).show),
         page("/", show_index),
         page("/palette", Palette(runtime, browser).find),
         page("/preferences", post=browser.set_preferences),

@@ -87,6 +87,10 @@ class Search(Struct, frozen=True, kw_only=True):
     `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
     case: `project` in the metadata, or else the namespace.
+
+    With `is_partial`, the caller may read only what passes the filters. Then neither the weights of terms nor
+    corrections of words depend on other items, which would tell what these contain: all terms weigh the same, and
+    words are searched as typed.
     """
 
     query: ParsedQuery
@@ -110,6 +114,7 @@ class Search(Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
     is_strict: bool = False
+    is_partial: bool = False
     boosts_messages: bool = True
 
     @property
@@ -125,6 +130,11 @@ class Search(Struct, frozen=True, kw_only=True):
             or self.date_to
             or self.character_id is not None
         )
+
+    @property
+    def known_corpus(self) -> Corpus | None:
+        """The frequencies of the terms, if they need not be counted."""
+        return Corpus(1, (1,) * len(self.query.terms)) if self.is_partial else self.corpus
 
     @property
     def is_unrestricted(self) -> bool:

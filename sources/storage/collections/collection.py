@@ -318,11 +318,11 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
             return self._run_search(connection, target, search, meaning)
         if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
             self._statistics.refresh(connection)
-            corpus = search.corpus or self._statistics.corpus(search.query, connection)
+            corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
             query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
             page = self._search_target(connection, target, replace(search, query=query, corpus=None), meaning)
             return page if page.query is not None else replace(page, query=query)
-        corrected = self._correct(connection, target, search)
+        corrected = None if search.is_partial else self._correct(connection, target, search)
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
         page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)

@@ -354,4 +354,4 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
     assert page.tags <= ELEMENTS
     assert not any(name.startswith("on") or name in ("style", "srcdoc", "formaction") for name in page.attributes)
     assert [link for link in page.links if not link.startswith(("#", "/")) and not is_web_address(link)] == []
-    assert [address for address in page.loads if not address.startswith("/static/")] == []
+    assert [one for one in page.loads if not one.startswith("/static/")] == ["/manifest.webmanifest"]

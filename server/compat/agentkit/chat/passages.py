@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aggregator.libraries import own_only
 from aggregator.responses import KnowledgeItem
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
@@ -65,7 +66,7 @@ async def find_passages(
     limit, query = limits.chat_passages_max, question[: limits.query_max_chars]
     request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
     try:
-        response = await services.knowledge.aggregator.search(context, request)
+        response = await services.knowledge.aggregator.search(own_only(context), request)
     except SearchFailed as error:
         return PassageResults((), tuple(error.reports))
     title = title_from_text(question)
@@ -134,7 +135,7 @@ async def _text(services: Services, context: RequestContext, hit: KnowledgeItem,
     if hit.loc is not None:
         loc = {name: value for name in hit.loc.__struct_fields__ if (value := getattr(hit.loc, name)) is not None}
     request = KnowledgeGet(uri=hit.uri, loc=loc, query=query, retrieval=options)
-    text = (await services.knowledge.retriever.get(context, request)).content.strip()
+    text = (await services.knowledge.retriever.get(own_only(context), request)).content.strip()
     max_chars = max_tokens * _CHARS_PER_TOKEN
     return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
 

@@ -23,7 +23,7 @@ from server.console.browser import (
     sign_in_again_path,
     sign_in_required,
 )
-from server.console.language import N_, _, use_preferences
+from server.console.language import N_, _, find_text, use_preferences
 from server.console.pages import render_page
 from server.middleware import error_headers
 from server.operations import operations_of
@@ -81,7 +81,8 @@ class PageHandler:
 
 def error_page(settings: Settings, error: FlorilegiumError, link: str = "", link_text: str = "") -> Response:
     title = _(_TITLES.get(error.status, N_("Something went wrong") if error.status >= 500 else N_("Not accepted")))
-    sentence = error.message[:1].upper() + error.message[1:] + "."
+    message = find_text(error.message)
+    sentence = message[:1].upper() + message[1:] + "."
     shown: dict[str, Any] = {"title": title, "sentences": [sentence], "link": link, "link_text": link_text}
     response = render_page("message.html", status=error.status, **shown)
     for name, value in error_headers(settings, error).items():

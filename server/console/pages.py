@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
@@ -242,7 +243,12 @@ def _environment() -> "Environment":
         "style_path": asset_url("console.css"),
         "version": VERSION,
     }
-    environment.filters |= {"ago": lambda time: relative_time(time, datetime.now(UTC)), "thousands": thousands}
+    filters: dict[str, Callable[[Any], str]] = {
+        "ago": lambda time: relative_time(time, datetime.now(UTC)),
+        "thousands": thousands,
+        "translated": find_text,  # a word of the server, such as a state
+    }
+    environment.filters |= filters
     return environment
 
 
@@ -288,5 +294,5 @@ def form_error(error: FlorilegiumError) -> str:
     if isinstance(error, RateLimited):
         seconds = retry_after_seconds(error.retry_after_s)
         return _("Too many failed attempts. Try again in %(seconds)s s.", seconds=seconds)
-    text = error.message.removeprefix("password: ").removeprefix("name: ")
+    text = find_text(error.message.removeprefix("password: ").removeprefix("name: "))
     return text[:1].upper() + text[1:] + "."

@@ -152,21 +152,24 @@ class MergedRanking:
         self._rounds = 0
         self._ready: deque[RankedHit] = deque()
         self._items: set[tuple[str, str | int]] = set()
+        # The hits that were ranked, for `read_results`.
+        self._ranked: list[RankedHit] = []
         self.position = 0
 
     @property
     def is_finished(self) -> bool:
-        return not self._ready and self._is_read()
+        return not self._ready and self.is_read
 
-    def _is_read(self) -> bool:
-        """Returns whether the sources have no more hits."""
+    @property
+    def is_read(self) -> bool:
+        """Whether the sources have no more hits."""
         return not [stream for stream in self._streams if stream.has_more or stream.pending]
 
     @property
     def total(self) -> int | None:
         """The number of results, if all hits were read: how many of them are of the same item, or copies, cannot be
         known before."""
-        if not self._is_read() or any(stream.has_failed for stream in self._streams):
+        if not self.is_read or any(stream.has_failed for stream in self._streams):
             return None
         return self.position + len(self._ready)
 
@@ -194,9 +197,16 @@ class MergedRanking:
         self.position += 1
         return hit
 
-    async def _extend(self) -> None:
+    async def read_results(self, results_min: int) -> list[RankedHit]:
+        """The hits of the first results, at least `results_min` of them if there are as many, wherever the page is that
+        was read before. Reads as much at once as it can, because nothing is shown of them."""
+        while len(self._items) < results_min and not self.is_read:
+            await self._extend(LIMIT_MAX)
+        return self._ranked
+
+    async def _extend(self, depth: int = 0) -> None:
         streams = [stream for stream in self._streams if stream.has_more and not stream.pending]
-        depth = min(LIMIT_MAX, self._fanout.depth << max(0, self._rounds - _EQUAL_ROUNDS + 1))
+        depth = depth or min(LIMIT_MAX, self._fanout.depth << max(0, self._rounds - _EQUAL_ROUNDS + 1))
         offsets = {stream.name: stream.offset for stream in streams}
         pages = await self._fanout.search(offsets, depth)
         self._rounds += 1
@@ -206,6 +216,7 @@ class MergedRanking:
         # Items that were ranked before, or listed as copies, are not ranked again.
         hits = [hit for hit in hits if (hit.stream or hit.source, hit.id) not in self._items]
         self._items.update([(hit.stream or hit.source, hit.id) for hit in hits])
+        self._ranked += hits
         if self._order == "recent":
             self._ready.extend(merge_duplicates(group_by_item(hits)))
         else:

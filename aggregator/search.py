@@ -4,12 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
+from aggregator.facets import FacetedResponse, Facets, count_facets
 from aggregator.fanout import LONGER_PASSAGE, Breaker, Fanout, SearchQueue
 from aggregator.filters import (
     Dedupe,
@@ -106,6 +108,12 @@ class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dedupe: Annotated[Dedupe | None, Meta(description="For hits this session has seen; default hide.")] = None
     deadline_ms: Annotated[int | None, Meta(description="Slower sources are skipped.")] = None
     explain: Annotated[bool, Meta(description="Explain the ranking.")] = False
+
+
+class FacetedSearch(KnowledgeSearch, frozen=True, kw_only=True):
+    """The arguments of a search over REST."""
+
+    facets: Annotated[bool, Meta(description="Count the first results by source, month, tag and more.")] = False
 
 
 class SearchPlan(Struct, frozen=True, kw_only=True):
@@ -282,6 +290,10 @@ class Aggregator:
         seen = NOTHING_SEEN if plan.dedupe == "off" else plan.state.seen
         selection = await select_page(ranking, seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
+        facets: Facets | None = None
+        if isinstance(plan.request, FacetedSearch) and plan.request.facets:
+            time_zone = local_time(plan.context, self._settings).tzinfo
+            facets = await count_facets(merged, fanout, library, time_zone or UTC)
         read_as = fanout.common_reading or read_as
         totals = ranking.source_totals if plan.request.explain else {}
         reports: dict[str, SourceReport] = {}
@@ -314,6 +326,8 @@ class Aggregator:
             cut=True,
             explain=await self._explain(plan, library, ranking, fanout) if plan.request.explain else UNSET,
         )
+        if facets is not None:
+            envelope = FacetedResponse(**asdict(envelope), facets=facets)
         shown = envelope if plan.has_all_fields else without_repetition(envelope)
         room_bytes = plan.max_bytes - len(encode(shown))
         if isinstance(ranking, RerankedRanking):

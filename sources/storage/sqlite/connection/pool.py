@@ -53,7 +53,8 @@ _DESCRIPTORS_PER_USER = 3 * (2 * 2 + 1)
 # For sockets, logs and the control database.
 _DESCRIPTORS_RESERVED = 200
 _DESCRIPTORS_WANTED = 65_536
-# An open library takes about 1 MB, and its caches up to 10. More of them are not faster: opening one takes a few milliseconds.
+# An open library takes about 1 MB, and its caches up to 10. More of them are not faster: opening one takes a few
+# milliseconds.
 _OPEN_USERS_MAX = 128
 # One library may be closing for this many that may be open.
 _OPEN_PER_CLOSING = 8

@@ -99,6 +99,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     manage = ManagePages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
+    browse = LibraryBrowser(runtime, browser)
     items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
@@ -125,8 +126,9 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/preferences", post=browser.set_preferences),
         page("/searches", post=search.save),
         page("/searches/delete", post=search.delete_saved),
+        page("/library", browse.show),
+        page("/library/timeline", browse.timeline),
         page(ASK_PATH, ask.show, ask.ask),
-        page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=manage.bulk),
         page("/tags", manage.show_tags),
         page("/tags/rename", manage.show_tags, manage.rename_tag),

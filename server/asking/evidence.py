@@ -25,7 +25,8 @@ ASK_NAMESPACE = "ask"
 PASSAGES_MAX = 10
 _PASSAGES_MAX_TOKENS = 4_000
 _PASSAGE_MAX_TOKENS = 600
-_CHARS_PER_TOKEN = 4
+# An estimate: the tokenizer of the model is not known here.
+CHARS_PER_TOKEN = 4
 # A message says little without its neighbours, and questions are often answered two messages later.
 _NEIGHBOURS = 2
 # Earlier conversations with Ask are among the hits, so that more pages are read until there are enough others.
@@ -147,7 +148,7 @@ async def _read(
                 score=hit.score,
                 is_human_only=is_human_only,
             )
-            remaining_tokens -= len(text) // _CHARS_PER_TOKEN + 1
+            remaining_tokens -= len(text) // CHARS_PER_TOKEN + 1
     return tuple(found.values())
 
 

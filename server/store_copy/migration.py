@@ -67,6 +67,7 @@ CONTROL_TABLES = (
     "oauth_assertions",
     "followed_deployments",
     "deployment_exclusions",
+    "model_endpoints",
 )
 _LOCK_TIMEOUT_S = 10.0
 # Every write begins with this row, so that none can happen meanwhile.

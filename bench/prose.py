@@ -1,6 +1,6 @@
 """Generates texts and queries from a random seed.
 
-They consist of English function words and invented content words with Zipf frequencies. Topics make some rare words
+They consist of English function words and invented compounds with Zipf frequencies. Topics make some rare words
 occur together, as in natural text. The same seed always gives the same texts.
 """
 
@@ -45,6 +45,30 @@ _MOST_COMMON_WORDS = (
 )
 MOST_COMMON_WORD = _MOST_COMMON_WORDS[0]
 _OPENINGS = ("what did she get from the", "how is the", "when was the", "who will be at the", "where do we have")
+_FIRST_PARTS = """
+    air arm art back ball band bank bar barn bath bay bean bear bed bell belt bench berg bird block blood board boat
+    bone book boot bow box brain brand brass bread brick brush bull bush butter cake camp car card cart cast cat
+    chain chalk chart church city class clay cliff cloud club coal coat cold copper cork corn cotton court cow crab
+    craft cross crow crown cup day deck deer desk dog door down drum duck dust ear earth east egg eye farm feather
+    field finger fire fish flag flat flint flood floor flour flower fog foot ford forest fork fox frog fruit garden
+    gas glass goat gold grain grass green ground gun hair hall hammer hand harbor hat head heart heat hen hill honey
+    hook horn iron island jam jar kettle key king kitchen lake lamb lamp land lead leaf leather leg lemon light
+    linen lion lock lunch man map mark market meat metal milk mill mint mirror moon moss mountain mouth mud music
+    neck needle net night north oak oil onion orange oven ox paint palm pan paper park pearl pen pepper pig pin pipe
+    plank plant plum pocket pond port post pot rain red rice ring river road rock roof room root rope salt sand
+    school sea seed sheep shell ship shirt shoe silk silver sky smoke snow soap song soup south spoon spring stair
+    star steam steel stick stone storm straw street sugar summer sun table tail tea thread thunder timber tin tool
+    tooth town tree tunnel valley violin wagon wall water wax west wheat wheel whip wind window winter wolf wood
+    wool word work yard
+"""
+_LAST_PARTS = """
+    air arm art back band bank bar belt berg bird block blood board boat book boot bow box brand bread brick brush
+    bush camp car card cast cat class cliff cloth coat court craft cross crow cup cut deck dog door down drop drum
+    dust ear fast field fish flow foot ford glass gold grass guard gun hair hand hat head heart hen horn jar land
+    leaf leg light lion lock mail man mark mouth neck net night oven pan park path pen pin point pool port post pot
+    rain rock room run sea ship shot sight skin star stick stock storm sun tail tea tin tooth top town walk ward
+    wash west wheel wind wood word work yard
+"""
 # Zipf's law with Mandelbrot's shift, which limits the share of the first words.
 _SHIFT = 2.7
 _TABLE_SLOTS = 1_000_000
@@ -113,14 +137,12 @@ def _topic(source: random.Random, content_words: Sequence[str]) -> tuple[str, ..
 
 
 def _invent(source: random.Random, count: int) -> list[str]:
-    """Invents words of two or three syllables, which end in a vowel that stemming does not remove."""
-    syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-    closing = [syllable for syllable in syllables if syllable[1] in "aou"]
-    invented: dict[str, None] = {}
-    while len(invented) < count:
-        middle = source.choice(syllables) if len(invented) >= count // 30 else ""
-        invented[f"{source.choice(syllables)}{middle}{source.choice(closing)}"] = None
-    return [word for word in invented if word not in STOPWORDS]
+    """Joins two short English words to a new one. Models do not compare queries whose words their tokenizers split into
+    many pieces, so words must consist of pieces that they have. Stemming removes nothing from the second parts."""
+    pairs = {
+        first + last for first in _FIRST_PARTS.split() for last in _LAST_PARTS.split() if first != last
+    } - STOPWORDS
+    return source.sample(sorted(pairs), count)
 
 
 def _frequency_table(words: Sequence[str]) -> list[str]:

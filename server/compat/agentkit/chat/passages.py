@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aggregator.libraries import own_only
 from aggregator.responses import KnowledgeItem
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
@@ -61,7 +62,7 @@ async def find_passages(
     services: Services, context: RequestContext, question: str, conversation_id: str | None = None
 ) -> PassageResults:
     """`conversation_id` is the conversation in which the question is asked."""
-    limits = services.settings.fixed
+    context, limits = own_only(context), services.settings.fixed
     limit, query = limits.chat_passages_max, question[: limits.query_max_chars]
     request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
     try:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from aggregator.libraries import own_only
 from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext
@@ -60,6 +61,8 @@ async def find_evidence(
 ) -> FoundEvidence:
     """Finds the passages that may answer a question. `previous` is the question before it in the same conversation,
     which often names what this one is about."""
+    # What others share is neither sent to a model of this user, nor kept in this user's conversation.
+    context = own_only(context)
     query = f"{question} {previous}".strip()[: services.settings.fixed.query_max_chars]
     hits: list[KnowledgeItem] = []
     failed: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from server.asking.cited_text import AnswerSentence, CitedTextParser, answer_tex
 from server.asking.service import AskRequest, answer_question
 from sources.drafts import MessageDraft
 from tests.cases import each_case
-from tests.live import NO_RATE_LIMITS
+from tests.live import HTTP_OPTIONS, NO_RATE_LIMITS, live, make_settings
 from tests.server.asking.model_server import (
     ModelServer,
     Respond,
@@ -30,6 +31,7 @@ from tests.server.asking.model_server import (
     streaming,
 )
 from tests.server.asking.test_ask import ask, post_question
+from tests.server.console.console_fixture import console
 from tests.server.console.signed_in import page_text
 from tests.server.rest.rest_client import JSON, HttpLibraryUser, RestClient, open_rest_client
 
@@ -206,7 +208,45 @@ async def test_what_a_model_writes_is_text_on_the_page(tmp_path: Path) -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in main
     assert not re.search(r"<(img|b)\b|href=\"javascript", main)
     assert "[55]" not in main
-    assert "wise-1" in main
+    assert "<span>wise-1</span> <span>about " in main
+    assert "1 invented citation removed" in main
+    assert "1 sentence without a source" in main
+
+
+async def test_page_of_the_model_never_shows_the_key(tmp_path: Path) -> None:
+    async with console(tmp_path) as site, site.browser() as browser:
+        await site.add_account("eva")
+        await browser.sign_in("eva")
+        refused = await browser.submit(
+            "/ask/model", {"url": "https://127.0.0.1/v1", "key": "sk-secret-1"}, "/ask/model"
+        )
+        saved = await browser.submit("/ask/model", {"url": "https://1.1.1.1/v1", "key": "sk-secret-1"}, "/ask/model")
+        page = await browser.get("/ask/model")
+        removed = await browser.submit("/ask/model", {"remove": "yes"}, "/ask/model")
+
+    assert (refused.status_code, "does not have a public address" in refused.text) == (400, True)
+    assert (saved.status_code, saved.headers["location"]) == (303, "/ask/model?done=saved")
+    assert "https://1.1.1.1/v1" in page.text
+    assert "A key is stored" in page.text
+    assert removed.headers["location"] == "/ask/model?done=removed"
+    for shown in (refused, saved, page, removed):
+        assert "sk-secret-1" not in shown.text
+
+
+async def test_model_is_stopped_when_the_browser_goes_away(tmp_path: Path) -> None:
+    async with serve_model(hanging) as model:
+        settings = make_settings(tmp_path, chat_upstream_url=model.url, **NO_RATE_LIMITS)
+        async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS, base_url=server.url) as client:
+            headers = await server.bearer("ada")
+            note = {"title": "Boiler", "content": BOILER}
+            await client.post("/api/v1/items/notes", json=note, headers=headers)
+            asked = {"question": QUESTION}
+            async with client.stream("POST", "/api/v1/ask/stream", json=asked, headers=headers) as response:
+                async for line in response.aiter_lines():
+                    if line == "event: AnswerSentence":
+                        break
+            async with asyncio.timeout(30):
+                await model.client_gone.wait()
 
 
 # -- the model of a user -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from auth.accounts.service import LinkKind
 from server.console.about_pages import ABOUT_PATH, AboutPages
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
-from server.console.ask_page import ASK_PATH, AskPage
+from server.console.ask_page import ASK_MODEL_PATH, ASK_PATH, AskModelPage, AskPage
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.conversation_pages import HistoryPage, ThreadsPage
@@ -101,6 +101,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
     browse = LibraryBrowser(runtime, browser)
     items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
+    ask_model = AskModelPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -129,6 +130,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/library", browse.show),
         page("/library/timeline", browse.timeline),
         page(ASK_PATH, ask.show, ask.ask),
+        page(ASK_MODEL_PATH, ask_model.show, ask_model.change),
         page("/library/bulk", post=manage.bulk),
         page("/tags", manage.show_tags),
         page("/tags/rename", manage.show_tags, manage.rename_tag),

@@ -30,6 +30,7 @@ SUBJECTS = [
     "connection_test",
     "audit",
     "users",
+    "sharing",
 ]
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from aggregator.libraries import LibraryName
 from auth.context import RequestContext
 from config.errors import InvalidParams
 from server.operations.items import parse_item_uri
@@ -24,6 +25,7 @@ _CANDIDATES_MAX = 50
 
 class ItemLinksRequest(Struct, frozen=True, kw_only=True):
     uri: Annotated[str, Meta(description="uri of a note.")]
+    library: LibraryName = None
 
 
 class LinkedNote(Struct, frozen=True, kw_only=True):

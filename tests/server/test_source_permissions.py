@@ -85,6 +85,7 @@ TOOLS: Mapping[str, str | Arguments] = {
     "items_create": tuple({"source": source, "title": "A title", "content": "A text"} for source in SOURCES),
     "items_update": tuple({"uri": uri, "title": "Changed"} for uri in URIS.values()),
     "items_tag": tuple({"uri": uri, "add": ["new"]} for uri in URIS.values()),
+    "items_copy": tuple({"uri": uri, "to": "Team"} for uri in URIS.values()),
     "items_delete": _READS,
     **dict.fromkeys(("notes_search", "notes_get", "notes_create", "notes_update", "notes_append"), "notes"),
     "notes_delete": "notes",
@@ -117,6 +118,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
         ("POST", f"/api/v1/items/{uri.replace('://', '/')}/tags", {"add": ["new"]}) for uri in URIS.values()
     ),
     "tag_item_by_uri": tuple(("POST", "/api/v1/items/tags", {"uri": uri, "add": ["new"]}) for uri in URIS.values()),
+    "copy_item": tuple(("POST", "/api/v1/items/copy", {"uri": uri, "to": "Team"}) for uri in URIS.values()),
     "restore_item": tuple(("POST", "/api/v1/items/restore", {"uri": uri}) for uri in URIS.values()),
     "read_editable_item": tuple(("GET", f"/api/v1/items/fields?uri={uri}", None) for uri in URIS.values()),
     "get_item_links": "notes",

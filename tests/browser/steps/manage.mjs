@@ -1,0 +1,82 @@
+// Walks through what changes many items: the library list, the tags, the editor, duplicates, and recordings.
+
+/** Takes a picture if the run asks for one. */
+async function shot(page, values, name) {
+  if (values.pictures) await page.screenshot({ path: `${values.pictures}/${name}.png` });
+}
+
+async function fits(page) {
+  return page.evaluate(() => document.documentElement.scrollWidth <= innerWidth);
+}
+
+/** Selects items, tags them, deletes all that match, and undoes both. */
+export async function selection({ page, url, values, audit }) {
+  await page.goto(`${url}/library?tag=inbox`);
+  const seen = { findings: [] };
+  await page.getByLabel("Select all items on this page").check();
+  seen.selected = await page.locator("#bulk output").textContent();
+  seen.fits = await fits(page);
+  await shot(page, values, "selection");
+  await page.getByLabel(/All \d+ items that match/).check();
+  seen.findings.push(...(await audit()));
+  await page.getByRole("button", { name: "Delete" }).click();
+  seen.deleted = await page.getByRole("status").textContent();
+  await shot(page, values, "deleted");
+  await page.getByRole("button", { name: "Undo" }).click();
+  seen.undone = await page.getByRole("status").textContent();
+  await page.locator("[data-item]").first().check();
+  await page.getByLabel("Tags", { exact: true }).fill("urgent");
+  await page.getByRole("button", { name: "Add tags" }).click();
+  await page.locator("[data-item]").first().check();
+  await page.getByRole("button", { name: "Pin", exact: true }).click();
+  seen.pinned = await page.locator(".pinned li").count();
+  seen.findings.push(...(await audit()));
+  await shot(page, values, "pinned");
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    (async () => {
+      await page.locator("[data-item]").first().check();
+      await page.getByRole("button", { name: "Export" }).click();
+    })(),
+  ]);
+  seen.file = download.suggestedFilename();
+  return seen;
+}
+
+/** Renames a tag to one that exists, and undoes it. */
+export async function tags({ page, url, values, audit }) {
+  const seen = { findings: [] };
+  await page.goto(`${url}/tags`);
+  seen.fits = await fits(page);
+  await shot(page, values, "tags");
+  await page.getByLabel("Change the tag inbox").click();
+  await page.getByLabel("New name").fill("log");
+  await page.getByRole("button", { name: "Rename" }).click();
+  seen.findings.push(...(await audit()));
+  await shot(page, values, "merge-tags");
+  await page.getByRole("button", { name: "Merge the tags" }).click();
+  seen.merged = await page.getByRole("status").textContent();
+  await page.getByRole("button", { name: "Undo" }).click();
+  seen.left = await page.locator(".tag-rows td:first-child").allTextContents();
+  seen.findings.push(...(await audit()));
+  return seen;
+}
+
+/** Types Markdown and looks at its preview. */
+export async function editor({ page, url, values, audit }) {
+  const seen = { findings: [] };
+  await page.goto(`${url}${values.path}`);
+  const preview = page.locator("#preview");
+  if (!(await preview.isVisible())) await page.getByRole("button", { name: "Preview" }).click();
+  await preview.locator("p").first().waitFor();
+  seen.isBeside = await page.locator("#content").isVisible();
+  if (!seen.isBeside) await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await page.locator("#content").fill("# Plan\n\n- buy **rope**\n- <img src=x onerror=alert(1)>\n");
+  if (!seen.isBeside) await page.getByRole("button", { name: "Preview" }).click();
+  await preview.locator("strong").waitFor();
+  seen.html = await preview.innerHTML();
+  seen.fits = await fits(page);
+  seen.findings.push(...(await audit()));
+  await shot(page, values, "editor");
+  return seen;
+}

@@ -19,6 +19,7 @@ SUBJECTS = [
     "saved_searches",
     "items",
     "manage",
+    "duplicates",
     "source_items",
     "imports",
     "follows",

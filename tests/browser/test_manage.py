@@ -83,3 +83,21 @@ async def test_editor_shows_a_safe_preview_next_to_the_text_or_instead_of_it(
     assert (seen["findings"], seen["fits"], seen["isBeside"]) == ([], True, screen != "phone")
     assert "<strong>rope</strong>" in seen["html"]
     assert "<img" not in seen["html"]
+
+
+@screens
+async def test_duplicates_are_shown_side_by_side_and_merged(
+    browser: BrowserDriver, console: ConsoleServer, screen: str
+) -> None:
+    ada = await user(console)
+    text = "The galleon left the harbour at dawn while the fog stayed over the old quay. " * 3
+    await ada.add_note("Voyage", f"{text}The crew counted the barrels and the rope twice before noon.", tags=["sea"])
+    await ada.add_note("Voyage (copy)", f"{text}The crew counted the barrels and the rope thrice before noon.")
+    for number in range(2):
+        await ada.add_media(f"Film {number}", "A galleon in a film.", media_type="video")
+
+    seen = await walk(browser, console, "duplicates", screen)
+
+    assert seen.pop("findings") == []
+    assert [heading.partition(" ")[0] for heading in seen.pop("headings")] == ["2", "2"]
+    assert seen == {"different": ["thrice "], "fits": True, "left": 1, "back": 2}

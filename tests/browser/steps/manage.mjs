@@ -80,3 +80,25 @@ export async function editor({ page, url, values, audit }) {
   await shot(page, values, "editor");
   return seen;
 }
+
+/** Finds duplicates, merges a group with both texts, and undoes it. */
+export async function duplicates({ page, url, values, audit }) {
+  const seen = { findings: [] };
+  await page.goto(`${url}/library`);
+  await page.getByRole("link", { name: "Find duplicates" }).click();
+  seen.findings.push(...(await audit()));
+  await page.getByRole("button", { name: "Look for duplicates" }).click();
+  const group = page.locator(".duplicates").nth(1);
+  await group.waitFor();
+  seen.headings = await page.locator(".duplicates h2").allTextContents();
+  seen.different = await group.locator("mark").allTextContents();
+  seen.fits = await fits(page);
+  seen.findings.push(...(await audit()));
+  await shot(page, values, "duplicates");
+  await group.getByLabel("Keep both texts").check();
+  await group.getByRole("button", { name: "Merge" }).click();
+  seen.left = await page.locator(".duplicates").count();
+  await page.getByRole("button", { name: "Undo" }).click();
+  seen.back = await page.locator(".duplicates").count();
+  return seen;
+}

@@ -204,9 +204,7 @@ async def test_prompt_says_how_to_use_it_over_mcp(api: RestClient, ada: LibraryU
     assert page.count(">Summary<") == 1
 
 
-async def test_preview_of_the_editor_shows_markdown_safely_and_saves_nothing(
-    api: RestClient, ada: LibraryUser
-) -> None:
+async def test_preview_of_the_editor_shows_markdown_safely_and_saves_nothing(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "first text")
     browser = await sign_in(api, "ada")
     entered = "# Plan\n\n**bold** <script>alert(1)</script> ![x](https://evil.example/x.png)"

@@ -47,7 +47,7 @@ help:
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make translations    add the new texts of the pages to the catalogs of all languages"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
-	@echo "make release         build wheel, sdist, container context and SBOM of a tagged version in dist/"
+	@echo "make release         build wheel, sdist, container context, desktop bundle and SBOM of a tagged version in dist/"
 	@echo "make release-check   build them without a tag, install and start the result, lint deploy/ (five minutes)"
 	@echo "make audit           look up the pinned packages in the OSV database of known vulnerabilities"
 

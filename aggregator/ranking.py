@@ -63,7 +63,7 @@ def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """The first hit of an item becomes its result, with the others as its `parts`."""
     results: dict[tuple[str, str | int], RankedHit] = {}
     for hit in hits:
-        item = hit.source, hit.id
+        item = hit.stream or hit.source, hit.id
         if item in results:
             hit = replace(results[item], parts=(*results[item].parts, hit))  # noqa: PLW2901 - the result of the item
         results[item] = hit
@@ -121,7 +121,7 @@ _EQUAL_ROUNDS = 2
 
 
 class _SourceStream:
-    """The hits of one source, read page by page."""
+    """The hits of one source in one library, read page by page. `name` is the key of the fanout."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -214,8 +214,8 @@ class MergedRanking:
             stream.add(pages.get(stream.name))
         hits = self._take_newest() if self._order == "recent" else self._take_pending()
         # Items that were ranked before, or listed as copies, are not ranked again.
-        hits = [hit for hit in hits if (hit.source, hit.id) not in self._items]
-        self._items.update([(hit.source, hit.id) for hit in hits])
+        hits = [hit for hit in hits if (hit.stream or hit.source, hit.id) not in self._items]
+        self._items.update([(hit.stream or hit.source, hit.id) for hit in hits])
         self._ranked += hits
         if self._order == "recent":
             self._ready.extend(merge_duplicates(group_by_item(hits)))
@@ -237,11 +237,12 @@ class MergedRanking:
         end = 0
         for hit in ordered:
             end += 1
-            counts[hit.source] -= 1
-            if hit.source in unfinished and not counts[hit.source]:
+            key = hit.stream or hit.source
+            counts[key] -= 1
+            if key in unfinished and not counts[key]:
                 break
         for stream in self._streams:
-            stream.pending = [hit for hit in ordered[end:] if hit.source == stream.name]
+            stream.pending = [hit for hit in ordered[end:] if (hit.stream or hit.source) == stream.name]
         return ordered[:end]
 
 

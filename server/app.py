@@ -21,6 +21,7 @@ from server.metrics import Metrics
 from server.middleware import RequestLogMiddleware, json_error
 from server.oauth.code_request import PublicEndpoint, PublicPaths
 from server.oauth.endpoints import oauth_routes
+from server.registry_entry import ICON_PATH
 from server.rest.errors import MethodNotAllowed
 from server.rest.handler import html_error
 from server.rest.routes import rest_routes
@@ -54,6 +55,11 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/.well-known/oauth-protected-resource/mcp/sse", resource_metadata),
         Route("/.well-known/oauth-protected-resource/mcp/{profile}", resource_metadata),
         Route("/.well-known/oauth-protected-resource/mcp/{profile}/sse", resource_metadata),
+        Route("/v0.1/servers", PublicEndpoint("GET", service.registry_list)),
+        # A name has a slash, which clients encode.
+        Route("/v0.1/servers/{name:path}/versions", PublicEndpoint("GET", service.registry_server)),
+        Route("/v0.1/servers/{name:path}/versions/{version}", PublicEndpoint("GET", service.registry_server)),
+        Route(ICON_PATH, PublicEndpoint("GET", service.icon)),
         Route("/healthz", service.healthz),
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),

@@ -122,9 +122,10 @@ def script_catalogs(scripts: list[str]) -> dict[str, bytes]:
 
 
 class Preferences(Struct, frozen=True, kw_only=True):
-    """What the browser wants to see. `theme` is empty for that of the system."""
+    """What the browser wants to see. An empty `chosen_code` or `theme` leaves the choice to the system."""
 
     code: str = "en"
+    chosen_code: str = ""
     theme: str = ""
 
     @property
@@ -144,10 +145,10 @@ def use_preferences(scope: Scope) -> None:
         name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"cookie", b"accept-language")
     }
     cookies = cookie_parser(headers.get(b"cookie", ""))
-    code, theme = cookies.get(LANGUAGE_COOKIE, ""), cookies.get(THEME_COOKIE, "")
-    if code not in LANGUAGES:
-        code = _accepted_language(headers.get(b"accept-language", ""))
-    _preferences.set(Preferences(code=code, theme=theme if theme in THEMES else ""))
+    chosen, theme = cookies.get(LANGUAGE_COOKIE, ""), cookies.get(THEME_COOKIE, "")
+    chosen = chosen if chosen in LANGUAGES else ""
+    code = chosen or _accepted_language(headers.get(b"accept-language", ""))
+    _preferences.set(Preferences(code=code, chosen_code=chosen, theme=theme if theme in THEMES else ""))
 
 
 def _accepted_language(header: str) -> str:

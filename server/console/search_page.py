@@ -55,8 +55,8 @@ PERIOD_LABELS = {"": "Any time", "today": "Today", "week": "Past week", "month":
 # The filters whose values are a list, and those that a form keeps in hidden fields while the query is changed.
 _LISTED = ("tag", "type", "sender")
 _KEPT = ("source", "tag", "type", "sender", "namespace", "sort")
-# Values of each filter that are shown before "More".
-_CHIPS_EACH = 2
+# How many values of each filter are shown before "More", so that they fit in a row.
+_CHIPS_SHOWN = {"date": 2, "tag": 3, "type": 1, "sender": 1, "namespace": 0}
 _YEAR_CHARS = len("2026")
 
 
@@ -242,7 +242,7 @@ class SearchPage(LibraryPage):
             values = {"error": error.message, "status": error.status}
         facets: Facets | None = values.pop("facets", None)
         offered = offered_filters(form, facets) if facets is not None else {}
-        shown = [chip for some in offered.values() for chip in some[:_CHIPS_EACH]]
+        shown = [chip for kind, some in offered.items() for chip in some[: _CHIPS_SHOWN[kind]]]
         defaults: dict[str, Any] = {
             "form": form,
             "section": "search",
@@ -255,7 +255,7 @@ class SearchPage(LibraryPage):
             "item_title": "",
             "active": active_filters(form),
             "shown": shown,
-            "more": {kind: rest for kind, some in offered.items() if (rest := some[_CHIPS_EACH:])},
+            "more": {kind: rest for kind, some in offered.items() if (rest := some[_CHIPS_SHOWN[kind] :])},
             "periods": PERIOD_LABELS,
             "facets": facets,
             "saved": [] if part else [(one.name, _saved_address(one)) for one in await self._saved(viewer)],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # In the order of the documentation. Modules are named and not imported, so that a command loads only those it needs.
 SUBJECTS = [
     "knowledge",
+    "ask",
     "library",
     "links",
     "saved_searches",

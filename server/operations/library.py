@@ -1,6 +1,7 @@
 """Looks through a library: what is in it, and its items by source, tag, type, namespace and date."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
@@ -26,6 +27,7 @@ _TAGS_MAX = 50
 _LIMIT_MAX = 200
 # Items of all sources are merged from the beginning, so a page far away would read everything before it.
 _MERGED_MAX = 5_000
+_PERIOD = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 _NO_USAGE = LibraryUsage(bytes=0, max_bytes=0, items=0, max_items=0)
 
 
@@ -69,6 +71,7 @@ class LibraryFilter(Struct, frozen=True, kw_only=True):
     tag: Annotated[str | None, Meta(description="Only items with this tag.")] = None
     media_type: Annotated[str | None, Meta(description="Only media of this type.")] = None
     namespace: Annotated[str | None, Meta(description="Only conversations in this namespace.")] = None
+    created: Annotated[str | None, Meta(description="Created in this year or month, or on this day, in UTC.")] = None
     since: Annotated[str | None, Meta(description="Changed at this time or later: a date, 7d, yesterday.")] = None
     until: Annotated[str | None, Meta(description="Changed at this time or earlier.")] = None
     pinned: Annotated[bool, Meta(description="Only pinned items.")] = False
@@ -85,6 +88,47 @@ class LibraryItems(Struct, frozen=True, kw_only=True):
     items: tuple[LibraryItem, ...]
     total: int
     next_offset: int | None
+
+
+class LibraryTimelineRequest(Struct, frozen=True, kw_only=True):
+    year: Annotated[int | None, Meta(description="The year of days; default: that of the newest item.")] = None
+
+
+class LibraryTimeline(Struct, frozen=True, kw_only=True):
+    """How many items of each source were created in each month, and how many of all sources on each day of `year`, in
+    UTC and oldest first. Months and days without items are left out, and of more than 1,200 months the oldest. `tags`
+    has the most frequent ones."""
+
+    months: Mapping[str, Mapping[str, int]]
+    year: int | None
+    days: Mapping[str, int]
+    tags: tuple[TagCount, ...]
+
+
+@operation("GET /api/v1/library/timeline", tools=("knowledge_search",))
+async def get_library_timeline(
+    context: RequestContext, services: Services, request: LibraryTimelineRequest
+) -> LibraryTimeline:
+    """Get the timeline of the library
+
+    How many items of each source were created in each month, and on each day of a year.
+    """
+    sources = permitted_sources(context, services)
+    async with services.libraries.library(context) as library:
+        counts = await asyncio.gather(*(library.collection(name).created_counts("month") for name in sources))
+        months: dict[str, dict[str, int]] = {}
+        for name, some in zip(sources, counts, strict=True):
+            for month, items in some.items():
+                months.setdefault(month, {})[name] = items
+        year = request.year or max((int(month[:4]) for month in months), default=None)
+        days: Counter[str] = Counter()
+        if year is not None:
+            for name in sources:
+                days.update(await library.collection(name).created_counts("day", f"{year:04}-"))
+        tags = await asyncio.gather(*(library.collection(name).tags(_TAGS_MAX) for name in sources))
+    return LibraryTimeline(
+        months=dict(sorted(months.items())), year=year, days=dict(sorted(days.items())), tags=_most_frequent(tags)
+    )
 
 
 @operation("GET /api/v1/library", tools=("knowledge_search",))
@@ -153,10 +197,13 @@ async def find_item(context: RequestContext, services: Services, uri: str) -> Li
 
 def item_filter(context: RequestContext, services: Services, request: LibraryFilter) -> ItemFilter:
     now = local_time(context, services.settings)
+    if request.created and not _PERIOD.fullmatch(request.created):
+        raise InvalidParams(f"created: expected 2026, 2026-01 or 2026-01-31, got {request.created[:40]!r}")
     return ItemFilter(
         tags=(request.tag,) if request.tag else (),
         media_type=request.media_type or None,
         namespace=request.namespace or None,
+        created=request.created or "",
         date_from=parse_time_bound("since", request.since or None, now),
         date_to=parse_time_bound("until", request.until or None, now, is_end=True),
         is_pinned=request.pinned,

@@ -54,6 +54,8 @@ Scoring = Literal["comparable", "minmax"]
 Ranking = Literal["fused", "words", "meaning"]
 # The namespace of conversations that were not assigned to one. It always exists.
 DEFAULT_NAMESPACE = "default"
+# A hundred years of months, or three of days.
+PERIODS_MAX = 1_200
 
 
 class Corpus(Struct, frozen=True):
@@ -87,6 +89,10 @@ class Search(Struct, frozen=True, kw_only=True):
     `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
     case: `project` in the metadata, or else the namespace.
+
+    With `is_partial`, the caller may read only what passes the filters. Then neither the weights of terms nor
+    corrections of words depend on other items, which would tell what these contain: all terms weigh the same, and
+    words are searched as typed.
     """
 
     query: ParsedQuery
@@ -110,6 +116,7 @@ class Search(Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
     is_strict: bool = False
+    is_partial: bool = False
     boosts_messages: bool = True
 
     @property
@@ -125,6 +132,11 @@ class Search(Struct, frozen=True, kw_only=True):
             or self.date_to
             or self.character_id is not None
         )
+
+    @property
+    def known_corpus(self) -> Corpus | None:
+        """The frequencies of the terms, if they need not be counted."""
+        return Corpus(1, (1,) * len(self.query.terms)) if self.is_partial else self.corpus
 
     @property
     def is_unrestricted(self) -> bool:
@@ -186,13 +198,14 @@ class CreationPosition(Struct, frozen=True):
 
 
 class ItemFilter(Struct, frozen=True, kw_only=True):
-    """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, and a
-    `last_modified` between `date_from` and `date_to`, inclusive and in the stored form. With `is_pinned`, it must be
-    pinned."""
+    """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, a `created_at`
+    that begins with `created`, such as `2026-01`, and a `last_modified` between `date_from` and `date_to`, inclusive
+    and in the stored form. With `is_pinned`, it must be pinned."""
 
     tags: tuple[str, ...] = ()
     media_type: str | None = None
     namespace: str | None = None
+    created: str = ""
     date_from: str | None = None
     date_to: str | None = None
     is_pinned: bool = False
@@ -259,6 +272,11 @@ class BrowsableCollection(Protocol[RecordT]):
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         """Returns the most frequent tags."""
+        ...
+
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        """Returns how many items were created in each month or on each day, in UTC: `2026-01` or `2026-01-31`. Only
+        those that begin with `within`, such as a year, and at most `PERIODS_MAX`, the newest first."""
         ...
 
     async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:

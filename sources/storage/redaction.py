@@ -7,6 +7,7 @@ method of the protocol is a type error until it is added here.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -114,6 +115,9 @@ class RedactedChats:
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._chats.tags(limit)
+
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        return await self._chats.created_counts(unit, within)
 
     async def words(self) -> int:
         return await self._chats.words()

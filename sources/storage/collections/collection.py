@@ -7,9 +7,9 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -121,6 +121,8 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         elif where.is_pinned:
             linked = f"{table.name}.id IN (SELECT id FROM {table.name}_tags WHERE folded = ?)"
             condition &= SqlFilter((linked,), (PINNED_LINK,))
+        # `~` sorts after every character of a time.
+        condition &= between("created_at", where.created, where.created and f"{where.created}~")
         return condition & between("last_modified", where.date_from, where.date_to)
 
     async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, IdT]]:
@@ -168,8 +170,8 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         return total_ms
 
     async def undo(self, undo: str) -> ChangeResult | None:
-        time = self._write_context().time
-        batch = await self._read(lambda connection: next_batch(connection, self.source, undo, time))
+        # By the writer: each file has a table `state`, and the reader of SQLite has all files.
+        batch = await self._remove(lambda connection, context: next_batch(connection, self.source, undo, context.time))
         if batch is None:
             return None
         restored = [state.key for state in batch[1] if state.is_deleted]
@@ -179,6 +181,10 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
                 lambda connection, context: undo_items(connection, self.table, self.source, undo, context),
                 extra_ms + BATCH_MS,
             )
+
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        chars = len("2026-01") if unit == "month" else len("2026-01-31")
+        return await self._read(lambda connection: self.table.created_counts(connection, chars, within))
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._read(lambda connection: self.table.tag_counts(connection, limit))
@@ -402,11 +408,11 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
             return self._run_search(connection, target, search, meaning)
         if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
             self._statistics.refresh(connection)
-            corpus = search.corpus or self._statistics.corpus(search.query, connection)
+            corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
             query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
             page = self._search_target(connection, target, replace(search, query=query, corpus=None), meaning)
             return page if page.query is not None else replace(page, query=query)
-        corrected = self._correct(connection, target, search)
+        corrected = None if search.is_partial else self._correct(connection, target, search)
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
         page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)

@@ -488,8 +488,8 @@ class SearchStatistics(Protocol):
         """Counts the entries of an index."""
         ...
 
-    def count(self, connection: Any, sql: str, parameters: tuple[str | int | float, ...]) -> int:
-        """Returns the single number that a statement selects."""
+    def count(self, connection: Any, index: Any, sql: str, parameters: tuple[str | int | float, ...], /) -> int:
+        """Returns the single number that a statement selects. It changes only with the items of the index."""
         ...
 
     def count_in_library(self, connection: Any, match: str, enough: int | None = None) -> int:

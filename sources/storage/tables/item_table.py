@@ -30,7 +30,7 @@ from sources.drafts import (
 )
 from sources.kinds import PINNED_KEY, Record
 from sources.records import ListPage
-from sources.storage.contract import TagCount
+from sources.storage.contract import PERIODS_MAX, TagCount
 from sources.storage.tables import validation
 from sources.storage.tables.sql import (
     Delete,
@@ -244,6 +244,15 @@ class ItemTable(Generic[RecordT, DraftT]):
 
     def has_column(self, name: str) -> bool:
         return name in self._columns
+
+    def created_counts(self, connection: SqlConnection, chars: int, within: str) -> dict[str, int]:
+        """Counts live items by the beginning of `created_at`, the newest first."""
+        # `~` sorts after every character of a time.
+        sql = (
+            f"SELECT substr(created_at, 1, {chars}) AS period, count(*) {self._from_live} "
+            "AND created_at BETWEEN ? AND ? GROUP BY period ORDER BY period DESC LIMIT ?"
+        )
+        return dict(connection.execute(sql, (within, f"{within}~", PERIODS_MAX)).fetchall())
 
     def tag_counts(self, connection: SqlConnection, limit: int) -> list[TagCount]:
         """Returns the most frequent tags of live items, each in the spelling of the newest item that has it."""

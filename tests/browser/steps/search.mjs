@@ -31,7 +31,7 @@ export async function keyboard({ page, url, audit }) {
   await page.keyboard.press("Escape");
   await page.locator("dialog[open]").waitFor({ state: "hidden" });
   await page.keyboard.press("Control+k");
-  assert.equal(await page.evaluate(() => document.activeElement.id), "search-box");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "palette-box");
   return { found, afterBack: await titles(page), findings };
 }
 

@@ -1,13 +1,19 @@
 """Managing a library in a browser: selections, tags, the editor's preview, duplicates and recordings, on a desktop and
 a phone, light and dark. With FLORILEGIUM_PICTURES, the walks write pictures of the pages to that folder."""
 
+import base64
+import io
 import os
-from collections.abc import AsyncIterator
+import threading
+import wave
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sources.records import Segment
 from tests.browser.console_server import PHONE, ConsoleServer, open_console
 from tests.browser.driver import BrowserDriver
 from tests.server.rest.rest_client import rest_client_of
@@ -101,3 +107,61 @@ async def test_duplicates_are_shown_side_by_side_and_merged(
     assert seen.pop("findings") == []
     assert [heading.partition(" ")[0] for heading in seen.pop("headings")] == ["2", "2"]
     assert seen == {"different": ["thrice "], "fits": True, "left": 1, "back": 2}
+
+
+def tone() -> bytes:
+    """Returns ten seconds of silence."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as audio:
+        audio.setparams((1, 1, 8_000, 80_000, "NONE", ""))
+        audio.writeframes(b"\x80" * 80_000)
+    return file.getvalue()
+
+
+@pytest.fixture
+def recordings() -> Iterator[tuple[str, list[str]]]:
+    """Another server with a recording: its address, and the paths that were requested."""
+    requested: list[str] = []
+    content = tone()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requested.append(self.path)
+            start = int((self.headers.get("range") or "bytes=0-").removeprefix("bytes=").partition("-")[0])
+            self.send_response(206)
+            self.send_header("Content-Type", "audio/wav")
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Length", str(len(content) - start))
+            self.send_header("Accept-Ranges", "bytes")
+            self.end_headers()
+            self.wfile.write(content[start:])
+
+        def log_message(self, *_: Any) -> None:
+            """Prints nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", requested
+        server.shutdown()
+
+
+@screens
+async def test_recording_is_requested_after_a_click_and_the_transcript_follows_it(
+    browser: BrowserDriver, console: ConsoleServer, screen: str, recordings: tuple[str, list[str]]
+) -> None:
+    origin, requested = recordings
+    ada = await user(console)
+    lines = {0: "the beginning", 4: "the fourth second", 8: "the eighth second"}
+    # Long enough that each line is a passage of its own.
+    segments = [
+        Segment(start_ms=start * 1000, end_ms=start * 1000 + 3_900, text=f"This is {text}. " + "Fog. " * 250)
+        for start, text in lines.items()
+    ]
+    item = await ada.add_media("Talk", media_type="transcript", url=f"{origin}/talk.wav", segments=segments)
+    values = {"path": f"/items/media/{item}", "origin": origin, "host": origin.removeprefix("http://")}
+    values["wav"] = base64.b64encode(tone()).decode()
+
+    seen = await walk(browser, console, "recording", screen, **values)
+
+    assert seen == {"findings": [], "jumped": True, "fits": True, "isLocal": True}
+    assert set(requested) == {"/talk.wav"}

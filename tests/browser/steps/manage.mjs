@@ -102,3 +102,29 @@ export async function duplicates({ page, url, values, audit }) {
   seen.back = await page.locator(".duplicates").count();
   return seen;
 }
+
+/** Plays the recording of a transcript from its own server, after the page has named it, and then a file of this device. */
+export async function recording({ page, url, values, audit, expectHost }) {
+  const seen = { findings: [] };
+  await page.goto(`${url}${values.path}`);
+  seen.findings.push(...(await audit()));
+  await shot(page, values, "recording-choice");
+  // From here on, the other server may be requested.
+  expectHost(values.origin);
+  await page.getByRole("link", { name: `Play from ${values.host}` }).click();
+  await page.locator("#player").waitFor();
+  await page.getByRole("link", { name: "0:04", exact: true }).click();
+  await page.locator(".line.playing", { hasText: "fourth second" }).waitFor();
+  seen.jumped = await page.evaluate(() => Math.floor(document.querySelector("#player").currentTime) >= 4);
+  await page.evaluate(() => { document.querySelector("#player").currentTime = 8.5; });
+  await page.locator(".line.playing", { hasText: "eighth second" }).waitFor();
+  seen.fits = await fits(page);
+  seen.findings.push(...(await audit()));
+  await shot(page, values, "recording");
+  await page.goto(`${url}${values.path}?t=4`);
+  await page.getByLabel("Play a file of this device").setInputFiles({ name: "talk.wav", mimeType: "audio/wav", buffer: Buffer.from(values.wav, "base64") });
+  await page.getByRole("link", { name: "0:08", exact: true }).click();
+  await page.locator(".line.playing", { hasText: "eighth second" }).waitFor();
+  seen.isLocal = await page.evaluate(() => document.querySelector("#player").src.startsWith("blob:"));
+  return seen;
+}

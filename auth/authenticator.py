@@ -323,8 +323,11 @@ class RegistryAuthenticator:
 def _grant(
     principal: Principal, scopes: frozenset[str], user: UserRecord, cached_until: float, revision: int
 ) -> _Grant:
-    """The role of a user limits the scopes of all credentials of the user."""
-    return _Grant(replace(principal, scopes=scopes & ROLE_SCOPES[user.role]), scopes, cached_until, revision)
+    """The role of a user limits the scopes of all credentials of the user, and the end of the account limits their
+    lifetime."""
+    ends = [end for end in (principal.expires_at, user.expires_at) if end is not None]
+    limited = replace(principal, scopes=scopes & ROLE_SCOPES[user.role], expires_at=min(ends, default=None))
+    return _Grant(limited, scopes, cached_until, revision)
 
 
 def operator_principal() -> Principal:

@@ -9,18 +9,19 @@ import binascii
 import hashlib
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.browser_sessions import BrowserSessions
-from auth.context import ADMIN, ROLE_SCOPES, SCOPES, ClientId, Principal
+from auth.context import ADMIN, ROLE_SCOPES, SCOPES, ClientId, LibraryAccess, Principal
 from auth.oauth.grants import ACCESS_TOKEN
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.rate_limits import RateLimit
 from auth.registry import PREFIX, Registry, UserRecord, has_key_prefix, is_credential
+from auth.sharing import Sharing, narrow
 from auth.tokens import Claims, TokenVerifier
 from config.errors import Conflict, NotFound, StorageError, Unauthenticated
 from config.paths import UserId
@@ -41,7 +42,7 @@ class Authenticator(Protocol):
 
     async def authenticate_operator(self, user_name: str | None) -> Principal: ...
 
-    async def recheck(self, principal: Principal) -> None: ...
+    async def recheck(self, principal: Principal) -> Principal: ...
 
     async def flush(self) -> None: ...
 
@@ -62,6 +63,13 @@ class _Failure(Struct, frozen=True):
     message: str
     cached_until: float
     revision: int
+
+
+class _Access(NamedTuple):
+    """The user of a credential, and the handles to which the credential restricts the libraries of others."""
+
+    user: UserRecord
+    library_limit: frozenset[str] | None = None
 
 
 class RegistryAuthenticator:
@@ -92,7 +100,14 @@ class RegistryAuthenticator:
         # Separate caches, so that invalid credentials cannot evict verified ones.
         self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.fixed.token_cache_max)
         self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.fixed.token_cache_max)
-        self._recheck_revisions: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.fixed.token_cache_max)
+        # What a credential may use, and the revision at which that was read.
+        self._rechecks: LRUCache[tuple[str, str, str, int], tuple[int, tuple[LibraryAccess, ...]]] = LRUCache(
+            settings.fixed.token_cache_max
+        )
+        self._sharing = Sharing(registry.database)
+        self._libraries: LRUCache[UserId, tuple[int, tuple[LibraryAccess, ...]]] = LRUCache(
+            settings.fixed.token_cache_max
+        )
         self._local: _Grant | None = None
         self._used_at: dict[str, float] = {}
         self._oauth_used_at: dict[str, float] = {}
@@ -110,7 +125,8 @@ class RegistryAuthenticator:
                 )
                 if user.is_disabled:
                     raise Unauthenticated("the local user is disabled")
-                self._local = _Grant(local_principal(user), _KNOWN_SCOPES, cached_until=0.0, revision=revision)
+                principal = replace(local_principal(user), libraries=await self._libraries_of(_Access(user)))
+                self._local = _Grant(principal, _KNOWN_SCOPES, cached_until=0.0, revision=revision)
             return self._local.principal
         credential = _bearer_credential(authorization, self._settings.fixed.token_max_bytes)
         if credential is None:
@@ -148,33 +164,48 @@ class RegistryAuthenticator:
         return grant.principal
 
     async def authenticate_operator(self, user_name: str | None) -> Principal:
-        """Returns the principal of a command on this machine: for the library of a user, with all scopes, or for
-        administration, with no library at all. As for commands on the files, only the single user is created."""
+        """Returns the principal of a command on this machine: for the library of a user or a group, with all scopes, or
+        for administration, with no library at all. As for commands on the files, only the single user is created."""
         if user_name is None:
             return operator_principal()
-        user = await self._registry.user_by_name(user_name)
+        user = await self._registry.owner_by_name(user_name)
         if user is None and user_name == self._settings.single_user_name and not self._settings.is_auth_configured:
             user = await self._registry.ensure_user("", user_name, role="admin", named_by="operator")
         if user is None:
             raise NotFound("user", user_name[:60])
         if not user.is_disabled:
-            return replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator")
+            libraries = await self._libraries_of(_Access(user))
+            return replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator", libraries=libraries)
         raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
 
-    async def recheck(self, principal: Principal) -> None:
-        """Raises Unauthenticated if the credential has expired or was revoked, or if the user lost access or the role
-        that allows the principal's scopes."""
+    async def recheck(self, principal: Principal) -> Principal:
+        """Returns the principal with the libraries of others that it may use now. Raises Unauthenticated if the
+        credential has expired or was revoked, or if the user lost access or the role that allows the principal's
+        scopes."""
         if principal.is_expired(self._clock()):
             raise Unauthenticated("credential expired", presented=True)
         if principal.user_id == OPERATOR_ID:
-            return
+            return principal
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
-        if self._recheck_revisions.get(identity) != revision:
-            user = await self._require_access(principal)
-            if principal.kind not in ("local", "operator") and not principal.scopes <= ROLE_SCOPES[user.role]:
+        known = self._rechecks.get(identity)
+        if known is None or known[0] != revision:
+            access = await self._require_access(principal)
+            if principal.kind not in ("local", "operator") and not principal.scopes <= ROLE_SCOPES[access.user.role]:
                 raise Unauthenticated("access withdrawn", presented=True)
-            self._recheck_revisions[identity] = revision
+            known = self._rechecks[identity] = (revision, await self._libraries_of(access))
+        libraries = known[1]
+        return principal if principal.libraries == libraries else replace(principal, libraries=libraries)
+
+    async def _libraries_of(self, access: _Access) -> tuple[LibraryAccess, ...]:
+        """A group is a member of nothing."""
+        user_id, revision = access.user.id, self._registry.revision()
+        if access.user.kind == "group":
+            return ()
+        known = self._libraries.get(user_id)
+        if known is None or known[0] != revision:
+            known = self._libraries[user_id] = (revision, await self._sharing.libraries_of(user_id))
+        return narrow(known[1], access.library_limit)
 
     async def flush(self) -> None:
         """Stores when API keys and connections were last used. Times that cannot be written are kept for the next
@@ -202,14 +233,15 @@ class RegistryAuthenticator:
         """`revision` was read before the rows, so a change in between is noticed at the next call."""
         cached = self._grants.get(digest)
         if cached is not None and self._is_fresh(cached, now):
-            user = await self._require_access(cached.principal)
-            return _grant(cached.principal, cached.scopes, user, cached.cached_until, revision)
+            access = await self._require_access(cached.principal)
+            return await self._grant(cached.principal, cached.scopes, access, cached.cached_until, revision)
         # The principal with all scopes of the credential, and its user.
         if has_key_prefix(credential):
             key = await self._registry.key_by_hash(digest) if is_credential(credential, PREFIX) else None
             if key is None or not key.is_valid(now):
                 raise Unauthenticated("API key not accepted", presented=True)
             user = key.user
+            access = _Access(user, key.libraries)
             principal = Principal(
                 user_id=user.id,
                 user_name=user.name,
@@ -229,6 +261,7 @@ class RegistryAuthenticator:
             if now >= token.expires_at:
                 raise Unauthenticated("token expired", presented=True)
             user = token.grant.user
+            access = _Access(user, token.grant.libraries)
             principal = Principal(
                 user_id=user.id,
                 user_name=user.name,
@@ -242,9 +275,24 @@ class RegistryAuthenticator:
                 sources=token.grant.sources,
             )
         else:
-            principal, user = await self._principal_of_token(credential, now)
+            principal, access = await self._principal_of_token(credential, now)
         cached_until = self._monotonic() + self._settings.fixed.token_cache_ttl_s
-        return _grant(principal, principal.scopes, user, cached_until, revision)
+        return await self._grant(principal, principal.scopes, access, cached_until, revision)
+
+    async def _grant(
+        self, principal: Principal, scopes: frozenset[str], access: _Access, cached_until: float, revision: int
+    ) -> _Grant:
+        """The role of a user limits the scopes of all credentials of the user, and the end of the account limits their
+        lifetime."""
+        ends = [end for end in (principal.expires_at, access.user.expires_at) if end is not None]
+        principal = replace(
+            principal,
+            scopes=scopes & ROLE_SCOPES[access.user.role],
+            expires_at=min(ends, default=None),
+            libraries=await self._libraries_of(access),
+            library_limit=access.library_limit,
+        )
+        return _Grant(principal, scopes, cached_until, revision)
 
     def _is_fresh(self, grant: _Grant, now: float) -> bool:
         return self._monotonic() < grant.cached_until and not grant.principal.is_expired(now)
@@ -258,7 +306,7 @@ class RegistryAuthenticator:
         resource, url = token.grant.resource, self._settings.resource_url
         return token if resource == url or resource.startswith(f"{url}/") else None
 
-    async def _principal_of_token(self, credential: str, now: float) -> tuple[Principal, UserRecord]:
+    async def _principal_of_token(self, credential: str, now: float) -> tuple[Principal, _Access]:
         if self._verifier is None:
             raise Unauthenticated("token not accepted", presented=True)
         try:
@@ -286,7 +334,7 @@ class RegistryAuthenticator:
             expires_at=claims.expires_at,
             signed_in_at=claims.issued_at,
         )
-        return principal, permitted or await self._require_access(principal)
+        return principal, _Access(permitted) if permitted else await self._require_access(principal)
 
     async def _user_of(self, claims: Claims) -> UserRecord:
         """Creates the user of a token if that is allowed, or raises what is wrong."""
@@ -298,18 +346,21 @@ class RegistryAuthenticator:
         _require_issued_after(await self._registry.user_deleted_at(claims.issuer, claims.subject), claims)
         return await self._registry.ensure_user(claims.issuer, claims.subject, claims.name)
 
-    async def _require_access(self, principal: Principal) -> UserRecord:
+    async def _require_access(self, principal: Principal) -> _Access:
         """Checks in the registry that the credential is still valid and that access was not withdrawn since. Returns
         the user."""
+        library_limit = None
         match principal.kind:
             case "key":
                 key = await self._registry.key_by_id(principal.credential_id)
                 user = key.user if key is not None and key.is_valid(self._clock()) else None
+                library_limit = key.libraries if key is not None else None
             case "jwt":
                 user = await self._registry.user_of_token(principal.user_id, principal.credential_id)
             case "oauth":
                 token = await self._find_oauth_token(bytes.fromhex(principal.credential_id))
                 user = token.grant.user if token is not None else None
+                library_limit = token.grant.libraries if token is not None else None
             case "browser":
                 sessions = self._browser_sessions
                 user = await sessions.user_of(principal.credential_id) if sessions is not None else None
@@ -317,17 +368,7 @@ class RegistryAuthenticator:
                 user = await self._registry.user_by_id(principal.user_id)
         if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):
             raise Unauthenticated("access withdrawn", presented=True)
-        return user
-
-
-def _grant(
-    principal: Principal, scopes: frozenset[str], user: UserRecord, cached_until: float, revision: int
-) -> _Grant:
-    """The role of a user limits the scopes of all credentials of the user, and the end of the account limits their
-    lifetime."""
-    ends = [end for end in (principal.expires_at, user.expires_at) if end is not None]
-    limited = replace(principal, scopes=scopes & ROLE_SCOPES[user.role], expires_at=min(ends, default=None))
-    return _Grant(limited, scopes, cached_until, revision)
+        return _Access(user, library_limit)
 
 
 def operator_principal() -> Principal:

@@ -83,6 +83,7 @@ class Principal(Struct, frozen=True):
     the person signed in, or when the token was issued; a key has none. The operator is who has the files of all users,
     on the command line of this machine. `libraries` are those of others that the credential may use now: they come from
     memberships and shares when the credential is checked, and a cached principal is not used after those have changed.
+    `library_limit`, if set, has the handles to which the credential restricts them.
     """
 
     user_id: UserId
@@ -97,12 +98,13 @@ class Principal(Struct, frozen=True):
     sources: frozenset[str] | None = None
     signed_in_at: float | None = None
     libraries: tuple[LibraryAccess, ...] = ()
+    library_limit: frozenset[str] | None = None
 
     @property
     def is_for_agents(self) -> bool:
         """Whether the credential belongs to a connected application, or is restricted as those of agents are. It must
         not change the account or the server, or reach files of the server with its user's rights."""
-        return self.kind == "oauth" or self.profile is not None or self.sources is not None
+        return self.kind == "oauth" or (self.profile, self.sources, self.library_limit) != (None, None, None)
 
     @property
     def key_id(self) -> str | None:
@@ -158,14 +160,17 @@ class RequestContext(Struct, frozen=True):
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     read_log: ReadLog | None = None
     library: LibraryAccess | None = None
+    data_root: DataRoot | None = None
 
-    def within(self, access: LibraryAccess, data_root: DataRoot) -> "RequestContext":
+    def within(self, access: LibraryAccess, data_root: DataRoot | None = None) -> "RequestContext":
         """The context of the same call in a library of someone else: with its paths, with no more scopes than the
         access gives, and never with human-only messages, which stay with their owner."""
         if access not in self.principal.libraries:
             raise Forbidden(READ)
         scopes = self.scopes & (ROLE_SCOPES["writer"] if access.can_write else ROLE_SCOPES["reader"])
-        paths = _paths_of(data_root, access.owner_id)
+        root = data_root or self.data_root
+        assert root is not None
+        paths = _paths_of(root, access.owner_id)
         return replace(self, user_id=access.owner_id, scopes=scopes, db_paths=paths, library=access, is_agent=True)
 
     def record_read(self, uri: str) -> None:
@@ -195,6 +200,7 @@ def build_context(
         principal=principal,
         is_agent=is_agent,
         read_log=read_log,
+        data_root=data_root,
     )
 
 

@@ -375,4 +375,52 @@ _STATEMENTS = (
         PRIMARY KEY (deployment, location)
     ) WITHOUT ROWID""",
 )
-CONTROL_SCHEMA = ControlSchema(first_version=12, statements=_STATEMENTS)
+# Groups and shares; see `auth.sharing`. Statements that both engines run.
+_SHARING = (
+    # A group is a row of `users`, because its library is like that of a person.
+    "ALTER TABLE users ADD COLUMN kind TEXT NOT NULL DEFAULT 'person'",
+    # The handles of the libraries of others that the credential may use, separated by spaces. NULL means all for a key,
+    # and none for a grant.
+    "ALTER TABLE keys ADD COLUMN libraries TEXT",
+    "ALTER TABLE oauth_grants ADD COLUMN libraries TEXT",
+    # `issuer` is set while a membership comes from the claims of an identity provider, and ends with them.
+    """CREATE TABLE group_members (
+        group_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+        user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+        role TEXT NOT NULL,
+        added_by TEXT REFERENCES users (id) ON DELETE SET NULL,
+        added_at REAL NOT NULL,
+        issuer TEXT,
+        PRIMARY KEY (group_id, user_id)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX group_members_of_user ON group_members (user_id)",
+    # For a named person, or for whoever has the link whose secret has this hash.
+    """CREATE TABLE group_invitations (
+        id TEXT PRIMARY KEY NOT NULL,
+        group_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+        user_id TEXT REFERENCES users (id) ON DELETE CASCADE,
+        hash BLOB UNIQUE,
+        role TEXT NOT NULL,
+        uses_left INTEGER NOT NULL,
+        created_by TEXT REFERENCES users (id) ON DELETE CASCADE,
+        created_at REAL NOT NULL,
+        expires_at REAL NOT NULL,
+        created_with TEXT
+    ) WITHOUT ROWID""",
+    "CREATE INDEX group_invitations_of_group ON group_invitations (group_id)",
+    "CREATE INDEX group_invitations_of_user ON group_invitations (user_id)",
+    # `to_id` is a person or a group.
+    """CREATE TABLE shares (
+        id TEXT PRIMARY KEY NOT NULL,
+        owner_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+        to_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+        rule_by TEXT NOT NULL,
+        rule_value TEXT NOT NULL,
+        name TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        created_with TEXT,
+        UNIQUE (owner_id, to_id, rule_by, rule_value)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX shares_to ON shares (to_id)",
+)
+CONTROL_SCHEMA = ControlSchema(first_version=12, statements=_STATEMENTS, migrations=(_SHARING,))

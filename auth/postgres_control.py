@@ -97,7 +97,7 @@ def _in_postgres(statements: Iterable[str]) -> tuple[str, ...]:
 POSTGRES_CONTROL_SCHEMA = ControlSchema(
     first_version=8,
     statements=_in_postgres((*CONTROL_SCHEMA.statements, *_OWN_STATEMENTS)),
-    migrations=(_in_postgres(_TENANTS),),
+    migrations=(_in_postgres(_TENANTS), *map(_in_postgres, CONTROL_SCHEMA.migrations)),
 )
 
 

@@ -98,10 +98,14 @@ Clock = Callable[[], float]
 # A file of SQLite, or a database of PostgreSQL.
 ControlLocation = Path | ConnectionOptions
 NamedBy = Literal["operator", "person"]
+OwnerKind = Literal["person", "group"]
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
-# Names that differ only by case are easily mistaken for each other. They are ASCII.
+# Names that differ only by case are easily mistaken for each other. They are ASCII. No two people or groups have the
+# same name.
 _SAME_NAME = "lower(u.name) = lower(?)"
+# Nobody signs in as a group, whatever a credential says.
+_IS_PERSON = "u.kind = 'person'"
 _BUSY_TIMEOUT_S = 5.0
 # A revocation is kept for an hour after the token's expiry, well beyond the largest configurable leeway.
 _REVOKED_MARGIN_S = 3600.0
@@ -136,7 +140,7 @@ def delete_from_copies(control_path: Path, user_id: UserId) -> None:
 
 
 class UserRecord(Struct, frozen=True):
-    """One user. An empty issuer means the configured issuer.
+    """One user, or a group, which owns a library as a person does. An empty issuer means the configured issuer.
 
     `disabled_at` is negative for an account that expires then. `epoch` counts how often access was withdrawn. Tokens
     issued before `tokens_valid_after` are rejected. `role` limits the scopes of all credentials of the user. `named_by`
@@ -154,6 +158,7 @@ class UserRecord(Struct, frozen=True):
     tokens_valid_after: float
     role: Role
     named_by: NamedBy
+    kind: OwnerKind = "person"
 
     @property
     def is_disabled(self) -> bool:
@@ -171,8 +176,9 @@ class UserRecord(Struct, frozen=True):
 
 
 class KeyRecord(Struct, frozen=True):
-    """An API key and its user, without the secret. A key with a profile can only use the tools of that profile, and a
-    key with sources only those sources. `created_with` is the key with which it was created, if it was one."""
+    """An API key and its user, without the secret. A key with a profile can only use the tools of that profile, a key
+    with sources only those sources, and a key with libraries only those of others with these handles. `created_with` is
+    the key with which it was created, if it was one."""
 
     id: str
     user: UserRecord
@@ -185,6 +191,7 @@ class KeyRecord(Struct, frozen=True):
     profile: str | None
     sources: frozenset[str] | None = None
     created_with: str | None = None
+    libraries: frozenset[str] | None = None
 
     def is_valid(self, now: float) -> bool:
         is_expired = self.expires_at is not None and now >= self.expires_at
@@ -194,6 +201,7 @@ class KeyRecord(Struct, frozen=True):
 # Columns in the order of the fields, so that rows can be unpacked into records.
 _USER_COLUMNS = ", ".join(f"u.{name}" for name in UserRecord.__struct_fields__)
 _USER_QUERY = f"SELECT {_USER_COLUMNS} FROM users u"  # noqa: S608 - constants only
+_HAS_IDENTITY = f"u.subject = ? AND u.issuer = ? AND {_IS_PERSON}"
 _IS_NOT_REVOKED = "NOT EXISTS (SELECT 1 FROM revoked_tokens WHERE identity = ?)"
 _KEY_FIELDS = tuple(name for name in KeyRecord.__struct_fields__ if name != "user")
 _KEY_COLUMNS = ", ".join(f"k.{name}" for name in _KEY_FIELDS)
@@ -261,7 +269,7 @@ class Registry:
             return user
 
         def operation(db: ControlConnection) -> UserRecord:
-            existing = _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer)
+            existing = _user(db, _HAS_IDENTITY, subject, issuer)
             if existing:
                 return existing
             # A name derived from the text, with a random suffix if it is taken.
@@ -276,10 +284,14 @@ class Registry:
         return await self._database.read(lambda db: select_user(db, user_id))
 
     async def user_by_name(self, name: str) -> UserRecord | None:
+        return await self._database.read(lambda db: _user(db, f"u.name = ? AND {_IS_PERSON}", name))
+
+    async def owner_by_name(self, name: str) -> UserRecord | None:
+        """Returns the person or the group with that name."""
         return await self._database.read(lambda db: _user(db, "u.name = ?", name))
 
     async def user_by_identity(self, issuer: str, subject: str) -> UserRecord | None:
-        return await self._database.read(lambda db: _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer))
+        return await self._database.read(lambda db: _user(db, _HAS_IDENTITY, subject, issuer))
 
     async def user_of_claims(self, issuer: str, subject: str, configured_issuer: str) -> UserRecord | None:
         """Looks for the exact identity first, then for a user without an issuer, which means the configured issuer."""
@@ -294,6 +306,10 @@ class Registry:
         return await self._database.read(lambda db: _user(db, f"{_IS_NOT_REVOKED} AND {condition}", identity, *values))
 
     async def list_users(self) -> list[UserRecord]:
+        return [one for one in await self.list_owners() if one.kind == "person"]
+
+    async def list_owners(self) -> list[UserRecord]:
+        """Returns the users and the groups."""
         return await self._database.read(
             lambda db: [UserRecord(*row) for row in db.execute(f"{_USER_QUERY} ORDER BY u.name")]
         )
@@ -344,14 +360,7 @@ class Registry:
     @control_operation("withdraw")
     def delete_user(self, db: ControlConnection, user_id: UserId) -> UserRecord:
         """Deletes the user and its keys. The time of deletion is kept, so that old tokens stay invalid."""
-        user = _existing_user(db, user_id)
-        db.execute(
-            "INSERT INTO deleted_users (subject, issuer, deleted_at) VALUES (?, ?, ?) "
-            "ON CONFLICT (subject, issuer) DO UPDATE SET deleted_at = excluded.deleted_at",
-            (user.subject, user.issuer, self._clock()),
-        )
-        db.execute("DELETE FROM users WHERE id = ?", (user_id,))
-        return user
+        return remove_user_row(db, user_id, self._clock())
 
     async def user_deleted_at(self, issuer: str, subject: str) -> float:
         """Returns when a user with that identity was last deleted, or 0.0 if never."""
@@ -368,8 +377,10 @@ class Registry:
         profile: str | None = None,
         sources: Iterable[str] | None = None,
         created_with: str | None = None,
+        libraries: Iterable[str] | None = None,
     ) -> tuple[KeyRecord, str]:
-        """Returns a new key and its secret, which cannot be retrieved later. `sources` restricts the key to these."""
+        """Returns a new key and its secret, which cannot be retrieved later. `sources` restricts the key to these, and
+        `libraries`, besides the own one, to those of others with these handles."""
         require_printable("name", name)
         if profile is not None:
             require_printable("profile", profile)
@@ -389,6 +400,8 @@ class Registry:
             if expires_at is not None and expires_at <= now:
                 raise InvalidParams("expires_at: expected a time in the future, got one in the past")
             user = _existing_user(db, user_id)
+            if user.kind == "group":
+                raise Conflict(f"{user.name!r} is a group; only people have keys")
             if user.is_disabled:
                 raise Conflict(f"user {user.name!r} is disabled; enable the user before creating a key")
             # A scope that no credential of the user can have.
@@ -409,8 +422,8 @@ class Registry:
             )
             db.execute(
                 "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile, sources, "
-                "created_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, permitted, created_with),
+                "created_with, libraries) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*values, permitted, created_with, None if libraries is None else " ".join(sorted(set(libraries)))),
             )
             return _existing_key(db, key_id)
 
@@ -468,22 +481,53 @@ def select_user(db: ControlConnection, user_id: str) -> UserRecord | None:
 
 def select_user_by_name(db: ControlConnection, name: str) -> UserRecord | None:
     """Returns the user with a name, in upper or lower case, within an operation on the database."""
-    return _user(db, _SAME_NAME, name)
+    return _user(db, f"{_SAME_NAME} AND {_IS_PERSON}", name)
+
+
+def select_group(db: ControlConnection, name: str) -> UserRecord | None:
+    """Returns the group with a name, in upper or lower case, or with a handle."""
+    return _user(db, f"({_SAME_NAME} OR u.subject = ?) AND u.kind = 'group'", name, name)
+
+
+def remove_user_row(db: ControlConnection, user_id: UserId, now: float) -> UserRecord:
+    """Deletes a user within an operation on the database, and keeps the time of it."""
+    user = _existing_user(db, user_id)
+    db.execute(
+        "INSERT INTO deleted_users (subject, issuer, deleted_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (subject, issuer) DO UPDATE SET deleted_at = excluded.deleted_at",
+        (user.subject, user.issuer, now),
+    )
+    db.execute("DELETE FROM users WHERE id = ?", (user_id,))
+    return user
 
 
 def insert_user(
-    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role, named_by: NamedBy
+    db: ControlConnection,
+    name: str,
+    issuer: str,
+    subject: str,
+    now: float,
+    role: Role,
+    named_by: NamedBy,
+    kind: OwnerKind = "person",
 ) -> UserRecord:
-    """Creates a user within an operation on the database. Raises Conflict if the name or the identity exists."""
-    require_user_name(name)
+    """Creates a user or a group within an operation on the database. Raises Conflict if the name or the identity
+    exists."""
+    require_free_name(db, name)
     subject = subject or name
     _require_identity(issuer, subject)
-    if other := _user(db, _SAME_NAME, name):
-        differs = "" if other.name == name else "; names must differ in more than upper and lower case"
-        raise Conflict(f"a user named {other.name!r} already exists{differs}")
     if _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer):
         raise Conflict(f"a user with the subject {subject!r} already exists")
-    return _insert_user(db, name, issuer, subject, now, role, named_by)
+    return _insert_user(db, name, issuer, subject, now, role, named_by, kind)
+
+
+def require_free_name(db: ControlConnection, name: str) -> None:
+    """Raises Conflict if a person or a group has the name."""
+    require_user_name(name)
+    if other := _user(db, _SAME_NAME, name):
+        differs = "" if other.name == name else "; names must differ in more than upper and lower case"
+        kind = "group" if other.kind == "group" else "user"
+        raise Conflict(f"a {kind} named {other.name!r} already exists{differs}")
 
 
 def _user(db: ControlConnection, condition: str, *values: object) -> UserRecord | None:
@@ -494,7 +538,8 @@ def _user(db: ControlConnection, condition: str, *values: object) -> UserRecord 
 def _claims_condition(issuer: str, subject: str, configured_issuer: str) -> tuple[str, tuple[str, ...]]:
     """The user without an issuer is the last in the order of the texts."""
     issuers = (issuer, "") if issuer == configured_issuer else (issuer, issuer)
-    return "u.subject = ? AND u.issuer IN (?, ?) ORDER BY u.issuer DESC LIMIT 1", (subject, *issuers)
+    condition = f"u.subject = ? AND u.issuer IN (?, ?) AND {_IS_PERSON} ORDER BY u.issuer DESC LIMIT 1"
+    return condition, (subject, *issuers)
 
 
 def _existing_user(db: ControlConnection, user_id: UserId) -> UserRecord:
@@ -505,13 +550,20 @@ def _existing_user(db: ControlConnection, user_id: UserId) -> UserRecord:
 
 
 def _insert_user(
-    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role, named_by: NamedBy
+    db: ControlConnection,
+    name: str,
+    issuer: str,
+    subject: str,
+    now: float,
+    role: Role,
+    named_by: NamedBy,
+    kind: OwnerKind = "person",
 ) -> UserRecord:
     user_id = new_user_id()
     db.execute(
         "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role, "
-        "named_by, notices_seen_at) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?, ?)",
-        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by, now),
+        "named_by, notices_seen_at, kind) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?, ?, ?)",
+        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by, now, kind),
     )
     return _existing_user(db, user_id)
 
@@ -541,9 +593,9 @@ def _existing_key(db: ControlConnection, key_id: str) -> KeyRecord:
 def _key_record(row: tuple[Any, ...]) -> KeyRecord:
     values = dict(zip(_KEY_FIELDS, row, strict=False))
     user = UserRecord(*row[len(_KEY_FIELDS) :])
-    sources = None if values["sources"] is None else frozenset(values["sources"].split())
-    scopes = frozenset(values["scopes"].split())
-    return KeyRecord(**{**values, "user": user, "scopes": scopes, "sources": sources})
+    for name in ("scopes", "sources", "libraries"):
+        values[name] = None if values[name] is None else frozenset(values[name].split())
+    return KeyRecord(user=user, **values)
 
 
 def _require_identity(issuer: str, subject: str) -> None:

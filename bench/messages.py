@@ -232,8 +232,8 @@ class NoAuthentication:
     async def authenticate_operator(self, user_name: str | None) -> Principal:
         return self._principal
 
-    async def recheck(self, principal: Principal) -> None:
-        return None
+    async def recheck(self, principal: Principal) -> Principal:
+        return principal
 
     async def flush(self) -> None:
         return None

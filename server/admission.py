@@ -219,6 +219,7 @@ class Admission:
     ) -> AdmittedRequest:
         """Admits a request of a browser session, whose principal is known."""
         self.check_origin(request.headers)
+        principal = await self._authenticator.recheck(principal)
         _identify(request, principal)
         return await self._admit_principal(request, principal, operation)
 
@@ -252,7 +253,7 @@ class Admission:
                 if principal.kind == "operator" and not request.is_operator:
                     raise ticket_rejected()
                 # The credential may have been revoked since the ticket was issued.
-                await self._authenticator.recheck(principal)
+                principal = await self._authenticator.recheck(principal)
             except Unauthenticated as error:
                 self._record_rejection(request, error)
                 raise
@@ -262,11 +263,13 @@ class Admission:
         _require_any_scope(principal)
         return self._admitted(request, principal, profile)
 
-    async def readmit(self, principal: Principal) -> None:
-        """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
+    async def readmit(self, principal: Principal) -> Principal:
+        """Checks a request on an open connection: the server runs, the principal has access and is within its rate.
+        Returns the principal with the libraries that it may use now."""
         self.require_running()
-        await self._authenticator.recheck(principal)
+        principal = await self._authenticator.recheck(principal)
         await self.charge(principal)
+        return principal
 
     def require_running(self) -> None:
         if self._open_streams.is_stopping:
@@ -283,10 +286,12 @@ class Admission:
         *,
         request_id: str | None = None,
         is_agent: bool = True,
+        principal: Principal | None = None,
     ) -> RequestContext:
-        """Builds the request context. A connection passes the id of each of its requests."""
+        """Builds the request context. A connection passes the id and the rechecked principal of each of its
+        requests."""
         return build_context(
-            admitted.principal,
+            principal or admitted.principal,
             self._data_root,
             request_id or admitted.request_id,
             session_id,

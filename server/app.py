@@ -14,6 +14,7 @@ from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.settings import Settings
 from server.compat.tldw.endpoints import tldw_routes
+from server.console.language import use_preferences
 from server.console.routes import console_routes, library_page_routes
 from server.http_services import build_http_services
 from server.metrics import Metrics
@@ -114,6 +115,7 @@ class ErrorHandlers:
         missing = NotFound("path", request.scope["path"][:200])
         # Browsers ask for HTML. Programs get JSON.
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+            use_preferences(request.scope)
             return html_error(self._settings, missing)
         return json_error(self._settings, missing)
 

@@ -174,6 +174,7 @@ async def open_runtime(
             imports=imports,
             following=following,
             bus=bus,
+            background=set(),
         )
         # Other processes of the deployment have open streams and cached credentials of their own.
         if settings.session_url:
@@ -184,6 +185,9 @@ async def open_runtime(
                 yield runtime
             finally:
                 runtime.open_streams.stop()
+                for task in (running := tuple(runtime.background)):
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
 
 
 class _Closable(Protocol):

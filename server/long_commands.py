@@ -174,7 +174,7 @@ def migrate(context: RequestContext, services: Services, _request: NoRequest) ->
 
     async def work() -> None:
         nonlocal done, total
-        users = [user for user in await services.registry.list_users() if not user.is_disabled]
+        users = [user for user in await services.registry.list_owners() if not user.is_disabled]
         total = len(users)
         for user in users:
             own = build_context(local_principal(user), services.data_root, context.request_id, is_agent=False)

@@ -108,7 +108,7 @@ class LiveServer(Struct, frozen=True):
 
     async def forget_users(self) -> None:
         """Deletes all users and what they follow, so that their names can be those of new users without any data."""
-        for user in await self.runtime.registry.list_users():
+        for user in await self.runtime.registry.list_owners():
             await self.runtime.libraries.remove(user.id)
 
         def delete(db: ControlConnection) -> None:

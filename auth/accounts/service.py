@@ -12,8 +12,16 @@ from auth.accounts.passwords import PasswordHashes, SignInFailed, SignInThrottle
 from auth.context import Role
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.rate_limits import MakeLimit, in_process_limits
-from auth.registry import NamedBy, UserRecord, insert_user, require_user_name, select_user, select_user_by_name
-from config.errors import Conflict, FlorilegiumError
+from auth.registry import (
+    NamedBy,
+    UserRecord,
+    insert_user,
+    require_free_name,
+    require_user_name,
+    select_user,
+    select_user_by_name,
+)
+from config.errors import FlorilegiumError
 from config.paths import UserId
 from config.settings import Settings
 
@@ -99,9 +107,7 @@ class AccountLinks:
         """Creates a link for a new user, who can choose a name unless it is set. `created_with` is the API key of the
         administrator, if it was one."""
         if name:
-            require_user_name(name)
-        if name and (other := select_user_by_name(db, name)):
-            raise Conflict(f"a user named {other.name!r} already exists")
+            require_free_name(db, name)
         return self._insert(db, "invitation", name, role, created_by=created_by, created_with=created_with)
 
     @control_operation("write")

@@ -228,8 +228,8 @@ _USED_CODE_TTL_S = 86_400.0
 
 
 class GrantRequest(Struct, frozen=True, kw_only=True):
-    """What a client asks for, and what a person allows. `sources` is None for all sources. `auth_method` is how the
-    client proves its identity."""
+    """What a client asks for, and what a person allows. `sources` is None for all sources. `libraries` are the handles
+    of the libraries of others that the client may use, too. `auth_method` is how the client proves its identity."""
 
     user: UserRecord
     client_id: str
@@ -238,6 +238,7 @@ class GrantRequest(Struct, frozen=True, kw_only=True):
     resource: TokenResource
     scopes: frozenset[str]
     sources: frozenset[str] | None = None
+    libraries: frozenset[str] = frozenset()
     auth_method: str = "none"
 
 
@@ -258,6 +259,7 @@ class GrantRecord(Struct, frozen=True):
     last_used_at: float | None
     revoked_at: float | None
     auth_method: str
+    libraries: frozenset[str] = frozenset()
 
     @property
     def is_valid(self) -> bool:
@@ -341,6 +343,7 @@ def insert_grant(db: ControlConnection, request: GrantRequest, now: float, grant
         "redirect_uri": without_loopback_port(request.redirect_uri),
         "created_at": now,
         "auth_method": request.auth_method,
+        "libraries": " ".join(sorted(request.libraries)),
     }
     sql = f"INSERT INTO oauth_grants ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608 - constants only
     db.execute(sql, tuple(values.values()))
@@ -379,5 +382,6 @@ def _select(db: ControlConnection, condition: str, *values: object) -> list[Gran
         assert user is not None  # the row would have been deleted with its user
         fields["scopes"] = frozenset(fields["scopes"].split())
         fields["sources"] = None if fields["sources"] is None else frozenset(fields["sources"].split())
+        fields["libraries"] = frozenset((fields["libraries"] or "").split())
         grants.append(GrantRecord(user=user, **fields))
     return grants

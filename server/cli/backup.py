@@ -63,7 +63,7 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
         "backup",
         "back up the database with pg_dump, or copy it to files with `florilegium migrate-store --to sqlite:DIRECTORY`",
     )
-    records = run_with_registry(settings, lambda registry: registry.list_users())
+    records = run_with_registry(settings, lambda registry: registry.list_owners())
     users = [(user.id, user.name) for user in records]
     with ProgressLine() as progress:
 
@@ -320,7 +320,8 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     elif old:
         # A server upgrades libraries, too, when their users call.
         with locked_directory(root.root, "migrate", "writer"), ProgressLine() as progress:
-            run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database
+            # Opening migrates the control database.
+            run_with_registry(settings, lambda registry: registry.list_owners())
             for number, file in enumerate(old):
                 progress.show(f"{number:,} of {pluralize(len(old), 'files')} upgraded")
                 if file.user_id is not None:

@@ -99,7 +99,7 @@ def _files_caller(settings: "Settings", user: str | None, *, creates: bool) -> I
                 yield services, local_library.operator_context(root)
             else:
                 owner = await local_library.find_user(services.registry, user)
-                yield services, local_library.local_context(owner, root)
+                yield services, await local_library.user_context(services.registry, owner, root)
 
     yield from _local_call(open_registry())
 

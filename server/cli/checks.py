@@ -188,7 +188,7 @@ async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
             message = f"{url} can be used; its tables are created or migrated by the next start"
             return [Check("PostgreSQL", "ok", message)]
         async with Registry.open(options) as registry:
-            users, quotas = await registry.list_users(), Quotas(registry.database, settings)
+            users, quotas = await registry.list_owners(), Quotas(registry.database, settings)
             sizes = await stored_bytes(settings, root, [user.id for user in users])
             limits = {user.id: (await quotas.limits(user.id)).max_bytes for user in users}
     except DatabaseUnavailable as error:

@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from auth.audit import Audit, AuditEvent
 from auth.authenticator import OPERATOR, local_principal, operator_principal
-from auth.context import ClientId, RequestContext, build_context
+from auth.context import ClientId, LibraryAccess, RequestContext, build_context
 from auth.oauth.grants import OAuthGrants
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord
+from auth.sharing import Sharing
 from config.errors import Conflict, NotFound, StorageError
 from config.paths import DataRoot
 from config.settings import Settings
@@ -89,7 +90,8 @@ def record_operation(settings: Settings, action: str, user_id: str = "", target:
 
 
 async def find_user(registry: Registry, name: str) -> UserRecord:
-    user = await registry.user_by_name(name)
+    """Returns a user, or a group: commands work on its library as on that of a person."""
+    user = await registry.owner_by_name(name)
     if user is None:
         raise NotFound("user", name)
     return user
@@ -131,7 +133,7 @@ async def open_local(
     with locked_directory(root.root, command_name(), "writer") if is_locked else nullcontext():
         async with open_services(settings, root) as (services, semantic):
             user = await local_user(services.registry, settings, user_name, creates=creates)
-            context = local_context(user, root)
+            context = await user_context(services.registry, user, root)
             if is_demo:
                 await fill_demo(services.libraries, context)
             yield LocalLibrary(services, semantic, context, user)
@@ -195,9 +197,14 @@ def command_name() -> str:
     return (context.info_name if context else None) or "command"
 
 
-def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
-    principal = replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator")
+def local_context(user: UserRecord, root: DataRoot, libraries: tuple[LibraryAccess, ...] = ()) -> RequestContext:
+    principal = replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator", libraries=libraries)
     return build_context(principal, root, OPERATOR, is_agent=False)
+
+
+async def user_context(registry: Registry, user: UserRecord, root: DataRoot) -> RequestContext:
+    """Returns the context of a user with the libraries of others that the user may use."""
+    return local_context(user, root, await Sharing(registry.database).libraries_of(user.id))
 
 
 async def fill_demo(libraries: Libraries, context: RequestContext) -> None:

@@ -107,7 +107,7 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     """
     settings = overrides.load().settings
     if user is None:
-        records = run_with_registry(settings, lambda registry: registry.list_users())
+        records = run_with_registry(settings, lambda registry: registry.list_owners())
     else:
         records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
     checks: list[dict[str, str]] = []

@@ -107,7 +107,7 @@ async def list_audit_events(context: RequestContext, services: Services, request
         before=request.before,
     )
     events, next_before = await _page(services, where, request.limit)
-    users: dict[str, str] = {user.id: user.name for user in await services.registry.list_users()}
+    users: dict[str, str] = {user.id: user.name for user in await services.registry.list_owners()}
     # The names of other users are for administrators only: to others, a target that is a user stays an id.
     targets = users if context.principal.has_scope(ADMIN) else {}
     # An administrator who sees the events of all users sees the names of all keys, but of no applications.

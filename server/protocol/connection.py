@@ -69,8 +69,9 @@ def decode_and_hold(text: bytes | str, hold: Callable[[int], None]) -> Any:
 
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
 # Checks, before each request, that the caller still has access and is within its rate limit.
-Admit = Callable[[], Awaitable[None]]
-BuildContext = Callable[[str, SessionId | None], RequestContext]
+# Checks a request, and returns the principal with what it may use now.
+Admit = Callable[[], Awaitable[Principal]]
+BuildContext = Callable[[Principal, str, SessionId | None], RequestContext]
 
 
 class MessageBudget(Protocol):
@@ -263,13 +264,13 @@ class Connection:
     async def _response(self, request: messages.Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
         try:
-            await self._admit()
+            principal = await self._admit()
             if has_modern_meta(request.params) or request.method == "server/discover":
                 meta = read_request_meta(request.params)
                 profile = self._dispatcher.profiles.choose(self._principal, self._profile)
                 # After a handshake it is the legacy session, so that both eras share one.
                 session_id = self._session.id if self._session_id and self._session else self._session_id
-                call = modern_call(meta, request, self._build_context(request_id, session_id), self, profile)
+                call = modern_call(meta, request, self._build_context(principal, request_id, session_id), self, profile)
             elif request.method == "initialize":
                 session = await self._open_session(request.params)
                 return messages.result_message(request.id, self._dispatcher.initialize_result(session))
@@ -280,7 +281,8 @@ class Connection:
                     await self._open_session({})
                 if self._session is None:
                     raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
-                call = legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
+                context = self._build_context(principal, request_id, self._session.id)
+                call = legacy_call(self._session, request, context, self)
             return messages.result_message(request.id, await self._dispatcher.dispatch(call, request))
         except FlorilegiumError as error:
             return messages.error_message(request.id, error)

@@ -67,6 +67,9 @@ CONTROL_TABLES = (
     "oauth_assertions",
     "followed_deployments",
     "deployment_exclusions",
+    "group_members",
+    "group_invitations",
+    "shares",
 )
 _LOCK_TIMEOUT_S = 10.0
 # Every write begins with this row, so that none can happen meanwhile.
@@ -297,4 +300,4 @@ async def _copy_files(
 
 async def _list_users(location: ControlLocation) -> list[UserRecord]:
     async with Registry.open(location) as registry:
-        return await registry.list_users()
+        return await registry.list_owners()

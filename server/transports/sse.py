@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Receive, Scope, Send
 
-from auth.context import SessionId
+from auth.context import Principal, SessionId
 from config.errors import InvalidRequest, SessionNotFound, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
 from server.middleware import raw_error_headers
@@ -184,7 +184,9 @@ class _EventStream:
             runtime.dispatcher,
             runtime.sessions,
             request.principal,
-            lambda request_id, session_id: runtime.admission.context(request, session_id, request_id=request_id),
+            lambda caller, request_id, session_id: runtime.admission.context(
+                request, session_id, request_id=request_id, principal=caller
+            ),
             self._queue.put,
             self._admit,
             in_flight_max,
@@ -252,6 +254,8 @@ class _EventStream:
     async def _send_part(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _admit(self) -> None:
-        """The POST was admitted before, so only the server can have changed."""
+    async def _admit(self) -> Principal:
+        """The POST was admitted before, so only the server and what the stream's credential may use can have
+        changed."""
         self._runtime.admission.require_running()
+        return await self._runtime.authenticator.recheck(self.request.principal)

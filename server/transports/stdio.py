@@ -82,15 +82,16 @@ async def serve_stdio(
             output.write(encode(message) + b"\n")
             output.flush()
 
-    async def admit() -> None:
-        """Admits every message. The process serves one user and is started by the operator, so no limit applies."""
+    async def admit() -> Principal:
+        """The process serves one user and is started by the operator, so no limit applies."""
+        return await runtime.authenticator.recheck(principal)
 
     connection = Connection(
         runtime.dispatcher,
         runtime.sessions,
         principal,
-        lambda request_id, session_id: build_context(
-            principal, runtime.data_root, request_id, session_id, read_log=runtime.audit
+        lambda caller, request_id, session_id: build_context(
+            caller, runtime.data_root, request_id, session_id, read_log=runtime.audit
         ),
         send,
         admit,

@@ -83,7 +83,9 @@ class WebSocketTransport:
             runtime.dispatcher,
             runtime.sessions,
             principal,
-            lambda request_id, session_id: runtime.admission.context(request, session_id, request_id=request_id),
+            lambda caller, request_id, session_id: runtime.admission.context(
+                request, session_id, request_id=request_id, principal=caller
+            ),
             send_message,
             partial(runtime.admission.readmit, principal),
             runtime.settings.fixed.connection_in_flight_max,

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import sys
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -64,7 +65,7 @@ async def test_both_engines_have_the_same_columns(database_url: str) -> None:
     async with Registry.open(location):
         columns = await fetch(location, COLUMNS)
     with closing(sqlite3.connect(":memory:")) as db:
-        for statement in CONTROL_SCHEMA.statements:
+        for statement in chain(CONTROL_SCHEMA.statements, *CONTROL_SCHEMA.migrations):
             db.execute(statement)
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         expected = [(name, row[1]) for name in names for row in db.execute(f"PRAGMA table_info({name})")]

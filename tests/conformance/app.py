@@ -33,8 +33,8 @@ class StaticPrincipal:
     async def authenticate_operator(self, user_name: str | None) -> Principal:
         return self._principal
 
-    async def recheck(self, principal: Principal) -> None:
-        return
+    async def recheck(self, principal: Principal) -> Principal:
+        return principal
 
     async def flush(self) -> None:
         return

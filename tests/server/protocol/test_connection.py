@@ -70,17 +70,18 @@ class ConnectionClient:
             in_flight_max,
         )
 
-    def _build_context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
-        return build_context(self.principal, NOWHERE, request_id, session_id)
+    def _build_context(self, principal: Principal, request_id: str, session_id: SessionId | None) -> RequestContext:
+        return build_context(principal, NOWHERE, request_id, session_id)
 
     async def _write(self, body: Mapping[str, Any] | list[Any]) -> None:
         self.received.append(msgspec.json.decode(encode(body)))
         self._received.set()
 
-    async def _admit(self) -> None:
+    async def _admit(self) -> Principal:
         self._allowed -= 1
         if self._allowed < 0:
             raise RateLimited("calls", 3.0)
+        return self.principal
 
     async def send(self, body: Any) -> None:
         await self.connection.receive(body if isinstance(body, str | bytes) else encode(body))

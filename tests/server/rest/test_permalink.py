@@ -346,6 +346,9 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "done": "",
         "readings": [item],
         "backlinks": (),
+        "results": None,
+        "page_path": "/",
+        "record": None,
         "notices": (),
     }
     page = Markup(bytes(render_page("item.html", **frame, **values).body).decode())

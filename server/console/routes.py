@@ -136,6 +136,8 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/tags", manage.show_tags),
         page("/tags/rename", manage.show_tags, manage.rename_tag),
         page("/tags/delete", post=manage.delete_tag),
+        page("/duplicates", manage.show_duplicates, manage.find_duplicates),
+        page("/duplicates/merge", post=manage.merge),
         page("/pin", post=manage.pin),
         page("/changes/undo", post=manage.undo),
         page("/history", history.show),

@@ -6,11 +6,12 @@ from html import escape
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.console.item_page import linked_media
 from server.console.markdown import TextRange, render_markdown
 from server.version import address_at_time
 from sources.records import Segment
 from tests.cases import each_case
-from tests.server.console.signed_in import page_text
+from tests.server.console.signed_in import HTML, page_text
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
@@ -129,3 +130,44 @@ def test_marks_never_break_the_page(text: str, first: int, second: int) -> None:
 
     assert page.tags.isdisjoint({"script", "img", "iframe", "style", "svg"})
     assert ("passage" in page.ids) == bool(marks) or text[start:end].isspace() or not any(map(str.isalnum, text))
+
+
+async def test_original_on_another_server_is_named_and_permitted_only_after_a_click(
+    api: RestClient, ada: LibraryUser
+) -> None:
+    address = "https://media.example:8443/talk.mp4?a=1"
+    item = await ada.add_media("Talk", "x", url=address)
+
+    before = await api.get(f"/items/media/{item}", accept=HTML)
+    after = await api.get(f"/items/media/{item}?play=true", accept=HTML)
+
+    assert "media.example" not in (before.header("content-security-policy") or "")
+    assert "<video" not in before.body.decode()
+    assert f'href="/items/media/{item}?play=true"' in before.body.decode()
+    assert "Play from media.example:8443" in before.body.decode()
+    policy = after.header("content-security-policy") or ""
+    assert "media-src blob: https://media.example:8443;" in policy
+    assert "script-src 'self';" in policy
+    assert f'src="{address}"' in after.body.decode()
+
+
+def test_only_addresses_of_media_files_with_a_plain_host_can_be_played() -> None:
+    played = {
+        "https://a.example/x.MP3": ("audio", "https://a.example"),
+        "http://127.0.0.1:8080/x.webm": ("video", "http://127.0.0.1:8080"),
+        "https://user:secret@a.example/x.png#t=5": ("image", "https://a.example"),
+        "https://bücher.example/x.mp4": ("video", "https://xn--bcher-kva.example"),
+    }
+    for url, expected in played.items():
+        media = linked_media(url, "/items/media/1?t=5", is_open=True)
+        assert media is not None
+        assert (media.kind, media.origin, media.play_address) == (*expected, "/items/media/1?t=5&play=true")
+        assert media.address.startswith(f"{media.origin}/")
+    refused = (
+        *("", "x.mp3", "javascript:alert(1)//x.mp3", "data:audio/mp3,x.mp3", "file:///etc/x.mp3", "//a.example/x.mp3"),
+        *("https://a.example/x.svg", "https://a.example/x.html", "https://a.example/", "https://a.example:99999/x.mp3"),
+        *("https://a.example;script-src */x.mp3", "https://a.example x/x.mp3", "https://*/x.mp3", "https://[::1/x.mp3"),
+        f"https://{'a' * 300}/x.mp3",
+    )
+    for url in refused:
+        assert linked_media(url, "/items/media/1", is_open=True) is None, url

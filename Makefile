@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-all test-second test-postgres check check-style check-mypy check-pyright node-packages format conformance bench-protocol bench-counts bench-retrieval bench-quality bench-languages bench-sources bench-tokens bench-answers bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test test-all test-second test-postgres check check-style check-mypy check-pyright node-packages format conformance bench-protocol bench-counts bench-retrieval bench-quality bench-languages bench-sources bench-tokens bench-answers bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs translations lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -45,8 +45,9 @@ help:
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
 	@echo "make bench-answers   measure whether the first response shows the answer (DATA=<folder> adds LoCoMo; seven minutes)"
 	@echo "make docs            write the generated pages of docs/"
+	@echo "make translations    add the new texts of the pages to the catalogs of all languages"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
-	@echo "make release         build wheel, sdist, container context and SBOM of a tagged version in dist/"
+	@echo "make release         build wheel, sdist, container context, desktop bundle and SBOM of a tagged version in dist/"
 	@echo "make release-check   build them without a tag, install and start the result, lint deploy/ (five minutes)"
 	@echo "make audit           look up the pinned packages in the OSV database of known vulnerabilities"
 
@@ -189,6 +190,9 @@ docs: $(DEVELOPMENT)
 	$(BIN)/florilegium config docs > docs/settings.md
 	$(BIN)/python -m tests.reference_pages
 	$(BIN)/python -m tests.compatibility.page > docs/compatibility.md
+
+translations: $(DEVELOPMENT)
+	$(BIN)/python -m tests.translations
 
 # What wordllama and tokenizers need only to download models. Locks are installed as they are, without resolving
 # dependencies, so that these packages can be left out. Development tools need some of them.

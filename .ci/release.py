@@ -1,4 +1,4 @@
-"""Builds a release: wheel, sdist, container context and SBOM, with their provenance, checksums and signatures.
+"""Builds a release: wheel, sdist, container context, desktop bundle, SBOM, provenance, checksums and signatures.
 
 `python .ci/release.py DIST` needs a clean checkout of the tag `vVERSION`, which must be the version in pyproject.toml
 and the newest heading of the changelog. `--untagged` builds what is there, for `make release-check`. All times in the
@@ -17,7 +17,9 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -82,6 +84,7 @@ def build(version: str, folder: Path, *, is_tagged: bool) -> None:
     _run(sys.executable, "-c", hooks, str(folder.absolute()))
     context = folder / f"florilegium-{version}-container-context.tar.gz"
     context.write_bytes(container_context(int(epoch)))
+    (folder / f"florilegium-{version}.mcpb").write_bytes(desktop_bundle(version, folder, int(epoch)))
     sbom = subprocess.run(
         [sys.executable, ".ci/sbom.py", "requirements.txt"], cwd=_ROOT, check=True, capture_output=True
     ).stdout
@@ -141,6 +144,48 @@ def container_context(epoch: int) -> bytes:
             entry.mode = 0o755 if os.access(_ROOT / name, os.X_OK) else 0o644
             tar.addfile(entry, io.BytesIO(content))
     return gzip.compress(archive.getvalue(), mtime=epoch)
+
+
+def desktop_bundle(version: str, folder: Path, epoch: int) -> bytes:
+    """Returns the bundle for desktop applications (MCPB manifest 0.4, server type `uv`): the application has uv, which
+    installs Python, the wheel and the versions of the lock."""
+    [wheel] = folder.glob("*.whl")
+    manifest = json.loads((_ROOT / "deploy" / "mcpb" / "manifest.json").read_text())
+    pins = re.findall(r"^([\w.-]+==.+?) *\\?$", (_ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    # The lock leaves out what dependencies need only to download models, and so does the bundle: a marker that is never
+    # true replaces the requirement.
+    unused = re.findall(r"^# ([\w.-]+)$", (_ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    project = f"""\
+[project]
+name = "florilegium-bundle"
+version = "{version}"
+requires-python = ">=3.11"
+dependencies = ["florilegium[pdf,office]"]
+
+[tool.uv]
+package = false
+environments = ["sys_platform == 'darwin'", "sys_platform == 'linux'"]
+constraint-dependencies = {json.dumps(pins, indent=4)}
+override-dependencies = {json.dumps([f"{name} ; sys_platform == 'never'" for name in unused], indent=4)}
+
+[tool.uv.sources]
+florilegium = {{ path = "{wheel.name}" }}
+"""
+    files = {
+        "manifest.json": json.dumps({**manifest, "version": version}, indent=2).encode() + b"\n",
+        "pyproject.toml": project.encode(),
+        "main.py": (_ROOT / "deploy" / "mcpb" / "main.py").read_bytes(),
+        "icon.png": (_ROOT / "server" / "icons" / "512.png").read_bytes(),
+        "LICENSE": (_ROOT / "LICENSE").read_bytes(),
+        wheel.name: wheel.read_bytes(),
+    }
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, time.gmtime(epoch)[:6])
+            entry.external_attr = 0o644 << 16
+            bundle.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    return archive.getvalue()
 
 
 def _sha256(path: Path) -> str:

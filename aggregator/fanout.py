@@ -18,8 +18,9 @@ from loguru import logger
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from aggregator.libraries import split_library, with_library
 from aggregator.responses import SourceReport
-from auth.context import RequestContext
+from auth.context import LibraryAccess, RequestContext
 from config.errors import DatabaseUnavailable, FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
 from config.paths import UserId
 from config.settings import Settings
@@ -29,8 +30,9 @@ from sources.library_source import LibrarySource, LongerSnippet
 from sources.query import Term
 from sources.records import SemanticStatus
 from sources.source import RankedHit, Source, SourceHits
-from sources.storage.contract import Library, QueueState
-from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, job_group
+from sources.storage.contract import Libraries, Library, QueueState
+from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to, job_group
+from sources.storage.shared_part import permitted_sources
 from sources.text.chunking import run_text_work
 
 # Failing sources tracked for all users together, so that users who are gone take no memory.
@@ -73,7 +75,9 @@ class Breaker:
     def open_circuits(self) -> Mapping[str, int]:
         """Returns for how many users each failing source is skipped at the moment."""
         now = self._clock()
-        return Counter(source for (_, source), circuit in self._circuits.items() if circuit.open_until > now)
+        return Counter(
+            split_library(source)[0] for (_, source), circuit in self._circuits.items() if circuit.open_until > now
+        )
 
 
 _text_chars = attrgetter("text_chars")
@@ -91,6 +95,12 @@ class Fanout:
     has `depth` hits. `filtered` names the sources for which the caller set filters: if one of them rejects its
     arguments, that is the caller's error. With `is_own_deadline` the caller chose a shorter deadline than the server's:
     a source that exceeds it has not failed.
+
+    `others` are contexts in the libraries of others. Each of their sources is a further stream of hits with a key of
+    its own, `notes?library=HANDLE`; that of a source in the caller's library is its name. `libraries` opens them, for
+    the time that their sources are being read: no lease is held while hits are merged, rendered and sent, or while
+    another library is slow. Their jobs count for the caller (`charged_to`), and so do their failures: what one member
+    does to a library, another does not notice.
     """
 
     def __init__(
@@ -105,9 +115,13 @@ class Fanout:
         depth: int,
         deadline_ms: int,
         is_own_deadline: bool = False,
+        others: Sequence[RequestContext] = (),
+        libraries: Libraries | None = None,
+        has_own: bool = True,
     ) -> None:
         self._context = context
         self._library = library
+        self._libraries = libraries
         self._arguments = arguments
         self._breaker = breaker
         self._filtered = filtered
@@ -118,6 +132,10 @@ class Fanout:
         call = CallGroup(deadline_ms / 1000)
         self._groups = {name: JobGroup(call=call) for name in sources}
         self._queries: dict[str, Any] = {}
+        # The streams of other libraries: in which library each is.
+        self.others: dict[str, RequestContext] = {}
+        if others or not has_own:
+            sources = self._with_others(others, sources, has_own=has_own)
         self.sources = sources
         # Our own sources build their hits in one place. Third-party sources are never instances of that class, and
         # what they return is checked.
@@ -139,8 +157,49 @@ class Fanout:
         self._retry_after_s: dict[str, float] = {}
         self._rejections: dict[str, InvalidParams] = {}
 
+    def _with_others(
+        self, others: Sequence[RequestContext], sources: Mapping[str, Source], *, has_own: bool
+    ) -> Mapping[str, Source]:
+        """Returns the sources of all libraries. Those of others have our own sources only: third-party code gets no
+        library but the caller's."""
+        streams = dict(sources) if has_own else {}
+        self._arguments = dict(self._arguments)
+        for context in others:
+            assert context.library is not None
+            permitted = permitted_sources(context)
+            call = CallGroup(self._deadline_ms / 1000)
+            for name, source in sources.items():
+                if isinstance(source, LibrarySource) and (permitted is None or name in permitted):
+                    key = with_library(name, context.library.handle)
+                    streams[key], self._arguments[key] = source, self._arguments[name]
+                    self.others[key], self._groups[key] = context, JobGroup(call=call)
+        return streams
+
+    def library_of(self, key: str) -> LibraryAccess | None:
+        """The library of a stream, unless it is the caller's own."""
+        return self.others[key].library if key in self.others else None
+
     async def search(self, offsets: Mapping[str, int], depth: int) -> Mapping[str, SourceHits]:
         """The next page of each source from its offset on; `reports` says why one is missing."""
+        if not self.others:
+            return await self._search(offsets, depth, {})
+        assert self._libraries is not None
+        # One lease for each library.
+        leases: dict[LibraryAccess | None, _Lease] = {}
+        opened: dict[str, _Lease] = {}
+        for key in offsets:
+            if (context := self.others.get(key)) is not None:
+                opened[key] = leases.get(context.library) or _Lease(self._libraries, context)
+                leases[context.library] = opened[key]
+        try:
+            return await self._search(offsets, depth, opened)
+        finally:
+            for lease in leases.values():
+                lease.end()
+
+    async def _search(
+        self, offsets: Mapping[str, int], depth: int, opened: "Mapping[str, _Lease]"
+    ) -> Mapping[str, SourceHits]:
         took_ms: dict[str, int] = {}
         tasks: dict[str, asyncio.Task[SourceHits]] = {}
         for name, offset in offsets.items():
@@ -150,7 +209,11 @@ class Fanout:
                 message = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
                 self._report(name, SourceReport(status="skipped", ms=0, error=message))
             else:
-                tasks[name] = asyncio.create_task(self._search_source(name, offset, depth, took_ms))
+                if (lease := opened.get(name)) is None:
+                    search = self._search_source(self._context, self._library, name, offset, depth, took_ms)
+                else:
+                    search = self._search_other(lease, name, offset, depth, took_ms)
+                tasks[name] = asyncio.create_task(search)
         late = await self._wait(tasks)
         pages: dict[str, SourceHits] = {}
         for name, task in tasks.items():
@@ -167,8 +230,18 @@ class Fanout:
             elif (error := task.exception()) is not None:
                 self._report_exception(name, error, ms)
             elif self._accept(name, task.result(), depth, ms):
-                pages[name] = task.result()
+                pages[name] = task.result() if name not in self.others else self._labelled(name, task.result())
         return pages
+
+    def _labelled(self, key: str, page: SourceHits) -> SourceHits:
+        """The hits of another library, under their URIs there. The rank of the engine depends on all of its rows, so
+        that it is not shown to someone who may read only some of them."""
+        access = self.others[key].library
+        assert access is not None
+        hits = [replace(hit, uri=with_library(hit.uri, access.handle), stream=key) for hit in page.hits]
+        if access.rule is not None:
+            hits = [replace(hit, bm25=None) for hit in hits]
+        return replace(page, hits=tuple(hits))
 
     async def render(
         self,
@@ -181,7 +254,7 @@ class Fanout:
         its remaining hits are dropped and the failure is reported. `longer` gets longer snippets of the hits of our own
         sources."""
         pending = deque((*hits, *parts))
-        own_parts = frozenset([hit.uri for hit in parts if hit.source in self.own])
+        own_parts = frozenset([hit.uri for hit in parts if (hit.stream or hit.source) in self.own])
         items: dict[str, ResultItem] = {}
         while pending:
             chars = sum(map(_text_chars, pending))
@@ -191,9 +264,9 @@ class Fanout:
             await asyncio.wait([task])
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
-                failed = pending[0].source
+                failed = pending[0].stream or pending[0].source
                 self._report_exception(failed, error, 0)
-                pending = deque(hit for hit in pending if hit.source != failed)
+                pending = deque(hit for hit in pending if (hit.stream or hit.source) != failed)
         return items
 
     def _render_pending(
@@ -208,12 +281,13 @@ class Fanout:
         thread takes as long as rendering a hit."""
         while pending:
             hit = pending[0]
-            source: Any = self.sources[hit.source]
-            query = self._queries[hit.source]
+            key = hit.stream or hit.source
+            source: Any = self.sources[key]
+            query = self._queries[key]
             if hit.uri in own_parts:
                 query = replace(query, shows_context=False)
             items[hit.uri] = source.render_hit(hit, query, topic)
-            if longer is not None and hit.source in self.own and hit.uri not in own_parts:
+            if longer is not None and key in self.own and hit.uri not in own_parts:
                 snippet_chars = self.snippet_chars * LONGER_PASSAGE
                 longer[hit.uri] = source.longer_snippet(hit, replace(query, snippet_chars=snippet_chars), topic)
             pending.popleft()
@@ -238,14 +312,23 @@ class Fanout:
         logger.error("source {} returned an invalid search result: {}", name, problem)
         self._report_failure(name, SourceReport(status="error", ms=0, error="returned an invalid result"))
 
-    async def _search_source(self, name: str, offset: int, depth: int, took_ms: dict[str, int]) -> SourceHits:
+    async def _search_source(
+        self, context: RequestContext, library: Library, name: str, offset: int, depth: int, took_ms: dict[str, int]
+    ) -> SourceHits:
         args = replace(self._arguments[name], limit=depth, offset=offset)
         started = self._clock()
         try:
             with job_group(self._groups[name]), span(f"search {name}", {"florilegium.source": name}):
-                return await self.sources[name].search(self._context, self._library, args)
+                return await self.sources[name].search(context, library, args)
         finally:
             took_ms[name] = round((self._clock() - started) * 1000)
+
+    async def _search_other(
+        self, lease: "_Lease", key: str, offset: int, depth: int, took_ms: dict[str, int]
+    ) -> SourceHits:
+        with charged_to(self._context.user_id):
+            async with lease as library:
+                return await self._search_source(self.others[key], library, key, offset, depth, took_ms)
 
     async def _wait(self, tasks: Mapping[str, asyncio.Task[SourceHits]]) -> set[asyncio.Task[SourceHits]]:
         """Waits until all tasks are done or over their deadline; returns the late ones. They are cancelled, even if
@@ -292,8 +375,8 @@ class Fanout:
     def _report_exception(self, name: str, error: BaseException, took_ms: int) -> None:
         """Reports only what a caller may know about an error. An error in the caller's own filters is raised."""
         match error:
-            case InvalidParams() if name in self._filtered:
-                raise InvalidParams(f"filters.{name}.{error.message}") from error
+            case InvalidParams() if (source := split_library(name)[0]) in self._filtered:
+                raise InvalidParams(f"filters.{source}.{error.message}") from error
             case InvalidParams():
                 self._rejections[name] = error
                 self._report(name, SourceReport(status="error", ms=took_ms, error=error.message))
@@ -320,7 +403,53 @@ class Fanout:
         self.reports[name] = replace(report, ms=report.ms + before.ms) if before is not None else report
 
 
-def _retrieve_exception(task: asyncio.Task[SourceHits]) -> None:
+class _Lease:
+    """A library of someone else while its sources are read. The first of them opens it, and it is closed after the last
+    one, all in one task: a lease begins and ends in the same context."""
+
+    def __init__(self, libraries: Libraries, context: RequestContext) -> None:
+        self._opened: asyncio.Future[Library] = asyncio.get_running_loop().create_future()
+        self._opened.add_done_callback(_retrieve_exception)
+        self._unused = asyncio.Event()
+        self._users = 0
+        self._task = asyncio.create_task(self._hold(libraries, context))
+
+    async def _hold(self, libraries: Libraries, context: RequestContext) -> None:
+        try:
+            async with libraries.library(context) as library:
+                self._opened.set_result(library)
+                await self._unused.wait()
+        except FlorilegiumError as error:
+            self._opened.set_exception(error)
+        finally:
+            self._opened.cancel()
+
+    async def __aenter__(self) -> Library:
+        self._users += 1
+        try:
+            # Without the shield, one source that is cancelled would take the library from the others.
+            return await asyncio.shield(self._opened)
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self._unused.set()
+
+    def end(self) -> None:
+        """Called after all sources have ended, or do not end in time: then they still have the library."""
+        if not self._opened.done():
+            self._task.cancel()
+        elif not self._users:
+            self._unused.set()
+
+
+def _retrieve_exception(task: asyncio.Future[Any]) -> None:
     """Keeps asyncio from logging the exception of a task that is no longer awaited."""
     if not task.cancelled():
         task.exception()

@@ -63,7 +63,7 @@ def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """The first hit of an item becomes its result, with the others as its `parts`."""
     results: dict[tuple[str, str | int], RankedHit] = {}
     for hit in hits:
-        item = hit.source, hit.id
+        item = hit.stream or hit.source, hit.id
         if item in results:
             hit = replace(results[item], parts=(*results[item].parts, hit))  # noqa: PLW2901 - the result of the item
         results[item] = hit
@@ -121,7 +121,7 @@ _EQUAL_ROUNDS = 2
 
 
 class _SourceStream:
-    """The hits of one source, read page by page."""
+    """The hits of one source in one library, read page by page. `name` is the key of the fanout."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -152,21 +152,24 @@ class MergedRanking:
         self._rounds = 0
         self._ready: deque[RankedHit] = deque()
         self._items: set[tuple[str, str | int]] = set()
+        # The hits that were ranked, for `read_results`.
+        self._ranked: list[RankedHit] = []
         self.position = 0
 
     @property
     def is_finished(self) -> bool:
-        return not self._ready and self._is_read()
+        return not self._ready and self.is_read
 
-    def _is_read(self) -> bool:
-        """Returns whether the sources have no more hits."""
+    @property
+    def is_read(self) -> bool:
+        """Whether the sources have no more hits."""
         return not [stream for stream in self._streams if stream.has_more or stream.pending]
 
     @property
     def total(self) -> int | None:
         """The number of results, if all hits were read: how many of them are of the same item, or copies, cannot be
         known before."""
-        if not self._is_read() or any(stream.has_failed for stream in self._streams):
+        if not self.is_read or any(stream.has_failed for stream in self._streams):
             return None
         return self.position + len(self._ready)
 
@@ -194,9 +197,16 @@ class MergedRanking:
         self.position += 1
         return hit
 
-    async def _extend(self) -> None:
+    async def read_results(self, results_min: int) -> list[RankedHit]:
+        """The hits of the first results, at least `results_min` of them if there are as many, wherever the page is that
+        was read before. Reads as much at once as it can, because nothing is shown of them."""
+        while len(self._items) < results_min and not self.is_read:
+            await self._extend(LIMIT_MAX)
+        return self._ranked
+
+    async def _extend(self, depth: int = 0) -> None:
         streams = [stream for stream in self._streams if stream.has_more and not stream.pending]
-        depth = min(LIMIT_MAX, self._fanout.depth << max(0, self._rounds - _EQUAL_ROUNDS + 1))
+        depth = depth or min(LIMIT_MAX, self._fanout.depth << max(0, self._rounds - _EQUAL_ROUNDS + 1))
         offsets = {stream.name: stream.offset for stream in streams}
         pages = await self._fanout.search(offsets, depth)
         self._rounds += 1
@@ -204,8 +214,9 @@ class MergedRanking:
             stream.add(pages.get(stream.name))
         hits = self._take_newest() if self._order == "recent" else self._take_pending()
         # Items that were ranked before, or listed as copies, are not ranked again.
-        hits = [hit for hit in hits if (hit.source, hit.id) not in self._items]
-        self._items.update([(hit.source, hit.id) for hit in hits])
+        hits = [hit for hit in hits if (hit.stream or hit.source, hit.id) not in self._items]
+        self._items.update([(hit.stream or hit.source, hit.id) for hit in hits])
+        self._ranked += hits
         if self._order == "recent":
             self._ready.extend(merge_duplicates(group_by_item(hits)))
         else:
@@ -226,11 +237,12 @@ class MergedRanking:
         end = 0
         for hit in ordered:
             end += 1
-            counts[hit.source] -= 1
-            if hit.source in unfinished and not counts[hit.source]:
+            key = hit.stream or hit.source
+            counts[key] -= 1
+            if key in unfinished and not counts[key]:
                 break
         for stream in self._streams:
-            stream.pending = [hit for hit in ordered[end:] if hit.source == stream.name]
+            stream.pending = [hit for hit in ordered[end:] if (hit.stream or hit.source) == stream.name]
         return ordered[:end]
 
 

@@ -114,10 +114,21 @@ class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults
     session: Annotated[str, Meta(description="Pass as session to avoid repeated hits.")]
     session_error: Annotated[str, Meta(description="Why seen hits are not skipped.")] | UnsetType = UNSET
     sources: Annotated[Mapping[str, SourceReport], Meta(description="Sources that failed or read the query.")] = {}
+    libraries: Annotated[
+        Mapping[str, Mapping[str, SourceReport]], Meta(description="The same for the libraries of others, by name.")
+    ] = {}
     suppressed: Annotated[int, Meta(description="Results omitted because this session has seen them.")] = 0
     exhausted: Annotated[bool, Meta(description="All results were seen before; the best are repeated.")] = False
     cut: Annotated[bool, Meta(description="Fewer results than the limit fitted; continue at next_offset.")] = False
     explain: Explanation | UnsetType = UNSET
+
+
+def failed_reports(response: KnowledgeResponse) -> list[tuple[str, SourceReport]]:
+    """The sources that were not searched, or failed, with the library of others that they are in."""
+    named = list(response.sources.items())
+    for library, reports in response.libraries.items():
+        named += [(f"{name} of {library}", report) for name, report in reports.items()]
+    return [(name, report) for name, report in named if report.status != "ok"]
 
 
 def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:
@@ -125,15 +136,22 @@ def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:
     URI or another of its fields says. A program that needs such a field sets `hit_fields` to "all" in its config, or
     uses a source's own search."""
     results = [item_without_repetition(item) for item in response.results]
-    reports = response.sources
+    reports, libraries = response.sources, response.libraries
     if response.explain is UNSET:
-        reports = {name: report for name, report in reports.items() if report.status != "ok" or report.read_as}
+        reports = _unexpected(reports)
+        if libraries:
+            libraries = {name: unexpected for name in libraries if (unexpected := _unexpected(libraries[name]))}
     return replace(
         response,
         results=tuple(results),
         score_type=UNSET,
         sources=reports,
+        libraries=libraries,
     )
+
+
+def _unexpected(reports: Mapping[str, SourceReport]) -> Mapping[str, SourceReport]:
+    return {name: report for name, report in reports.items() if report.status != "ok" or report.read_as}
 
 
 def item_without_repetition(item: KnowledgeItem) -> KnowledgeItem:

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
 from aggregator.filters import SearchDefaults, permitted_sources, search_defaults, session_context
+from aggregator.libraries import LibraryName, enter, label, take_library
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sessions.state import SessionStates
@@ -25,6 +26,7 @@ class KnowledgeGet(GetArguments, frozen=True, kw_only=True):
     source: Annotated[str | None, Meta(description="source of a hit.")] = None
     id: Annotated[str | int | None, Meta(description="id of a hit.")] = None
     session: Annotated[str | None, Meta(description="session of an earlier response.")] = None
+    library: LibraryName = None
 
 
 class _ItemAddress(Struct, frozen=True):
@@ -48,24 +50,29 @@ class Retriever:
         self, context: RequestContext, request: KnowledgeGet
     ) -> tuple[GetResponse, SearchDefaults]:
         """Returns the item, and the defaults of the session and the request that applied."""
-        address = _address(request, permitted_sources(self._sources, context.principal))
+        sources = permitted_sources(self._sources, context.principal)
+        if (
+            request.uri is None
+            and isinstance(request.id, str)
+            and (request.id.partition("://")[0] in sources and "://" in request.id)
+        ):
+            request = replace(request, uri=request.id, id=None)
+        request, name = take_library(request)
+        address = _address(request, sources)
+        uri = uri_of(address.source.name, address.item_id)
         context = await session_context(self._session_states, context, request.session)
         defaults = search_defaults(context)
         if address.loc is not None:
             request = request.at_part(address.loc)
+        if name is not None:
+            context = enter(context, name, uri, address.source)
         async with self._libraries.library(context) as library:
             response = await address.source.get(context, library, address.item_id, request)
-        context.record_read(uri_of(address.source.name, address.item_id))
-        return response, defaults
+        context.record_read(uri)
+        return label(response, context.library), defaults
 
 
 def _address(request: KnowledgeGet, sources: Mapping[str, Source]) -> _ItemAddress:
-    if (
-        request.uri is None
-        and isinstance(request.id, str)
-        and (request.id.partition("://")[0] in sources and "://" in request.id)
-    ):
-        request = replace(request, uri=request.id, id=None)
     if request.uri is None:
         if request.source is None or request.id is None:
             raise InvalidParams("uri: expected the uri of a hit, or its source and id, got nothing")

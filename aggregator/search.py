@@ -4,12 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
+from aggregator.facets import FacetedResponse, Facets, count_facets
 from aggregator.fanout import LONGER_PASSAGE, Breaker, Fanout, SearchQueue
 from aggregator.filters import (
     Dedupe,
@@ -21,6 +23,7 @@ from aggregator.filters import (
     set_filters,
     with_session_defaults,
 )
+from aggregator.libraries import choose_libraries, split_library
 from aggregator.ranking import (
     MergedRanking,
     PageSelection,
@@ -47,7 +50,7 @@ from aggregator.responses import (
     to_minute,
     without_repetition,
 )
-from auth.context import Principal, RequestContext
+from auth.context import LibraryAccess, Principal, RequestContext
 from config.errors import InvalidParams, Overloaded, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
@@ -56,7 +59,15 @@ from sources.items import Loc, ResultItem, local_time
 from sources.library_source import LongerSnippet
 from sources.query import ParsedQuery, Term
 from sources.records import SemanticStatus
-from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SEVERAL_SOURCES, matches_nothing, read_query, resolve_times
+from sources.search.arguments import (
+    LIMIT_MAX,
+    OFFSET_MAX,
+    OWN_LIBRARY,
+    SEVERAL_SOURCES,
+    matches_nothing,
+    read_query,
+    resolve_times,
+)
 from sources.search.scoring import QueryBoosts
 from sources.semantic.endpoint import Reranker
 from sources.semantic.named_models import NO_MODEL
@@ -90,12 +101,19 @@ class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
     sources: Annotated[tuple[str, ...], Meta(description="Default all.")] = ()
+    libraries: Annotated[tuple[str, ...], Meta(description="Names; own is the user's. Default all.")] = ()
     order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
     filters: Annotated[dict[str, dict[str, Any]], Meta(description="By source.")] = {}
     session: Annotated[str | None, Meta(description="session of an earlier response.")] = None
     dedupe: Annotated[Dedupe | None, Meta(description="For hits this session has seen; default hide.")] = None
     deadline_ms: Annotated[int | None, Meta(description="Slower sources are skipped.")] = None
     explain: Annotated[bool, Meta(description="Explain the ranking.")] = False
+
+
+class FacetedSearch(KnowledgeSearch, frozen=True, kw_only=True):
+    """The arguments of a search over REST."""
+
+    facets: Annotated[bool, Meta(description="Count the first results by source, month, tag and more.")] = False
 
 
 class SearchPlan(Struct, frozen=True, kw_only=True):
@@ -194,13 +212,16 @@ class Aggregator:
                 plan = self._plan(context, request, state, hit_extra_bytes)
                 permitted = permitted_sources(self._sources, plan.context.principal)
                 sources, read_as = _choose_sources(permitted, request.sources, plan.query)
+                libraries: Sequence[LibraryAccess | None] = (None,)
+                if context.principal.libraries or request.libraries or plan.query.filters.libraries:
+                    libraries, read_as = _choose_libraries(plan, read_as)
                 arguments = build_arguments(
                     sources, permitted.keys(), request.query, request.snippet_length, request.filters
                 )
                 # First only as typed: whether the query is relaxed depends on all sources.
                 is_strict = plan.query.relaxed is not None
                 while True:
-                    fanout = self._fanout(plan, library, sources, arguments, is_strict=is_strict)
+                    fanout = self._fanout(plan, library, sources, arguments, libraries, is_strict=is_strict)
                     ranking = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
                     response, shown = await self._search(plan, fanout, ranking, library, read_as)
                     fanout.require_answer()
@@ -217,7 +238,8 @@ class Aggregator:
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
-        is_partial = [report for report in response.sources.values() if report.status != "ok"]
+        reports = [response.sources, *response.libraries.values()]
+        is_partial = [report for by_source in reports for report in by_source.values() if report.status != "ok"]
         self.outcomes["partial" if is_partial else "complete"] += 1
         return response, plan.defaults
 
@@ -227,16 +249,18 @@ class Aggregator:
         library: Library,
         sources: Mapping[str, Source],
         arguments: Mapping[str, Any],
+        libraries: Sequence[LibraryAccess | None],
         *,
         is_strict: bool,
     ) -> Fanout:
-        """With `is_strict` a source reads the query only as typed."""
+        """With `is_strict` a source reads the query only as typed. None of `libraries` is the caller's own."""
         context, filters = plan.context, plan.request.filters
         changes = {"strict": True} if is_strict else {}
-        if len(sources) > 1:
+        if len(sources) > 1 or len(libraries) > 1:
             changes[SEVERAL_SOURCES] = True
+        context = replace(context, config={**context.config, **changes}) if changes else context
         return Fanout(
-            replace(context, config={**context.config, **changes}) if changes else context,
+            context,
             library,
             sources,
             arguments,
@@ -245,6 +269,9 @@ class Aggregator:
             depth=self._settings.fixed.fanout_depth,
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
+            others=[context.within(access) for access in libraries if access is not None],
+            libraries=self._libraries,
+            has_own=None in libraries,
         )
 
     async def _search(
@@ -263,13 +290,23 @@ class Aggregator:
         seen = NOTHING_SEEN if plan.dedupe == "off" else plan.state.seen
         selection = await select_page(ranking, seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
+        facets: Facets | None = None
+        if isinstance(plan.request, FacetedSearch) and plan.request.facets:
+            time_zone = local_time(plan.context, self._settings).tzinfo
+            facets = await count_facets(merged, fanout, library, time_zone or UTC)
         read_as = fanout.common_reading or read_as
         totals = ranking.source_totals if plan.request.explain else {}
         reports: dict[str, SourceReport] = {}
+        libraries: dict[str, dict[str, SourceReport]] = {}
         for name, report in fanout.reports.items():
             # Omits a source's `read_as` if it equals that of the whole response.
             source_reading = UNSET if report.read_as == read_as else report.read_as
-            reports[name] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
+            by_source, source = reports, name
+            if (other := fanout.library_of(name) if fanout.others else None) is not None:
+                by_source, source = libraries.setdefault(other.name, {}), split_library(name)[0]
+                if source in by_source:  # two libraries have the same name
+                    by_source = libraries.setdefault(f"{other.name} ({other.handle})", {})
+            by_source[source] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = KnowledgeResponse(
             results=(),
@@ -283,11 +320,14 @@ class Aggregator:
             session=plan.state.handle,
             session_error=plan.state.error or UNSET,
             sources=reports,
+            libraries=libraries,
             suppressed=examined_max,
             exhausted=False,
             cut=True,
             explain=await self._explain(plan, library, ranking, fanout) if plan.request.explain else UNSET,
         )
+        if facets is not None:
+            envelope = FacetedResponse(**asdict(envelope), facets=facets)
         shown = envelope if plan.has_all_fields else without_repetition(envelope)
         room_bytes = plan.max_bytes - len(encode(shown))
         if isinstance(ranking, RerankedRanking):
@@ -354,7 +394,8 @@ class Aggregator:
     async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout) -> Explanation:
         rows: int | None = None
         frequencies: dict[str, int] | None = None
-        if plan.query.expression is not None and self._settings.search_scoring == "comparable":
+        is_own = len(fanout.others) < len(fanout.sources)
+        if is_own and plan.query.expression is not None and self._settings.search_scoring == "comparable":
             with suppress(StorageError, Unavailable, TimeoutError):
                 async with asyncio.timeout(plan.deadline_ms / 1000):
                     corpus = await library.corpus(plan.query, plan.deadline_ms)
@@ -377,7 +418,10 @@ class Aggregator:
             rows_with_term=frequencies,
             hits_per_source=self._settings.fixed.fanout_depth,
             semantic_weight=model.weight_for(len(plan.query.terms)) if model is not None else None,
-            semantic_floors={name: round(floor, _PART_DIGITS) for name, floor in fanout.floors.items()} or UNSET,
+            semantic_floors={
+                name: round(floor, _PART_DIGITS) for name, floor in fanout.floors.items() if name not in fanout.others
+            }
+            or UNSET,
         )
 
 
@@ -393,6 +437,16 @@ def _choose_sources(
     if matching:
         return matching, query.read_as
     return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
+
+
+def _choose_libraries(plan: SearchPlan, read_as: str | None) -> tuple[Sequence[LibraryAccess | None], str | None]:
+    """The libraries that the request names and that a `library:` filter in the query allows; and the `read_as`."""
+    written = plan.query.filters.libraries
+    libraries = choose_libraries(plan.context.principal, plan.request.libraries, written)
+    if written and not libraries:
+        known = ", ".join([OWN_LIBRARY, *(access.name for access in plan.context.principal.libraries)])
+        read_as = matches_nothing(f"library:{written[0]}", f"this searches {known}")
+    return libraries, read_as
 
 
 def _outcome_of(error: BaseException) -> SearchOutcome:
@@ -442,8 +496,10 @@ def _checked_items(
         item = items.get(hit.uri)
         if item is None:
             continue
-        if hit.source in fanout.own:
+        if (hit.stream or hit.source) in fanout.own:
             checked[hit.uri] = KnowledgeItem(**asdict(item))
+            if (access := fanout.library_of(hit.stream) if hit.stream else None) is not None:
+                checked[hit.uri] = replace(checked[hit.uri], library=access.name)
             continue
         try:
             decoded = _decode_item(encode(item))

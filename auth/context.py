@@ -170,14 +170,17 @@ class RequestContext(Struct, frozen=True):
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     read_log: ReadLog | None = None
     library: LibraryAccess | None = None
+    data_root: DataRoot | None = None
 
-    def within(self, access: LibraryAccess, data_root: DataRoot) -> "RequestContext":
+    def within(self, access: LibraryAccess, data_root: DataRoot | None = None) -> "RequestContext":
         """The context of the same call in a library of someone else: with its paths, with no more scopes than the
         access gives, and never with human-only messages, which stay with their owner."""
         if access not in self.principal.libraries:
             raise Forbidden(READ)
         scopes = self.scopes & (ROLE_SCOPES["writer"] if access.can_write else ROLE_SCOPES["reader"])
-        paths = _paths_of(data_root, access.owner_id)
+        root = data_root or self.data_root
+        assert root is not None
+        paths = _paths_of(root, access.owner_id)
         return replace(self, user_id=access.owner_id, scopes=scopes, db_paths=paths, library=access, is_agent=True)
 
     def record_read(self, uri: str) -> None:
@@ -207,6 +210,7 @@ def build_context(
         principal=principal,
         is_agent=is_agent,
         read_log=read_log,
+        data_root=data_root,
     )
 
 

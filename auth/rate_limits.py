@@ -163,6 +163,9 @@ def resource_metadata(settings: Settings, profile: str | None = None) -> dict[st
         "resource_name": "Florilegium",
         "scopes_supported": list(SCOPES),
         "bearer_methods_supported": ["header"],
+        "resource_documentation": settings.about_url("documentation"),
+        "resource_policy_uri": settings.about_url("privacy"),
+        "resource_tos_uri": settings.about_url("terms"),
     }
     servers = _authorization_servers(settings)
     return {**metadata, "authorization_servers": servers} if servers else metadata

@@ -773,6 +773,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return self.public_url or f"http://{host}:{self.port}"
 
+    def about_url(self, page: str) -> str:
+        """Returns the address of a page for people that needs no sign-in; see `server.console.about_pages`."""
+        return f"{self.base_url}/about/{page}"
+
     def of_source(self, source: str) -> "Settings":
         """Returns these settings with those that `source_limits` has for a source."""
         entries = (_split_limit(entry) for entry in self.source_limits)

@@ -14,12 +14,14 @@ from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.settings import Settings
 from server.compat.tldw.endpoints import tldw_routes
+from server.console.language import use_preferences
 from server.console.routes import console_routes, library_page_routes
 from server.http_services import build_http_services
 from server.metrics import Metrics
 from server.middleware import RequestLogMiddleware, json_error
 from server.oauth.code_request import PublicEndpoint, PublicPaths
 from server.oauth.endpoints import oauth_routes
+from server.registry_entry import ICON_PATH
 from server.rest.errors import MethodNotAllowed
 from server.rest.handler import html_error
 from server.rest.routes import rest_routes
@@ -53,6 +55,11 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/.well-known/oauth-protected-resource/mcp/sse", resource_metadata),
         Route("/.well-known/oauth-protected-resource/mcp/{profile}", resource_metadata),
         Route("/.well-known/oauth-protected-resource/mcp/{profile}/sse", resource_metadata),
+        Route("/v0.1/servers", PublicEndpoint("GET", service.registry_list)),
+        # A name has a slash, which clients encode.
+        Route("/v0.1/servers/{name:path}/versions", PublicEndpoint("GET", service.registry_server)),
+        Route("/v0.1/servers/{name:path}/versions/{version}", PublicEndpoint("GET", service.registry_server)),
+        Route(ICON_PATH, PublicEndpoint("GET", service.icon)),
         Route("/healthz", service.healthz),
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
@@ -108,6 +115,7 @@ class ErrorHandlers:
         missing = NotFound("path", request.scope["path"][:200])
         # Browsers ask for HTML. Programs get JSON.
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+            use_preferences(request.scope)
             return html_error(self._settings, missing)
         return json_error(self._settings, missing)
 

@@ -46,6 +46,7 @@ from server.protocol.call import DispatcherOptions, RequestStateSigner
 from server.protocol.catalog import Catalog, ChangeFeed
 from server.protocol.dispatcher import CallObserver, Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
+from server.registry_entry import TITLE, presentation
 from server.runtime import Runtime
 from server.server_info import ServerInfoTool
 from server.services import Services, build_knowledge
@@ -145,11 +146,12 @@ async def open_runtime(
         catalog = catalog or build_catalog(services, bus)
         options = DispatcherOptions(
             name="florilegium",
-            title="Florilegium",
+            title=TITLE,
             version=VERSION,
             deadline_ms=settings.call_deadline_ms,
             recheck_s=settings.fixed.access_recheck_s,
             has_dotted_names=settings.tool_names == "dotted",
+            presentation=presentation(settings),
         )
         signer = RequestStateSigner(stores.state_keys)
         runtime = Runtime(
@@ -172,6 +174,7 @@ async def open_runtime(
             imports=imports,
             following=following,
             bus=bus,
+            background=set(),
         )
         # Other processes of the deployment have open streams and cached credentials of their own.
         if settings.session_url:
@@ -182,6 +185,9 @@ async def open_runtime(
                 yield runtime
             finally:
                 runtime.open_streams.stop()
+                for task in (running := tuple(runtime.background)):
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
 
 
 class _Closable(Protocol):

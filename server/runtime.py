@@ -1,8 +1,11 @@
 """The services of a running server. Only `server.lifespan` constructs them."""
 
+import asyncio
 import shutil
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from auth.authenticator import Authenticator
 from auth.browser_sessions import BrowserSessions
@@ -18,6 +21,8 @@ from server.protocol.legacy_sessions import LegacySessions
 from server.services import Services
 from server.stores import RecentCalls, StateStores
 from server.transports.client_connections import OpenStreams
+
+T = TypeVar("T")
 
 
 class Runtime(Services, frozen=True, kw_only=True):
@@ -37,6 +42,14 @@ class Runtime(Services, frozen=True, kw_only=True):
     imports: ImportJobs
     following: FollowService
     bus: MessageBus
+    # Work that goes on after its request; cancelled when the server stops.
+    background: set[asyncio.Task[Any]]
+
+    async def run_in_background(self, work: Coroutine[Any, Any, T]) -> T | None:
+        task = asyncio.create_task(work)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+        return None
 
     async def forget_user(self, user_id: UserId) -> None:
         await self.following.forget(user_id)

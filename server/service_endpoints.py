@@ -14,6 +14,7 @@ from config.errors import StorageError
 from config.paths import DataRoot
 from server.admission import IncomingRequest
 from server.metrics import Metrics
+from server.registry_entry import icon_file, own_entry
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from server.version import VERSION
@@ -60,6 +61,7 @@ class ServiceEndpoints:
     def __init__(self, runtime: Runtime, metrics: Metrics) -> None:
         self._runtime = runtime
         self._metrics = metrics
+        self._registry_entry = own_entry(runtime.settings)
         self._readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
 
     async def healthz(self, request: Request) -> Response:
@@ -96,6 +98,27 @@ class ServiceEndpoints:
             self._runtime.dispatcher.profiles.get(profile)
         metadata = resource_metadata(self._runtime.settings, profile)
         return JSONResponse(metadata, headers={"Cache-Control": "no-store"})
+
+    async def registry_list(self, request: Request) -> Response:
+        """Lists this server as the only one of a registry (MCP registry API v0.1). There is no second page."""
+        entry, query = self._registry_entry, request.query_params
+        is_listed = (
+            "cursor" not in query
+            and query.get("search", "").lower() in entry["server"]["name"]
+            and query.get("version", "latest") in ("latest", VERSION)
+        )
+        servers = [entry] if is_listed else []
+        return JSONResponse({"servers": servers, "metadata": {"count": len(servers)}})
+
+    async def registry_server(self, request: Request) -> Response:
+        """Returns all versions of a server of the registry, or one of them. This server knows its own."""
+        entry, version = self._registry_entry, request.path_params.get("version")
+        if request.path_params["name"] != entry["server"]["name"] or version not in (None, "latest", VERSION):
+            return JSONResponse({"error": "Server not found"}, 404)
+        return JSONResponse(entry if version else {"servers": [entry], "metadata": {"count": 1}})
+
+    async def icon(self, request: Request) -> Response:
+        return Response(icon_file(), 200, {"Cache-Control": "public, max-age=86400"}, "image/png")
 
     async def ticket(self, request: Request) -> Response:
         """Issues a single-use ticket for `/mcp/ws`, for clients that cannot set headers there."""

@@ -1,6 +1,7 @@
 """The services that operations work with. A command has them without a server, and a server has more (`Runtime`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +20,8 @@ from server.protocol.catalog import ChangeFeed
 from sessions.state import SessionStates
 from sources.source import Source
 from sources.storage.contract import Libraries
+
+T = TypeVar("T")
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
@@ -46,6 +49,10 @@ class Services(Struct, frozen=True, kw_only=True):
 
     async def forget_user(self, user_id: UserId) -> None:
         """Ends what a server does for a user whose library is deleted."""
+
+    async def run_in_background(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Runs work that a request need not wait for. A server returns None at once; a command waits."""
+        return await work
 
 
 def build_knowledge(settings: Settings, libraries: Libraries, session_states: SessionStates | None = None) -> Knowledge:

@@ -78,6 +78,7 @@ class ResultItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     via: Literal["context", "meaning"] | UnsetType = UNSET
     more_in_item: int | UnsetType = UNSET
     cost_tokens: int | UnsetType = UNSET
+    library: Annotated[str, Meta(description="Whose library it is in, unless the caller's own.")] | UnsetType = UNSET
 
 
 class SearchResponse(Struct, frozen=True, kw_only=True):

@@ -53,6 +53,15 @@ class Record(Struct, frozen=True, kw_only=True):
     arrived: str | None = None
 
 
+# The key of the metadata that says that a person pinned an item. Conversations have a column instead. A pin is not part
+# of the content: it changes neither the version nor the modification time, and an import does not remove it.
+PINNED_KEY = "_pinned"
+
+
+def is_pinned(record: Record) -> bool:
+    return bool(getattr(record, "is_pinned", False)) or record.metadata.get(PINNED_KEY) is True
+
+
 class Item(Record, frozen=True, kw_only=True):
     """A record whose public id is its uuid."""
 

@@ -392,6 +392,15 @@ class Hit(Struct, frozen=True, kw_only=True, gc=False):
     passage: tuple[int, int] | None = None
 
 
+class HitFacets(Struct, frozen=True):
+    """The values of a hit by which results are counted."""
+
+    created_at: str
+    tags: tuple[str, ...]
+    media_type: str | None
+    sender: str | None
+
+
 class RankedMatch(Protocol):
     """What ranking needs to know about a match. Its hit is built when it is needed: a search of all sources ranks about
     a hundred matches to show twenty.
@@ -427,6 +436,8 @@ class RankedMatch(Protocol):
     def text_chars(self) -> int: ...
     @property
     def hit_text(self) -> str: ...
+    @property
+    def facets(self) -> HitFacets: ...
     def hit(self) -> Hit: ...
 
 

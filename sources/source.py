@@ -133,8 +133,8 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     a message by which its score was changed after that. Hits with equal `content_key` have the same content under
     different URIs. `payload` holds whatever the source needs to render the hit, and `text_chars` is the length of the
     text in it: long ones are rendered outside the event loop. The fields below are set by the aggregator: the position
-    in the merged ranking, the versions of the items with the same content by their URIs, and the other hits of the same
-    item, best first.
+    in the merged ranking, the versions of the items with the same content by their URIs, the other hits of the same
+    item, best first, and for a hit of another library which of the searches found it.
     """
 
     source: str
@@ -154,6 +154,7 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     position: int = 0
     duplicates: Mapping[str, int] = {}
     parts: "tuple[RankedHit, ...]" = ()
+    stream: str = ""
 
     @property
     def item(self) -> tuple[str, str | int]:

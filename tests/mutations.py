@@ -103,7 +103,7 @@ DEFECTS = (
     ),
     Defect(
         "aggregator/ranking.py",
-        "if hit.source in unfinished and not counts[hit.source]:",
+        "if key in unfinished and not counts[key]:",
         "if False:",
         "tests/aggregator/test_paging.py tests/aggregator/test_merge.py",
     ),

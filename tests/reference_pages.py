@@ -1,4 +1,5 @@
-"""Writes the generated parts of `docs/tools.md`, `docs/cli.md` and `docs/rest.md`: `python -m tests.reference_pages`.
+"""Writes the generated parts of `docs/tools.md`, `docs/cli.md` and `docs/rest.md`, and `server.json`:
+`python -m tests.reference_pages`.
 
 Each page begins with text for people. Everything below the line `MARK` comes from the declarations of the tools, the
 commands and the REST operations. `tests/test_documentation.py` fails if a page is not current.
@@ -6,6 +7,7 @@ commands and the REST operations. `tests/test_documentation.py` fails if a page 
 
 import asyncio
 import inspect
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +24,7 @@ from server.http_services import build_http_services
 from server.lifespan import open_runtime
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import input_schema, output_schema
+from server.registry_entry import registry_document
 from server.rest.openapi import openapi_document
 from server.rest.routes import rest_operations
 from sources.installed import ITEM_KINDS
@@ -43,6 +46,7 @@ def written_part(page: str) -> str:
 def write_pages() -> None:
     for page, generated in generated_parts().items():
         (DOCS / page).write_text(written_part(page) + generated)
+    (DOCS.parent / "server.json").write_text(json.dumps(registry_document(), indent=2) + "\n")
 
 
 def generated_parts() -> dict[str, str]:

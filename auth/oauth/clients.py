@@ -232,6 +232,9 @@ def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
         "code_challenge_methods_supported": [METHOD],
         "authorization_response_iss_parameter_supported": True,
         "client_id_metadata_document_supported": settings.oauth_client_metadata,
+        "service_documentation": settings.about_url("documentation"),
+        "op_policy_uri": settings.about_url("privacy"),
+        "op_tos_uri": settings.about_url("terms"),
     }
     if settings.oauth_client_metadata:
         metadata["token_endpoint_auth_signing_alg_values_supported"] = list(ASYMMETRIC_ALGORITHMS)

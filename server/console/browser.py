@@ -29,6 +29,7 @@ from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
+from server.console.language import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, _
 from server.console.pages import form_error, render_page
 from server.operations.browser_sessions import browser_name
 from server.operations.operation import require_recent_sign_in
@@ -51,6 +52,7 @@ _CLIENT = "browser"
 # The form that changes many items has a field for each.
 _FORM = FormSpec(files=frozenset(), parts_max=1000)
 _SECRET_MAX_CHARS = 200
+_PREFERENCES_LIFETIME_S = 365 * 86400
 
 
 class SignInRequired(FlorilegiumError, status=401):
@@ -204,6 +206,18 @@ class BrowserGuard:
         await self._notices.dismiss(session.user.id, until)
         return see_other(safe_path(values.get("next", "")))
 
+    async def set_preferences(self, request: Request) -> Response:
+        """Keeps the language and the theme in cookies of the browser, and leads back to the page."""
+        values = await self.check_form(request)
+        response = see_other(safe_path(values.get("next", "")))
+        for field, cookie, known in (("language", LANGUAGE_COOKIE, LANGUAGES), ("theme", THEME_COOKIE, THEMES)):
+            # A field that the form does not have stays as it is; an empty one is the choice of the browser.
+            if (value := values.get(field)) in known:
+                self._set_cookie(response, cookie, value or "", _PREFERENCES_LIFETIME_S)
+            elif value == "":
+                self._set_cookie(response, cookie, "", 0)
+        return response
+
     def own_origin(self, request: Request) -> str:
         """Returns the origin of this server as the browser sees it; `check_form` has verified it."""
         host = request.headers.get("host", "").lower()
@@ -281,20 +295,16 @@ class BrowserGuard:
 
 
 def _shown_notice(notice: Notice) -> dict[str, Any]:
-    """Returns a notice in words, and where to revoke what it is about."""
-    sentence, action, path = {
-        "key": (f"A new API key “{notice.name}” was created", "revoke it", "/connect#keys"),
-        "passkey": (f"A new passkey “{notice.name}” was added", "remove it", f"{ACCOUNT_PATH}#passkeys-title"),
-        "connection": (f"The application “{notice.name}” was connected", "disconnect it", "/connect#applications"),
-        "browser": (
-            f"{browser_name(notice.name)} signed in from {notice.address or 'an unknown address'}, for the first time,",
-            "sign it out and change your password",
-            f"{ACCOUNT_PATH}#browsers-title",
-        ),
-    }[notice.kind]
+    """Returns a notice for the template, which has the words."""
     time = format_time_seconds(notice.created_at)
-    when = {"time": time, "words": f"{time[:10]} at {time[11:16]} UTC"}
-    return {"sentence": sentence, "action": action, "path": path, "until": repr(notice.created_at), **when}
+    return {
+        "kind": notice.kind,
+        "name": browser_name(notice.name) if notice.kind == "browser" else notice.name,
+        "address": notice.address,
+        "until": repr(notice.created_at),
+        "time": time,
+        "words": _("%(date)s at %(time)s UTC", date=time[:10], time=time[11:16]),
+    }
 
 
 def client_address(request: Request) -> str:

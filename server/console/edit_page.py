@@ -6,20 +6,23 @@ from typing import Any
 from urllib.parse import urlencode
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from config.errors import Conflict, InvalidParams
+from config.errors import Conflict, FlorilegiumError, InvalidParams
 from server.console.browser import see_other
+from server.console.markdown import render_markdown
 from server.console.page_handler import LibraryPage, Viewer
-from server.operations import items
+from server.operations import items, manage
 from server.operations.items import EditableItem
-from server.operations.operation import Operation
+from server.operations.operation import NoArguments, Operation
 from server.tools.research import Permalinks
 from sources.installed import ITEM_KINDS
 from sources.items import uri_of
 from sources.kinds import FieldShape, Kind
 from sources.records import MESSAGE
+from sources.text.chunking import run_text_work
 
 _LINKS = Permalinks("")
 _DIGITS_MAX = 15
@@ -42,6 +45,8 @@ class EditPages(LibraryPage):
         viewer, values = await self.admit_form(request, items.create_item)
         source = values.get("source", "notes")
         item = _entered_item(values, _empty_item(source if source in items.SOURCE_NAMES else "notes"))
+        if values.get("action") == "preview":
+            return await self._form(request, viewer, item, is_new=True, preview=await _preview(item))
         names = {field.name for field in ITEM_KINDS[item.source].editable}
         try:
             created: items.WriteResult = await self.run(
@@ -74,6 +79,9 @@ class EditPages(LibraryPage):
         stored: EditableItem = await self.run(viewer, items.read_editable_item, items.EditableItemRequest(uri=uri))
         entered = _entered_item(values, stored)
         version = values.get("version", "")
+        if values.get("action") == "preview":
+            shown = replace(entered, version=int(version)) if version.isdecimal() else entered
+            return await self._form(request, viewer, shown, preview=await _preview(entered))
         try:
             changes = _changes(entered, stored)
             if changes:
@@ -90,7 +98,7 @@ class EditPages(LibraryPage):
     async def tag(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, items.tag_item_by_uri)
         uri = _uri(request)
-        add, remove = _tags(values.get("add", "")), _tags(values.get("remove", ""))
+        add, remove = split_tags(values.get("add", "")), split_tags(values.get("remove", ""))
         if add or remove:
             await self.run(viewer, items.tag_item_by_uri, items.ItemsTag(uri=uri, add=add, remove=remove))
         return see_other(_done(uri, "tagged"))
@@ -109,24 +117,6 @@ class EditPages(LibraryPage):
         for uri in uris:
             await self.run(viewer, items.restore_item, items.ItemsRestore(uri=uri))
         return see_other(_done(uris[0], "restored") if len(uris) == 1 else "/library?done=restored")
-
-    async def bulk(self, request: Request) -> Response:
-        """Tags or deletes the items that are selected on the library page."""
-        values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
-        uris = [value for name, value in values.items() if name.startswith("item-")]
-        is_deletion = values.get("action") == "delete"
-        viewer = await self.admit(request, items.delete_item_by_uri if is_deletion else items.tag_item_by_uri)
-        tags = _tags(values.get("tag", ""))
-        if not uris or not (is_deletion or tags):
-            return see_other("/library")
-        for uri in uris:
-            if is_deletion:
-                await self.run(viewer, items.delete_item_by_uri, items.ItemsDelete(uri=uri))
-            else:
-                removes = values.get("action") == "untag"
-                change = items.ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
-                await self.run(viewer, items.tag_item_by_uri, change)
-        return see_other(f"/library?{urlencode({'deleted': ' '.join(uris)} if is_deletion else {'done': 'tagged'})}")
 
     async def admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
         """Admits a form. Browsers send line breaks as CRLF, which texts do not have."""
@@ -154,6 +144,7 @@ class EditPages(LibraryPage):
             request,
             viewer,
             "edit.html",
+            **{"preview": None, **shown},
             item=item,
             noun=kind.noun,
             title_label=labels[kind.title] if kind.title else "",
@@ -166,8 +157,12 @@ class EditPages(LibraryPage):
             back=_LINKS.of(item.uri).partition("#")[0] if not is_new else "/library",
             action=request.url.path,
             section="new" if is_new else "",
-            **shown,
         )
+
+
+async def _preview(item: EditableItem) -> str:
+    """Returns the text as its page shows it. The images of a note have addresses on its page only."""
+    return await run_text_work(len(item.content), render_markdown, item.content)
 
 
 def _uri(request: Request) -> str:
@@ -206,7 +201,7 @@ def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableIt
         source=stored.source,
         title=values.get("title", stored.title),
         content=values.get("content", stored.content),
-        tags=_tags(values["tags"]) if "tags" in values else stored.tags,
+        tags=split_tags(values["tags"]) if "tags" in values else stored.tags,
         fields=fields,
         version=stored.version,
     )
@@ -247,9 +242,21 @@ def _changes(entered: EditableItem, stored: EditableItem) -> dict[str, Any]:
     return {**changes, "fields": fields} if fields else changes
 
 
-def _tags(text: str) -> tuple[str, ...]:
+def split_tags(text: str) -> tuple[str, ...]:
     return tuple(tag.strip() for tag in text.split(",") if tag.strip())
 
 
 def _done(uri: str, word: str) -> str:
     return f"{_LINKS.of(uri).partition('#')[0]}?done={word}"
+
+
+async def find_change(page: LibraryPage, request: Request, viewer: Viewer) -> manage.LibraryChange | None:
+    """Returns the change that the address of a page names, if it is one of the last."""
+    wanted = request.query_params.get("change", "")
+    if not wanted or not viewer.can_write:
+        return None
+    try:
+        changes: manage.ChangeList = await page.run(viewer, manage.list_changes, NoArguments())
+    except FlorilegiumError:
+        return None  # the page shows more than this
+    return next((one for one in changes.changes if one.id == wanted), None)

@@ -4,6 +4,7 @@ It shows only the caller's own items. Another user's item and a missing one get 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, urlencode
 
@@ -16,19 +17,21 @@ from starlette.types import Receive, Scope, Send
 from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
+from server.console.language import use_preferences
 from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
 from server.console.search_page import SearchForm
 from server.middleware import PRIVATE_HEADERS, json_error
 from server.operations.knowledge import ItemRequest, read_item
+from server.operations.library import LibraryItem, find_item
 from server.operations.links import ItemLinks, ItemLinksRequest, get_item_links
 from server.rest.handler import build_response, check_method, html_error, rest_context, run_operation
 from server.rest.requests import read_input
 from server.runtime import Runtime
 from server.tools.research import PASSAGE, Permalinks, title_of
 from server.version import is_web_address
-from sources.installed import TABLE_KINDS
+from sources.installed import ITEM_KINDS, TABLE_KINDS
 from sources.items import GetResponse, Loc, Mode
 from sources.query import Term
 from sources.reading.retrieval import WINDOW_MAX
@@ -176,6 +179,8 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     assistant: Annotated[bool, Meta(description="Show what an assistant gets, in each mode.")] = False
     done: Annotated[str, Meta(description="What was done to the item just now.")] = ""
     find: Annotated[str | None, Meta(description="Words to mark on the page.")] = None
+    back: Annotated[str, Meta(description="Query string of the search page that the link is on.")] = ""
+    result: Annotated[int | None, Meta(description="Number of the result that was opened.")] = None
 
     @property
     def is_plain(self) -> bool:
@@ -225,6 +230,7 @@ class ItemPage(LibraryPage):
         self._operation = replace(read_item.at(runtime), path=PERMALINK, input=PermalinkRequest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        use_preferences(scope)
         request = Request(scope, receive)
         # Browsers ask for HTML; clients that ask for neither, such as curl, get HTML too.
         accept = request.headers.get("accept", "").lower()
@@ -264,6 +270,10 @@ class ItemPage(LibraryPage):
                 links={link.target: _LINKS.of(link.uri) for link in found.links},
                 images={name: f"/note-images/{quote(str(item.meta.id), safe='')}/{quote(name)}" for name in names},
             )
+        record: LibraryItem | None = None
+        if item.meta.source in ITEM_KINDS and viewer.can_write:
+            with suppress(NotFound):  # such as an item of someone else's library
+                record = await find_item(viewer.context, self._runtime, item.meta.uri)
         # Off the event loop if the text is long.
         sections = await run_text_work(len(item.content), sections_of, item, marks)
         values = page_values(item, sections)
@@ -283,6 +293,9 @@ class ItemPage(LibraryPage):
             "item.html",
             **values,
             readings=readings,
+            record=record,
+            results=SearchForm.of_query(args.back) if args.back else None,
+            result_number=args.result,
             backlinks=links.backlinks if links is not None else (),
             section="item",
         )

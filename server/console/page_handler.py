@@ -23,6 +23,7 @@ from server.console.browser import (
     sign_in_again_path,
     sign_in_required,
 )
+from server.console.language import N_, _, use_preferences
 from server.console.pages import render_page
 from server.middleware import error_headers
 from server.operations import operations_of
@@ -32,7 +33,13 @@ from server.rest.handler import check_method, rest_context, run_operation
 from server.runtime import Runtime
 
 PageFunction = Callable[[Request], Awaitable[Response]]
-_TITLES = {403: "Not allowed", 404: "Not found", 409: "Not possible", 429: "Try again later", 503: "Try again later"}
+_TITLES = {
+    403: N_("Not allowed"),
+    404: N_("Not found"),
+    409: N_("Not possible"),
+    429: N_("Try again later"),
+    503: N_("Try again later"),
+}
 
 
 class PageHandler:
@@ -51,6 +58,7 @@ class PageHandler:
         self._functions = {name: function for name, function in (("GET", get), ("POST", post)) if function}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        use_preferences(scope)
         try:
             request = Request(scope, receive)
             self._browser.check_origin(request)
@@ -61,14 +69,14 @@ class PageHandler:
         except SignInNeeded as error:
             # After a form, the page that it is on: forms post to paths below it.
             page = scope["path"] if scope["method"] == "GET" else "/" + scope["path"].split("/")[1]
-            response = error_page(self._settings, error, sign_in_again_path(safe_path(page)), "Sign in again")
+            response = error_page(self._settings, error, sign_in_again_path(safe_path(page)), _("Sign in again"))
         except FlorilegiumError as error:
             response = error_page(self._settings, error)
         await response(scope, receive, send)
 
 
 def error_page(settings: Settings, error: FlorilegiumError, link: str = "", link_text: str = "") -> Response:
-    title = _TITLES.get(error.status, "Something went wrong" if error.status >= 500 else "Not accepted")
+    title = _(_TITLES.get(error.status, N_("Something went wrong") if error.status >= 500 else N_("Not accepted")))
     sentence = error.message[:1].upper() + error.message[1:] + "."
     shown: dict[str, Any] = {"title": title, "sentences": [sentence], "link": link, "link_text": link_text}
     response = render_page("message.html", status=error.status, **shown)
@@ -159,6 +167,7 @@ class LibraryPage:
 
     async def render(self, request: Request, viewer: Viewer, template: str, **values: Any) -> Response:
         done = self.done_sentences.get(request.query_params.get("done", ""), "")
+        done = _(done) if done else ""
         return await self._browser.render(request, template, **{"viewer": viewer, "done": done, **values})
 
 

@@ -1,12 +1,13 @@
 """Renders the templates of the web pages. All values are escaped, and no page contains or loads a script of others."""
 
 import hashlib
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlencode
 
+from markupsafe import Markup
 from msgspec import Struct
 from msgspec.structs import asdict
 from starlette.requests import Request
@@ -15,6 +16,17 @@ from starlette.responses import Response
 from config.errors import FlorilegiumError, NotFound, RateLimited, retry_after_seconds
 from config.times import parse_time
 from server.admission import Admission
+from server.console.language import (
+    LANGUAGES,
+    N_,
+    _,
+    find_form,
+    find_text,
+    ngettext,
+    preferences,
+    script_catalogs,
+    thousands,
+)
 from server.tools.research import Permalinks
 from server.transports.headers import Headers
 from server.version import VERSION, address_at_time
@@ -41,7 +53,9 @@ _FAVICON_HEADERS = {"Cache-Control": "public, max-age=86400"}
 def asset_files() -> dict[str, bytes]:
     """Returns the content of each file by name. Read on first use: only pages need them, not MCP."""
     files = sorted(file for file in _DIRECTORY.iterdir() if file.suffix in _MEDIA_TYPES)
-    return {file.name: file.read_bytes() for file in files}
+    contents = {file.name: file.read_bytes() for file in files}
+    scripts = [content.decode() for name, content in contents.items() if name.endswith(".js")]
+    return contents | script_catalogs(scripts)
 
 
 @cache
@@ -79,8 +93,15 @@ class Assets:
         return Response(asset_files()["favicon.svg"], 200, _FAVICON_HEADERS, _MEDIA_TYPES[".svg"])
 
 
-_UNITS = (("minute", 60), ("hour", 3600), ("day", 86400))
+_MONTHS = (
+    *(N_("Jan"), N_("Feb"), N_("Mar"), N_("Apr"), N_("May"), N_("Jun")),
+    *(N_("Jul"), N_("Aug"), N_("Sep"), N_("Oct"), N_("Nov"), N_("Dec")),
+)
 _DAYS_MAX = 7
+
+
+def date_text(moment: date) -> str:
+    return _("%(day)s %(month)s %(year)s", day=moment.day, month=_(_MONTHS[moment.month - 1]), year=moment.year)
 
 
 def relative_time(time: str, now: datetime) -> str:
@@ -92,12 +113,14 @@ def relative_time(time: str, now: datetime) -> str:
         return time
     seconds = (now - moment).total_seconds()
     if not 0 <= seconds < _DAYS_MAX * 86400:
-        return f"{moment.day} {moment:%b} {moment.year}"
+        return date_text(moment)
     if seconds < 60:
-        return "just now"
-    unit, size = next((unit, size) for unit, size in reversed(_UNITS) if seconds >= size)
-    count = int(seconds // size)
-    return f"{count} {unit} ago" if count == 1 else f"{count} {unit}s ago"
+        return _("just now")
+    if seconds < 3600:
+        return ngettext("%(num)s minute ago", "%(num)s minutes ago", int(seconds // 60))
+    if seconds < 86400:
+        return ngettext("%(num)s hour ago", "%(num)s hours ago", int(seconds // 3600))
+    return ngettext("%(num)s day ago", "%(num)s days ago", int(seconds // 86400))
 
 
 def clock_time(milliseconds: int) -> str:
@@ -130,26 +153,45 @@ def render_page(template: str, *, status: int = 200, form_action: str = "'self'"
 
 def render_text(template: str, **values: Any) -> str:
     """Returns a part of a page."""
-    return _environment().get_template(template).render(values)
+    return _environment().get_template(template).render({"preferences": preferences(), **values})
 
 
 @cache
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only pages need it, not MCP
 
+    # The texts of catalogs may contain HTML; the values that they are filled with are escaped.
+    def gettext(message: str, **values: Any) -> Markup:
+        return Markup(find_text(message)) % values  # noqa: S704
+
+    def ngettext(singular: str, plural: str, number: int, **values: Any) -> Markup:
+        return Markup(find_form(singular, plural, number)) % {"num": thousands(number), **values}  # noqa: S704
+
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
     # A value that a template needs and does not get is an error, not an empty text.
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
     )
+    environment.policies["ext.i18n.trimmed"] = True  # line breaks of a template are not part of a text
+    # `{% trans %}` hands values over instead of formatting the text itself.
+    environment.newstyle_gettext = True  # type: ignore[attr-defined]  # added by the extension
     environment.globals |= {
+        "_": gettext,
+        "gettext": gettext,
+        "ngettext": ngettext,
+        "languages": LANGUAGES,
         "asset_url": asset_url,
         "at_time": address_at_time,
         "permalink": Permalinks("").of,
         "style_path": asset_url("console.css"),
         "version": VERSION,
     }
-    environment.filters |= {"ago": lambda time: relative_time(time, datetime.now(UTC)), "thousands": "{:,}".format}
+    environment.filters |= {"ago": lambda time: relative_time(time, datetime.now(UTC)), "thousands": thousands}
     return environment
 
 
@@ -193,6 +235,7 @@ class PageForm(Struct, frozen=True, kw_only=True):
 def form_error(error: FlorilegiumError) -> str:
     """Returns an error as it is shown above a form, where the name of the field is clear."""
     if isinstance(error, RateLimited):
-        return f"Too many failed attempts. Try again in {retry_after_seconds(error.retry_after_s)} s."
+        seconds = retry_after_seconds(error.retry_after_s)
+        return _("Too many failed attempts. Try again in %(seconds)s s.", seconds=seconds)
     text = error.message.removeprefix("password: ").removeprefix("name: ")
     return text[:1].upper() + text[1:] + "."

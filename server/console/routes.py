@@ -12,16 +12,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from auth.accounts.service import LinkKind
+from server.console.about_pages import ABOUT_PATH, AboutPages
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
+from server.console.ask_page import ASK_PATH, AskPage
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.conversation_pages import HistoryPage, ThreadsPage
 from server.console.edit_page import EditPages
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
+from server.console.manage_pages import ManagePages
 from server.console.page_handler import FormPages, PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, Assets
+from server.console.palette import Palette
 from server.console.search_page import LibraryBrowser, SearchPage
 from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
@@ -92,9 +96,10 @@ _INDEX = {
 def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     browser = services.browser
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
+    manage = ManagePages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
-    items, search = ItemPage(runtime, browser), SearchPage(runtime, browser)
+    items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -111,9 +116,20 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     return [
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
+        page(ABOUT_PATH, AboutPages(runtime.data_root).show),
         page("/", show_index),
+        page("/palette", Palette(runtime, browser).find),
+        page("/preferences", post=browser.set_preferences),
+        page("/searches", post=search.save),
+        page("/searches/delete", post=search.delete_saved),
+        page(ASK_PATH, ask.show, ask.ask),
         page("/library", LibraryBrowser(runtime, browser).show),
-        page("/library/bulk", post=edit.bulk),
+        page("/library/bulk", post=manage.bulk),
+        page("/tags", manage.show_tags),
+        page("/tags/rename", manage.show_tags, manage.rename_tag),
+        page("/tags/delete", post=manage.delete_tag),
+        page("/pin", post=manage.pin),
+        page("/changes/undo", post=manage.undo),
         page("/history", history.show),
         page("/history/{id}", history.show, history.change),
         page("/threads", threads.show),

@@ -1,20 +1,27 @@
-"""The search page: one box over all sources. Its address is its whole state, and every search is one of REST."""
+"""The search page: one box over all sources. Its address is its whole state, and every search is one of REST.
 
-from collections.abc import Iterator, Mapping
+The script of the page requests the results first and the filters after them (`part`), because filters have counts,
+which need more reads. Without the script, one page has both.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, ClassVar
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aggregator.facets import FacetCount, FacetedResponse, Facets
 from aggregator.responses import HitExplanation, KnowledgeItem, KnowledgeResponse
-from aggregator.search import KnowledgeSearch
+from aggregator.search import FacetedSearch, KnowledgeSearch
 from aggregator.similar import ItemsSimilar
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, NotFound
 from config.times import format_clock
+from server.console.browser import see_other
+from server.console.edit_page import find_change
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
@@ -22,6 +29,15 @@ from server.operations import library
 from server.operations.items import SOURCE_NAMES
 from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
 from server.operations.operation import NoArguments
+from server.operations.saved_searches import (
+    SavedSearch,
+    SavedSearches,
+    SavedSearchName,
+    SearchRequest,
+    delete_saved_search,
+    list_saved_searches,
+    save_search,
+)
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
@@ -36,6 +52,12 @@ _LINKS = Permalinks("")
 # What each choice of the date filter adds to the query.
 _PERIODS = {"today": "after:today", "week": "after:7d", "month": "after:1m", "year": "after:1y"}
 PERIOD_LABELS = {"": "Any time", "today": "Today", "week": "Past week", "month": "Past month", "year": "Past year"}
+# The filters whose values are a list, and those that a form keeps in hidden fields while the query is changed.
+_LISTED = ("tag", "type", "sender")
+_KEPT = ("source", "tag", "type", "sender", "namespace", "sort")
+# How many values of each filter are shown before "More", so that they fit in a row.
+_CHIPS_SHOWN = {"date": 2, "tag": 3, "type": 1, "sender": 1, "namespace": 0}
+_YEAR_CHARS = len("2026")
 
 
 class SearchForm(PageForm, frozen=True, kw_only=True):
@@ -44,6 +66,7 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
     path: ClassVar[str] = "/"
     field_max_chars: ClassVar[int] = 1000
 
+    # Those of a saved search.
     q: str = ""
     source: str = ""
     tag: str = ""
@@ -66,8 +89,24 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
     def has_filters(self) -> bool:
         return replace(self, q="", similar="", offset="") != SearchForm()
 
-    def request(self) -> KnowledgeSearch:
-        return KnowledgeSearch(
+    @property
+    def kept(self) -> list[tuple[str, str]]:
+        """The choices that a form for another query keeps."""
+        return [(name, value) for name in _KEPT if (value := getattr(self, name))]
+
+    @classmethod
+    def of_query(cls, query: str) -> "SearchForm":
+        """Reads the query string of an address of this page; anything else in it is ignored."""
+        values = parse_qs(query[: cls.field_max_chars * len(cls.__struct_fields__)])
+        return cls(**{name: values[name][0][: cls.field_max_chars] for name in cls.__struct_fields__ if name in values})
+
+    def listed(self, name: str) -> list[str]:
+        """The values of a filter that has several, separated by commas."""
+        text: str = getattr(self, name)
+        return list(filter(None, (part.strip() for part in text.replace('"', " ").split(","))))
+
+    def request(self) -> FacetedSearch:
+        return FacetedSearch(
             query=" ".join(self._query()),
             sources=("chats",) if self.namespace else (self.source,) if self.source else (),
             filters={"chats": {"namespace": self.namespace}} if self.namespace else {},
@@ -82,8 +121,8 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
     def _query(self) -> Iterator[str]:
         """The filters are those of the query language, so that a page finds what an assistant would find."""
         yield self.q
-        for name, text in (("tag", self.tag), ("type", self.type), ("sender", self.sender)):
-            for value in filter(None, (part.strip() for part in text.replace('"', " ").split(","))):
+        for name in _LISTED:
+            for value in self.listed(name):
                 yield f'{name}:"{value}"'
         if self.when in _PERIODS:
             yield _PERIODS[self.when]
@@ -94,10 +133,101 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
             yield f"before:{until + timedelta(days=1)}"
 
 
+class FilterChip(Struct, frozen=True, kw_only=True):
+    """A filter that can be added, with how many results it leaves, or one that is active and can be removed."""
+
+    kind: str
+    label: str
+    address: str
+    count: int | None = None
+
+
+def active_filters(form: SearchForm) -> list[FilterChip]:
+    """The filters of the address, each with the address without it."""
+    chips = [
+        FilterChip(
+            kind=name, label=value, address=form.address(**{name: ",".join(v for v in form.listed(name) if v != value)})
+        )
+        for name in _LISTED
+        for value in form.listed(name)
+    ]
+    if form.namespace:
+        chips.append(FilterChip(kind="namespace", label=form.namespace, address=form.address(namespace="")))
+    if form.when in _PERIODS:
+        chips.append(FilterChip(kind="date", label=PERIOD_LABELS[form.when], address=form.address(when="")))
+    if _date(form.since) or _date(form.until):
+        chips.append(FilterChip(kind="date", label=_range_label(form), address=form.address(since="", until="")))
+    if form.sort == "recent":
+        chips.append(FilterChip(kind="order", label="Newest first", address=form.address(sort="")))
+    return chips
+
+
+def offered_filters(form: SearchForm, facets: Facets) -> dict[str, list[FilterChip]]:
+    """The filters that would narrow the results, by kind. A value that all results have is not one of them."""
+
+    def chips(kind: str, counts: Sequence[FacetCount]) -> list[FilterChip]:
+        current = [value.casefold() for value in form.listed(kind)] if kind in _LISTED else []
+        return [
+            FilterChip(
+                kind=kind,
+                label=one.value,
+                address=form.address(**{kind: ",".join([*form.listed(kind), one.value]) if current else one.value}),
+                count=one.count,
+            )
+            for one in counts
+            # A comma would be read as the end of the value.
+            if one.count < facets.counted and one.value.casefold() not in current and "," not in one.value
+        ]
+
+    dates = facets.years if len(facets.years) > 1 else facets.months
+    groups = {
+        "date": [
+            FilterChip(
+                kind="date",
+                label=_range_label(SearchForm(since=first.isoformat(), until=last.isoformat())),
+                address=form.address(when="", since=first.isoformat(), until=last.isoformat()),
+                count=one.count,
+            )
+            for one in (dates if len(dates) > 1 else ())
+            for first, last in [_period(one.value)]
+        ],
+        "tag": chips("tag", facets.tags),
+        "type": chips("type", facets.media_types),
+        "sender": chips("sender", facets.senders),
+        "namespace": chips("namespace", facets.namespaces),
+    }
+    return {kind: some for kind, some in groups.items() if some}
+
+
+def _period(value: str) -> tuple[date, date]:
+    """The first and the last day of a year or a month."""
+    if len(value) == _YEAR_CHARS:
+        return date(int(value), 1, 1), date(int(value), 12, 31)
+    first = date.fromisoformat(f"{value}-01")
+    return first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+
+
+def _range_label(form: SearchForm) -> str:
+    since, until = _date(form.since), _date(form.until)
+    if since is None or until is None:
+        return f"From {since}" if since else f"Until {until}"
+    for period in (f"{since:%Y}", f"{since:%Y-%m}"):
+        if _period(period) == (since, until):
+            return period if len(period) == _YEAR_CHARS else f"{since:%B %Y}"
+    return f"{since}" if since == until else f"{since} to {until}"
+
+
 class SearchPage(LibraryPage):
+    done_sentences: ClassVar = {"saved": "The search is saved.", "deleted": "The saved search is deleted."}
+
     async def show(self, request: Request) -> Response:
-        form = SearchForm.of(request)
+        form, part = SearchForm.of(request), request.query_params.get("part", "")
         viewer = await self.admit(request, find_similar_items if form.similar else search_knowledge)
+        if name := request.query_params.get("saved", ""):
+            found = [one for one in await self._saved(viewer) if one.name == name]
+            if not found:
+                raise NotFound("saved search", name[:100])
+            return see_other(_saved_address(found[0]))
         try:
             if form.similar:
                 values = await self._similar_items(viewer, form)
@@ -107,46 +237,15 @@ class SearchPage(LibraryPage):
                 )
                 values = {"recent": recent}
             else:
-                search = form.request()
-                response: KnowledgeResponse = await self.run(viewer, search_knowledge, search)
-                counted = response
-                if search.sources:  # the counts of the other sources need a search of all of them
-                    counted = await self.run(
-                        viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, explain=True)
-                    )
-                totals = {name: one.total for name, one in counted.sources.items() if one.total is not UNSET}
-                # A source that failed has no total, and then there is none of all.
-                total = sum(totals.values()) if len(totals) == len(counted.sources) else None
-                problems = [
-                    f"{name}: {report.error or report.status}"
-                    for name, report in response.sources.items()
-                    if report.status != "ok"
-                ]
-                hits = []
-                for item in response.results:
-                    # The words to mark are those that the search says it found, not always those of the query.
-                    words = item.explain.terms if item.explain is not UNSET else ()
-                    terms = read_query(" ".join(words), self.settings).terms
-                    hits.append(hit_view(item, form, Highlighter(terms) if terms else None))
-                values = {
-                    "response": response,
-                    "hits": hits,
-                    "tabs": [
-                        {
-                            "title": title,
-                            "address": form.address(source=name),
-                            "count": totals.get(name) if name else total,
-                            "is_current": name == form.source,
-                        }
-                        for name, title in {"": "All", **self._sources}.items()
-                    ],
-                    "problems": problems,
-                    **form.paging(response.next_offset if response.has_more else None),
-                }
+                values = await self._results(viewer, form, part)
         except FlorilegiumError as error:
             values = {"error": error.message, "status": error.status}
-        shared = {"form": form, "sources": self._sources.items(), "periods": PERIOD_LABELS, "section": "search"}
+        facets: Facets | None = values.pop("facets", None)
+        offered = offered_filters(form, facets) if facets is not None else {}
+        shown = [chip for kind, some in offered.items() for chip in some[: _CHIPS_SHOWN[kind]]]
         defaults: dict[str, Any] = {
+            "form": form,
+            "section": "search",
             "hits": [],
             "tabs": [],
             "recent": None,
@@ -154,11 +253,85 @@ class SearchPage(LibraryPage):
             "problems": [],
             "item": "",
             "item_title": "",
+            "active": active_filters(form),
+            "shown": shown,
+            "more": {kind: rest for kind, some in offered.items() if (rest := some[_CHIPS_SHOWN[kind] :])},
+            "periods": PERIOD_LABELS,
+            "facets": facets,
+            "saved": [] if part else [(one.name, _saved_address(one)) for one in await self._saved(viewer)],
             **form.paging(None),
         }
-        return await self.render(request, viewer, "search.html", **shared, **{**defaults, **values})
+        template = {"results": "results.html", "filters": "filters.html"}.get(part, "search.html")
+        return await self.render(request, viewer, template, **{**defaults, **values})
 
-    async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
+    async def save(self, request: Request) -> Response:
+        viewer, values = await self.admit_form(request, save_search)
+        form = SearchForm.of_query(values.get("search", ""))
+        fields = {name: value for name, value in asdict(form).items() if name in SearchRequest.__struct_fields__}
+        saved: SavedSearch = await self.run(viewer, save_search, SavedSearch(name=values.get("name", ""), **fields))
+        return see_other(f"{_saved_address(saved)}&done=saved")
+
+    async def delete_saved(self, request: Request) -> Response:
+        viewer, values = await self.admit_form(request, delete_saved_search)
+        await self.run(viewer, delete_saved_search, SavedSearchName(name=values.get("name", "")))
+        return see_other("/?done=deleted")
+
+    async def _saved(self, viewer: Viewer) -> Sequence[SavedSearch]:
+        """None for a credential that may not see the account."""
+        if not viewer.is_person:
+            return ()
+        saved: SavedSearches = await self.run(viewer, list_saved_searches, NoArguments())
+        return saved.searches
+
+    async def _results(self, viewer: Viewer, form: SearchForm, part: str) -> dict[str, Any]:
+        search = form.request()
+        if part == "filters":
+            search = replace(search, limit=1, offset=0, explain=False)
+        response: KnowledgeResponse = await self.run(
+            viewer, search_knowledge, replace(search, facets=part != "results")
+        )
+        facets = response.facets if isinstance(response, FacetedResponse) else UNSET
+        if part == "filters":
+            return {"response": response, "facets": facets or None}
+        counted = response
+        if form.source and not form.namespace:  # the counts of the other sources need a search of all of them
+            counted = await self.run(
+                viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, facets=False)
+            )
+        totals = {name: one.total for name, one in counted.sources.items() if one.total is not UNSET}
+        # A source that failed has no total, and then there is none of all.
+        total = sum(totals.values()) if len(totals) == len(counted.sources) else None
+        problems = [
+            f"{name}: {report.error or report.status}"
+            for name, report in response.sources.items()
+            if report.status != "ok"
+        ]
+        hits = []
+        for number, item in enumerate(response.results, form.position + 1):
+            # The words to mark are those that the search says it found, not always those of the query.
+            words = item.explain.terms if item.explain is not UNSET else ()
+            terms = read_query(" ".join(words), self.settings).terms
+            hits.append(hit_view(item, form, number, Highlighter(terms) if terms else None))
+        return {
+            "response": response,
+            "facets": facets or None,
+            "hits": hits,
+            "tabs": [
+                {
+                    "title": title,
+                    "address": form.address(source=name),
+                    "count": totals.get(name) if name else total,
+                    "is_current": name == form.source,
+                }
+                for name, title in {"": "All", **self._sources}.items()
+                # A source without results cannot be chosen, and a namespace has conversations only.
+                if not form.namespace and (not name or name == form.source or totals.get(name) != 0)
+            ],
+            "problems": problems,
+            **form.paging(response.next_offset if response.has_more else None),
+        }
+
+    async def _similar_items(self, viewer: Viewer, form: SearchForm) -> dict[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
         response: SearchResponse = await self.run(viewer, find_similar_items, request)
         item: GetResponse = await self.run(viewer, read_item_by_uri, UriRequest(uri=form.similar, mode="snippet"))
@@ -166,13 +339,19 @@ class SearchPage(LibraryPage):
             "response": response,
             "item": _LINKS.of(form.similar),
             "item_title": title_of(item.meta, item.content),
-            "hits": [hit_view(hit, form) for hit in response.results],
+            "hits": [hit_view(hit, form, number) for number, hit in enumerate(response.results, form.position + 1)],
             **form.paging(response.next_offset if response.has_more else None),
         }
 
 
-def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None = None) -> Mapping[str, Any]:
-    """Returns the values of a result card."""
+def _saved_address(saved: SavedSearch) -> str:
+    return SearchForm(**{name: value for name, value in asdict(saved).items() if name != "name"}).address()
+
+
+def hit_view(
+    item: ResultItem, form: SearchForm, number: int, highlighter: Highlighter | None = None
+) -> Mapping[str, Any]:
+    """Returns the values of a result card. `number` is its place among the results."""
     explanation = item.explain if isinstance(item, KnowledgeItem) and item.explain is not UNSET else None
     passages = (item.passages if isinstance(item, KnowledgeItem) else UNSET) or ()
 
@@ -185,13 +364,15 @@ def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None
             position = end
         return [part for part in (*parts, (text[position:], False)) if part[0]]
 
-    # With the words to mark on the page of the item.
+    # With the words to mark on the page of the item, and the way back to this one.
     path, mark, fragment = _LINKS.of(item.uri, item.loc).partition("#")
-    if form.q:
-        path += f"{'&' if '?' in path else '?'}{urlencode({'find': form.q})}"
+    here = form.address(offset=form.offset).partition("?")[2]
+    more = {**({"find": form.q} if form.q else {}), "back": here, "result": number}
+    path += f"{'&' if '?' in path else '?'}{urlencode(more)}"
 
     return {
         "source": item.source,
+        "number": number,
         "title": title_of(item, item.snippet or ""),
         "address": path + mark + fragment,
         "snippet": marked(item.snippet or ""),
@@ -229,6 +410,8 @@ def _date(text: str) -> date | None:
 
 
 _LIBRARY_LIMIT = 50
+# Pinned items that the library page shows first.
+_PINNED_MAX = 50
 
 
 class LibraryForm(PageForm, frozen=True, kw_only=True):
@@ -282,6 +465,10 @@ class LibraryBrowser(LibraryPage):
             values |= form.paging(page.next_offset)
         except FlorilegiumError as error:
             values |= {"error": error.message, "status": error.status}
+        pinned: tuple[library.LibraryItem, ...] = ()
+        if not form.offset:
+            shown = replace(LibraryForm(source=form.source).request(), pinned=True, limit=_PINNED_MAX)
+            pinned = (await self.run(viewer, library.list_items, shown)).items
         semantic: SemanticStatus | None = None
         if overview.recent:
             # How much of the library has embeddings. A search says so, and nothing else does.
@@ -296,6 +483,8 @@ class LibraryBrowser(LibraryPage):
             titles=self._sources,
             semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
+            pinned=pinned,
+            change=await find_change(self, request, viewer),
             section="library",
             **values,
         )

@@ -169,7 +169,7 @@ _PREFLIGHT = {"Access-Control-Allow-Headers": "*, Authorization", "Access-Contro
 _PATHS = frozenset(
     (clients.DEVICE_AUTHORIZATION_PATH, clients.REGISTRATION_PATH, clients.REVOCATION_PATH, clients.TOKEN_PATH)
 )
-_PREFIXES = (clients.METADATA_PATH, "/.well-known/oauth-protected-resource")
+_PREFIXES = (clients.METADATA_PATH, "/.well-known/oauth-protected-resource", "/v0.1/servers")
 
 EndpointFunction = Callable[[Request], Awaitable[Response]]
 

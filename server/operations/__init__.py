@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 # In the order of the documentation. Modules are named and not imported, so that a command loads only those it needs.
 SUBJECTS = [
     "knowledge",
+    "ask",
     "library",
     "links",
+    "saved_searches",
     "items",
+    "manage",
     "source_items",
     "imports",
     "follows",

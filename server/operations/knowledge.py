@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import fields
 
+from aggregator.facets import FacetedResponse
 from aggregator.filters import filter_names
 from aggregator.responses import KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
-from aggregator.search import KnowledgeSearch
+from aggregator.search import FacetedSearch
 from aggregator.similar import ItemsSimilar
 from auth.context import RequestContext
 from server.operations.operation import NOT_FOUND, ToolBinding, operation
@@ -81,7 +82,7 @@ def _search_schema(services: Services) -> Mapping[str, Any]:
     # Adds the names of the sources and the filters of each to the schema: they are known only at run time, because
     # sources can be switched off and installed.
     sources = services.knowledge.sources
-    schema = input_schema(KnowledgeSearch)
+    schema = input_schema(FacetedSearch)
     properties = schema["properties"]
     properties["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
     by_source = {}
@@ -104,8 +105,14 @@ def _item_schema(services: Services) -> Mapping[str, Any]:
     return {"schema": schema}
 
 
-@operation("POST /api/v1/search", tools=("knowledge_search",), error_statuses=NOT_FOUND, make_fields=_search_schema)
-async def search_knowledge(context: RequestContext, services: Services, request: KnowledgeSearch) -> KnowledgeResponse:
+@operation(
+    "POST /api/v1/search",
+    response=FacetedResponse,
+    tools=("knowledge_search",),
+    error_statuses=NOT_FOUND,
+    make_fields=_search_schema,
+)
+async def search_knowledge(context: RequestContext, services: Services, request: FacetedSearch) -> KnowledgeResponse:
     """Search all sources
 
     Search the user's whole library at once: notes, media, chats, characters and prompts. The best hits come first, and

@@ -1,6 +1,7 @@
 """Looks through a library: what is in it, and its items by source, tag, type, namespace and date."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
@@ -11,12 +12,12 @@ from msgspec import Meta, Struct
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from server.operations.items import SOURCE_NAMES, SourceName
+from server.operations.items import SOURCE_NAMES, SourceName, parse_item_uri
 from server.operations.operation import NoArguments, operation
 from server.services import Services
 from sources.installed import ITEM_KINDS
 from sources.items import local_time, short_title, uri_of
-from sources.kinds import text_chars, title_of
+from sources.kinds import is_pinned, text_chars, title_of
 from sources.records import Conversation, MediaItem
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ItemFilter, Library, LibraryUsage, TagCount
@@ -26,6 +27,7 @@ _TAGS_MAX = 50
 _LIMIT_MAX = 200
 # Items of all sources are merged from the beginning, so a page far away would read everything before it.
 _MERGED_MAX = 5_000
+_PERIOD = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 _NO_USAGE = LibraryUsage(bytes=0, max_bytes=0, items=0, max_items=0)
 
 
@@ -44,6 +46,7 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     messages: int | None = None
     chars: int | None = None
+    pinned: bool = False
 
 
 class LibraryOverview(Struct, frozen=True, kw_only=True):
@@ -63,13 +66,18 @@ class LibraryOverview(Struct, frozen=True, kw_only=True):
     recent: tuple[LibraryItem, ...]
 
 
-class LibraryItemsRequest(Struct, frozen=True, kw_only=True):
+class LibraryFilter(Struct, frozen=True, kw_only=True):
     source: Annotated[SourceName | None, Meta(description="Default: all.")] = None
     tag: Annotated[str | None, Meta(description="Only items with this tag.")] = None
     media_type: Annotated[str | None, Meta(description="Only media of this type.")] = None
     namespace: Annotated[str | None, Meta(description="Only conversations in this namespace.")] = None
+    created: Annotated[str | None, Meta(description="Created in this year or month, or on this day, in UTC.")] = None
     since: Annotated[str | None, Meta(description="Changed at this time or later: a date, 7d, yesterday.")] = None
     until: Annotated[str | None, Meta(description="Changed at this time or earlier.")] = None
+    pinned: Annotated[bool, Meta(description="Only pinned items.")] = False
+
+
+class LibraryItemsRequest(LibraryFilter, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Items per page, 1..200.")] = 50
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
 
@@ -82,6 +90,47 @@ class LibraryItems(Struct, frozen=True, kw_only=True):
     next_offset: int | None
 
 
+class LibraryTimelineRequest(Struct, frozen=True, kw_only=True):
+    year: Annotated[int | None, Meta(description="The year of days; default: that of the newest item.")] = None
+
+
+class LibraryTimeline(Struct, frozen=True, kw_only=True):
+    """How many items of each source were created in each month, and how many of all sources on each day of `year`, in
+    UTC and oldest first. Months and days without items are left out, and of more than 1,200 months the oldest. `tags`
+    has the most frequent ones."""
+
+    months: Mapping[str, Mapping[str, int]]
+    year: int | None
+    days: Mapping[str, int]
+    tags: tuple[TagCount, ...]
+
+
+@operation("GET /api/v1/library/timeline", tools=("knowledge_search",))
+async def get_library_timeline(
+    context: RequestContext, services: Services, request: LibraryTimelineRequest
+) -> LibraryTimeline:
+    """Get the timeline of the library
+
+    How many items of each source were created in each month, and on each day of a year.
+    """
+    sources = permitted_sources(context, services)
+    async with services.libraries.library(context) as library:
+        counts = await asyncio.gather(*(library.collection(name).created_counts("month") for name in sources))
+        months: dict[str, dict[str, int]] = {}
+        for name, some in zip(sources, counts, strict=True):
+            for month, items in some.items():
+                months.setdefault(month, {})[name] = items
+        year = request.year or max((int(month[:4]) for month in months), default=None)
+        days: Counter[str] = Counter()
+        if year is not None:
+            for name in sources:
+                days.update(await library.collection(name).created_counts("day", f"{year:04}-"))
+        tags = await asyncio.gather(*(library.collection(name).tags(_TAGS_MAX) for name in sources))
+    return LibraryTimeline(
+        months=dict(sorted(months.items())), year=year, days=dict(sorted(days.items())), tags=_most_frequent(tags)
+    )
+
+
 @operation("GET /api/v1/library", tools=("knowledge_search",))
 async def get_library(context: RequestContext, services: Services, _request: NoArguments) -> LibraryOverview:
     """Get an overview of the library
@@ -89,7 +138,7 @@ async def get_library(context: RequestContext, services: Services, _request: NoA
     How many items and words each source has, the most frequent tags, the media types and namespaces with their numbers
     of items, the size of the library and its quotas, and the items that were changed last.
     """
-    sources = _sources(context, services)
+    sources = permitted_sources(context, services)
     async with services.libraries.library(context) as library:
         # The size would tell about the sources that the credential must not see.
         usage = await library.usage() if context.principal.sources is None else _NO_USAGE
@@ -121,14 +170,7 @@ async def list_items(context: RequestContext, services: Services, request: Libra
     find words, use search_knowledge.
     """
     limit, offset = clamp(request.limit, 1, _LIMIT_MAX), max(0, request.offset)
-    now = local_time(context, services.settings)
-    where = ItemFilter(
-        tags=(request.tag,) if request.tag else (),
-        media_type=request.media_type or None,
-        namespace=request.namespace or None,
-        date_from=parse_time_bound("since", request.since or None, now),
-        date_to=parse_time_bound("until", request.until or None, now, is_end=True),
-    )
+    where = item_filter(context, services, request)
     async with services.libraries.library(context) as library:
         if request.source in services.settings.sources_off:
             raise NotFound("source", request.source)
@@ -138,7 +180,7 @@ async def list_items(context: RequestContext, services: Services, request: Libra
         else:
             if offset + limit > _MERGED_MAX:
                 raise InvalidParams(f"offset: expected a source for items beyond {_MERGED_MAX}")
-            pages = await _pages(library, _sources(context, services), where, offset + limit)
+            pages = await _pages(library, permitted_sources(context, services), where, offset + limit)
             items = _newest(pages, offset + limit)[offset:]
             total = sum(count for _, count in pages.values())
     # An empty page is the last one, whatever the total says.
@@ -146,7 +188,29 @@ async def list_items(context: RequestContext, services: Services, request: Libra
     return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
 
 
-def _sources(context: RequestContext, services: Services) -> list[str]:
+async def find_item(context: RequestContext, services: Services, uri: str) -> LibraryItem:
+    """Returns an item of the library as lists show it; that of a message is its conversation."""
+    address = parse_item_uri(uri.partition("?")[0].partition("#")[0])
+    async with services.libraries.library(context) as library:
+        return _listed(address.source, await library.collection(address.source).get(address.key))
+
+
+def item_filter(context: RequestContext, services: Services, request: LibraryFilter) -> ItemFilter:
+    now = local_time(context, services.settings)
+    if request.created and not _PERIOD.fullmatch(request.created):
+        raise InvalidParams(f"created: expected 2026, 2026-01 or 2026-01-31, got {request.created[:40]!r}")
+    return ItemFilter(
+        tags=(request.tag,) if request.tag else (),
+        media_type=request.media_type or None,
+        namespace=request.namespace or None,
+        created=request.created or "",
+        date_from=parse_time_bound("since", request.since or None, now),
+        date_to=parse_time_bound("until", request.until or None, now, is_end=True),
+        is_pinned=request.pinned,
+    )
+
+
+def permitted_sources(context: RequestContext, services: Services) -> list[str]:
     names = (name for name in SOURCE_NAMES if name not in services.settings.sources_off)
     return [name for name in names if context.principal.permits_source(name)]
 
@@ -195,4 +259,5 @@ def _listed(source: str, item: Any) -> LibraryItem:
         namespace=item.namespace if isinstance(item, Conversation) else None,
         messages=item.message_count if isinstance(item, Conversation) else None,
         chars=chars,
+        pinned=is_pinned(item),
     )

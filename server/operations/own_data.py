@@ -20,10 +20,13 @@ from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
 from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
-from server.operations.operation import NoArguments, StreamedFile, account_operation
+from server.operations.manage import Selection, selected_batches
+from server.operations.operation import NoArguments, StreamedFile, account_operation, operation
 from server.operations.users import remove_user
 from server.runtime import Runtime
+from sources.exporters.export import Selected
 from sources.exporters.export import export_library as write_export
+from sources.storage.contract import ItemsChange
 from sources.storage.job_queue import background_jobs
 
 _ZIP = "application/zip"
@@ -100,6 +103,21 @@ async def export_library(context: RequestContext, services: Runtime, _request: N
     return StreamedFile(_archive(context, services), _ZIP, _DISPOSITION)
 
 
+@operation("POST /api/v1/items/selection/export", tools=("knowledge_get",), response=_ZIP, deadline_ms=_DEADLINE_MS)
+async def export_items(context: RequestContext, services: Runtime, request: Selection) -> StreamedFile:
+    """Export many items
+
+    A selection of items as a zip of JSON lines and Markdown pages, which can be imported again.
+    """
+    selected: dict[str, list[str | int]] = {}
+    async with services.libraries.library(context) as library:
+        _, batches = await selected_batches(context, services, request, ItemsChange())
+        async for source, items in batches(library):
+            selected.setdefault(source, []).extend(item.id for item in items)
+    services.audit.record("export", context.user_id, client=context.client_id, detail="selection")
+    return StreamedFile(_archive(context, services, selected), _ZIP, _DISPOSITION)
+
+
 @account_operation("POST /api/v1/account/deletion", caller="unrestricted", scope=WRITE)
 async def prepare_deletion(context: RequestContext, services: Runtime, _request: NoArguments) -> DeletionPreview:
     """Prepare the deletion of your data
@@ -169,7 +187,9 @@ def _confirmations(services: Runtime) -> Confirmations:
     return Confirmations(services.stores.state_keys, services.stores.used_tokens)
 
 
-async def _archive(context: RequestContext, services: Runtime) -> AsyncIterator[bytes]:
+async def _archive(
+    context: RequestContext, services: Runtime, selected: Selected | None = None
+) -> AsyncIterator[bytes]:
     """Writes the export to the data directory, which is private, and sends it as a zip."""
     # What a process that was killed leaves in this folder is removed at the next start.
     uploads = services.data_root.root / UPLOADS_FOLDER
@@ -179,7 +199,7 @@ async def _archive(context: RequestContext, services: Runtime) -> AsyncIterator[
         # Reading a whole library must not hold up the calls of others.
         with background_jobs():
             async with services.libraries.library(context) as library:
-                await write_export(library, folder / "florilegium")
+                await write_export(library, folder / "florilegium", selected)
         archive = await asyncio.to_thread(_zip, folder)
         with archive.open("rb") as file:
             while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):

@@ -295,9 +295,13 @@ class DispatcherOptions(Struct, frozen=True, kw_only=True):
     # Time for a person to answer a question from a tool (legacy protocol versions).
     elicitation_timeout_s: float = 300.0
     has_dotted_names: bool = False
+    # The optional members of `Implementation`: description, icons and website.
+    presentation: Mapping[str, Any] = {}
 
-    def as_implementation(self) -> dict[str, str]:
-        return {"name": self.name, "title": self.title, "version": self.version}
+    def as_implementation(self, *, is_complete: bool = False) -> dict[str, Any]:
+        """Without the presentation unless `is_complete`: `_meta` of every modern result has it."""
+        identity = {"name": self.name, "title": self.title, "version": self.version}
+        return {**identity, **self.presentation} if is_complete else identity
 
     def cacheable(self, result: Result, era: Era) -> Result:
         """Adds the modern era's cache hints. Results depend on the caller, so no shared cache may keep them."""

@@ -197,7 +197,7 @@ class Dispatcher:
         return {
             "protocolVersion": session.version,
             "capabilities": self.capabilities(Era.LEGACY),
-            "serverInfo": self.options.as_implementation(),
+            "serverInfo": self.options.as_implementation(is_complete=True),
             **self._instructions(session.profile),
         }
 
@@ -248,6 +248,7 @@ class Dispatcher:
             "supportedVersions": list(MODERN_VERSIONS),
             "capabilities": self.capabilities(Era.MODERN),
             **self._instructions(call.profile),
+            "_meta": {SERVER_INFO_KEY: self.options.as_implementation(is_complete=True)},
         }
         return self.options.cacheable(result, call.era)
 

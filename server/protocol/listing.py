@@ -8,6 +8,7 @@ from typing import Any
 
 from loguru import logger
 
+from auth.context import Principal
 from config.errors import FlorilegiumError, InvalidParams, Overloaded
 from server.protocol.call import Call, DispatcherOptions, Result, run_handler
 from server.protocol.catalog import CatalogAccess, Completer, Tool, UserListing, is_listing_visible, permits_source
@@ -103,8 +104,9 @@ def _decode_cursor(cursor: Any) -> tuple[int, int]:
 SKIPPED_SOURCES_KEY = "florilegium/skippedSources"
 
 _SOURCE_ARGUMENTS = frozenset(("source", "sources"))
-# Kind, profile, version of the catalog, scopes, sources.
-_ListKey = tuple[str, str, int, frozenset[str], frozenset[str] | None]
+_LIBRARY_ARGUMENTS = frozenset(("library", "libraries"))
+# Kind, profile, version of the catalog, scopes, sources, whether there are libraries of others.
+_ListKey = tuple[str, str, int, frozenset[str], frozenset[str] | None, bool]
 _Entry = tuple[Any, dict[str, Any]]  # a registered tool, resource or prompt, and its listed form
 
 
@@ -148,11 +150,11 @@ class ListMethods:
             return []
         version = self._access.catalog.version
         principal = call.context.principal
-        key = (kind, call.profile, version, call.context.scopes, principal.sources)
+        key = (kind, call.profile, version, call.context.scopes, principal.sources, principal.libraries != ())
         if key not in self._lists:
             self._lists = {cached: entries for cached, entries in self._lists.items() if cached[2] == version}
             self._lists[key] = [
-                without_sources(listed, principal.sources)
+                without_libraries(without_sources(listed, principal.sources), principal)
                 for entry, listed in entries
                 if entry.scope in call.context.scopes and permits_source(principal, entry)
             ]
@@ -191,6 +193,16 @@ def without_sources(listed: dict[str, Any], sources: frozenset[str] | None) -> d
         for name, declared in properties.items()
     }
     return {**listed, "inputSchema": {**listed["inputSchema"], "properties": permitted}}
+
+
+def without_libraries(listed: dict[str, Any], principal: Principal) -> dict[str, Any]:
+    """Removes the arguments `library` and `libraries` of a tool for callers who have only their own library: clients
+    send all schemas to a model on each turn."""
+    properties = listed.get("inputSchema", {}).get("properties", {})
+    if principal.libraries or properties.keys().isdisjoint(_LIBRARY_ARGUMENTS):
+        return listed
+    left = {name: declared for name, declared in properties.items() if name not in _LIBRARY_ARGUMENTS}
+    return {**listed, "inputSchema": {**listed["inputSchema"], "properties": left}}
 
 
 def _with_enum(declared: Mapping[str, Any], sources: frozenset[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from config.errors import FlorilegiumError, Unauthenticated, Unavailable
 from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
+from server.console.language import N_, _
 from server.console.pages import render_page
 from server.middleware import DEFAULT_ERROR_FORMAT, PRIVATE_HEADERS, error_headers, json_error
 from server.operations.operation import Operation, ResponseWithHeaders, StreamedFile, UploadRequest
@@ -135,18 +136,18 @@ def with_etag(response: Response, headers: Headers) -> Response:
 # Errors as HTML pages, for people who open a permalink in a browser.
 
 _SIGN_IN_HELP = (
-    "This address shows an item to the owner of the library it is in.",
-    "Reload the page to enter a user name and password: use any name, and an API key as the password.",
-    "Programs send an API key or an access token in the header Authorization: Bearer.",
-    "An operator creates an API key with: florilegium key create NAME.",
+    N_("This address shows an item to the owner of the library it is in."),
+    N_("Reload the page to enter a user name and password: use any name, and an API key as the password."),
+    N_("Programs send an API key or an access token in the header Authorization: Bearer."),
+    N_("An operator creates an API key with: florilegium key create NAME."),
 )
 _PAGE_TITLES = {
-    400: "Invalid address",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Not allowed",
-    429: "Try again in a moment",
-    503: "Try again in a moment",
+    400: N_("Invalid address"),
+    403: N_("Not allowed"),
+    404: N_("Not found"),
+    405: N_("Not allowed"),
+    429: N_("Try again in a moment"),
+    503: N_("Try again in a moment"),
 }
 
 
@@ -155,9 +156,9 @@ def html_error(settings: Settings, error: FlorilegiumError) -> Response:
     # Messages are written for a program, as a part of a sentence. The template escapes them.
     message = error.message[:1].upper() + error.message[1:] + "."
     if isinstance(error, Unauthenticated):
-        title, sentences = "Sign in to read this", [message, *_SIGN_IN_HELP]
+        title, sentences = _("Sign in to read this"), [message, *map(_, _SIGN_IN_HELP)]
     else:
-        title, sentences = _PAGE_TITLES.get(error.status, "Something went wrong"), [message]
+        title, sentences = _(_PAGE_TITLES.get(error.status, N_("Something went wrong"))), [message]
     page = render_page("message.html", status=error.status, title=title, sentences=sentences)
     for name, value in {**PRIVATE_HEADERS, **error_headers(settings, error)}.items():
         page.headers[name] = value

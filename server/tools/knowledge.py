@@ -7,7 +7,13 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from aggregator.filters import Dedupe, ResultText, SearchDefaults, Shape, filter_names
-from aggregator.responses import FurtherPassage, KnowledgeItem, KnowledgeResponse, without_repetition
+from aggregator.responses import (
+    FurtherPassage,
+    KnowledgeItem,
+    KnowledgeResponse,
+    failed_reports,
+    without_repetition,
+)
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
@@ -72,6 +78,8 @@ def _about(item: KnowledgeItem) -> Iterator[str]:
         yield f"also {' '.join(item.also_in)}"
     if item.via:
         yield _REASONS[item.via]
+    if item.library:
+        yield f"library: {item.library}"
 
 
 def _notes(response: KnowledgeResponse) -> Iterator[str]:
@@ -80,9 +88,8 @@ def _notes(response: KnowledgeResponse) -> Iterator[str]:
         yield "No result contains the words of the query. These are the nearest in meaning, and may be unrelated."
     if response.read_as:
         yield f"Query interpretation: {response.read_as}"
-    for name, report in response.sources.items():
-        if report.status != "ok":
-            yield f"{name} was not searched: {report.error or report.status}"
+    for name, report in failed_reports(response):
+        yield f"{name} was not searched: {report.error or report.status}"
     if response.semantic:
         if response.semantic.status in ("partial", "unavailable"):
             yield response.semantic.note or ""

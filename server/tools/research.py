@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from aggregator.responses import KnowledgeItem, KnowledgeResponse
+from aggregator.libraries import split_library, with_library
+from aggregator.responses import KnowledgeItem, KnowledgeResponse, failed_reports
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
 from config.errors import InvalidParams
@@ -56,18 +57,24 @@ class Permalinks(Struct, frozen=True):
     base_url: str
 
     def of(self, uri: str, loc: Loc | None = None) -> str:
+        uri, library = split_library(uri)
         source, _, path = uri.partition("://")
         is_part = "/" in path
         parameters = {} if loc is None else _position(loc, is_part=is_part)
+        if library is not None:
+            parameters["library"] = library
         query = f"?{urlencode(parameters)}" if parameters else ""
-        fragment = f"#{PASSAGE}" if parameters or is_part else ""
+        fragment = f"#{PASSAGE}" if parameters.keys() - {"library"} or is_part else ""
         return f"{self._root}{source}/{path}{query}{fragment}"
 
     def uri_of(self, text: str) -> str:
         """Returns the URI of the item behind a permalink. Returns any other text unchanged."""
-        address = text.removeprefix(self._root).partition("#")[0].partition("?")[0]
+        address, _, query = text.removeprefix(self._root).partition("#")[0].partition("?")
         source, separator, path = address.partition("/")
-        return f"{source}://{path}" if text.startswith(self._root) and separator else text
+        if not text.startswith(self._root) or not separator:
+            return text
+        library = dict(parse_qsl(query)).get("library")
+        return with_library(f"{source}://{path}", library)
 
     @property
     def hit_extra_bytes(self) -> int:
@@ -242,9 +249,7 @@ class ResearchTools:
             for item in response.results
         )
         notes = [f"query interpretation: {response.read_as}"] if response.read_as is not UNSET else []
-        notes += [
-            f"{name} {_FAULTS[report.status]}" for name, report in response.sources.items() if report.status != "ok"
-        ]
+        notes += [f"{name} {_FAULTS[report.status]}" for name, report in failed_reports(response)]
         return ResearchResponse(results=results, note="; ".join(notes) or UNSET)
 
     async def fetch(self, call: Call, arguments: ResearchId) -> ResearchItem:

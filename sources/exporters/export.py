@@ -8,8 +8,8 @@ included.
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -27,6 +27,8 @@ from sources.kinds import Kind, Record, title_of
 from sources.reading.documents import build_document
 from sources.records import (
     CHARACTER,
+    CONVERSATION,
+    MEDIA,
     NOTE,
     OBSERVATION,
     PROMPT,
@@ -105,6 +107,8 @@ def front_matter(row: Record, title: str, **more_fields: str) -> str:
 
 
 R = TypeVar("R", bound=Record)
+# The ids of items by source.
+Selected = Mapping[str, Sequence[str | int]]
 
 # Rows held in memory at once.
 _PAGE_ROWS = 50
@@ -114,20 +118,21 @@ _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 
 
-async def export_library(library: Library, folder: Path) -> ExportManifest:
+async def export_library(library: Library, folder: Path, selected: Selected | None = None) -> ExportManifest:
     """Writes in threads, because a library may be large. Raises Conflict if the folder is not empty: nothing is ever
-    overwritten."""
+    overwritten. With `selected`, only these items are exported, and nothing that is not an item."""
     try:
         await asyncio.to_thread(create_empty_folder, folder)
         await asyncio.to_thread(_write_file, folder / UNFINISHED_MANIFEST, [])
-        export = _LibraryExport(library, folder)
+        export = _LibraryExport(library, folder, selected)
+        own = {"chats": export.export_chats, "media": export.export_media, "notes": export.export_notes}
         # Characters first: conversations refer to them by the ids that are collected meanwhile.
-        await export.export_items(CHARACTER)
-        await export.export_chats()
-        await export.export_media()
-        await export.export_notes()
-        for kind in (OBSERVATION, PROMPT, *ADDED_KINDS):
-            await export.export_items(kind)
+        for kind in (CHARACTER, CONVERSATION, MEDIA, NOTE, OBSERVATION, PROMPT, *ADDED_KINDS):
+            if selected is None or kind.source in selected:
+                await (own[kind.source]() if kind.source in own else export.export_items(kind))
+        if selected is None and (searches := await library.bookmarks.get(lines.SAVED_SEARCHES)):
+            content = msgspec.json.format(searches.encode())
+            await asyncio.to_thread(_write_file, folder / lines.SAVED_SEARCHES_FILE, [content])
         return await asyncio.to_thread(_write_manifest, folder, export.counts)
     except OSError as error:
         raise StorageError(f"the export cannot be written: {error.strerror or 'disk error'}") from error
@@ -149,8 +154,9 @@ def _write_manifest(folder: Path, counts: dict[str, int]) -> ExportManifest:
 class _LibraryExport:
     """The methods named `_write...` run in threads, one at a time."""
 
-    def __init__(self, library: Library, folder: Path) -> None:
+    def __init__(self, library: Library, folder: Path, selected: Selected | None) -> None:
         self.counts: dict[str, int] = {}
+        self._selected = selected
         self._library = library
         self._folder = folder
         self._character_uuids: dict[int, str] = {}
@@ -167,7 +173,7 @@ class _LibraryExport:
                 self._write_page(kind.source, title_of(kind, row), row.uuid, page)
 
         async with self._open_kind(kind.source) as file:
-            async for rows in _pages(self._library.collection(kind.source).list_after):
+            async for rows in self._pages(kind.source):
                 await asyncio.to_thread(write, rows, file)
 
     async def export_notes(self) -> None:
@@ -179,7 +185,7 @@ class _LibraryExport:
             self._write_page("notes", row.title, row.uuid, note_page(row))
 
         async with self._open_kind("notes") as file:
-            async for rows in _pages(notes.list_after):
+            async for rows in self._pages("notes"):
                 for row in rows:
                     try:
                         images = [await notes.image(row.uuid, name) for name in await notes.image_names(row.uuid)]
@@ -195,7 +201,7 @@ class _LibraryExport:
             self._write_page("media", row.title, row.uuid, media_page(row, content))
 
         async with self._open_kind("media") as file:
-            async for rows in _pages(media.list_after):
+            async for rows in self._pages("media"):
                 for row in rows:
                     try:
                         content = await media.content(row.id)
@@ -208,14 +214,12 @@ class _LibraryExport:
     async def export_chats(self) -> None:
         self.counts["messages"] = 0
         async with self._open_kind("chats") as file:
-            last = ""
-            while uuids := await self._library.chats.ids(last, _PAGE_ROWS):
+            async for uuids in self._chat_ids():
                 for uuid in uuids:
                     try:
                         await self._export_chat(file, await self._library.chats.get(uuid))
                     except NotFound:
                         continue  # deleted since its id was read
-                last = uuids[-1]
 
     async def _export_chat(self, file: IO[bytes], chat: Conversation) -> None:
         """Pages by position, so that no message is repeated or missed while others are written or deleted."""
@@ -237,6 +241,28 @@ class _LibraryExport:
             while messages := await self._library.chats.messages_around(chat.id, position, 0, _PAGE_ROWS):
                 await asyncio.to_thread(write_messages, page, messages)
                 position = messages[-1].position + 1
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    async def _pages(self, source: str) -> AsyncIterator[Sequence[Any]]:
+        collection = self._library.collection(source)
+        if self._selected is not None:
+            for item_id in self._selected.get(source, ()):
+                with suppress(NotFound):  # deleted since it was selected
+                    yield [await collection.get(item_id)]
+            return
+        last = ""
+        while rows := await collection.list_after(last, _PAGE_ROWS):
+            yield rows
+            last = rows[-1].uuid
+
+    async def _chat_ids(self) -> AsyncIterator[Sequence[str]]:
+        if self._selected is not None:
+            yield [str(item_id) for item_id in self._selected.get("chats", ())]
+            return
+        last = ""
+        while uuids := await self._library.chats.ids(last, _PAGE_ROWS):
+            yield uuids
+            last = uuids[-1]
 
     # -- writing -------------------------------------------------------------------------------------------------------
     def _write_line(self, file: IO[bytes], kind: str, line: Struct | Mapping[str, Any]) -> None:
@@ -260,13 +286,6 @@ class _LibraryExport:
 
     def _page_path(self, kind: str, title: str, uuid: str) -> Path:
         return self._folder / kind / file_name(title, uuid)
-
-
-async def _pages(list_after: Callable[[str, int], Awaitable[Sequence[R]]]) -> AsyncIterator[Sequence[R]]:
-    last = ""
-    while rows := await list_after(last, _PAGE_ROWS):
-        yield rows
-        last = rows[-1].uuid
 
 
 def create_empty_folder(folder: Path) -> None:

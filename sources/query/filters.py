@@ -25,13 +25,14 @@ _UNKNOWN_FILTER = re.compile(r"([^\W\d_]{2,}):[^\s:/]")
 
 
 class Filters(Struct, frozen=True):
-    """Restrictions other than words. An item must have every tag, and one of the sources, types and senders.
+    """Restrictions other than words. An item must have every tag, and one of the sources, libraries, types and senders.
 
     `after` begins with the named time and `before` ends before it: after:2024-05-01 before:2024-05-02 is the first of
     May. `during` is the time of a query that consists of nothing else.
     """
 
     sources: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
@@ -41,7 +42,8 @@ class Filters(Struct, frozen=True):
 
     @property
     def restricts_items(self) -> bool:
-        """Whether the filters select items. A source alone does not, because that would match a whole library."""
+        """Whether the filters select items. A source or a library alone does not, because that would match all of
+        it."""
         return bool(self.tags or self.types or self.senders or self.after or self.before or self.during)
 
 
@@ -89,7 +91,7 @@ class FilterExtractor:
                 yield from self._apply_date(lexeme.name, lexeme.value)
             case _:
                 values = [lexeme.value] if lexeme.is_quoted else lexeme.value.split(",")
-                field = f"{lexeme.name}s"
+                field = "libraries" if lexeme.name == "library" else f"{lexeme.name}s"
                 current: tuple[str, ...] = getattr(self.filters, field)
                 new = [value.strip() for value in values if value.strip()]
                 self.filters = replace(self.filters, **{field: tuple(dict.fromkeys([*current, *new]))})

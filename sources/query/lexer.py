@@ -100,7 +100,7 @@ class UnsupportedSyntax(Struct, frozen=True):
 
 Lexeme = BareWord | QuotedText | FilterLexeme | Symbol | UnmatchedQuote | OptionLexeme | UnsupportedSyntax
 
-FILTER_NAMES = ("source", "tag", "type", "sender", "after", "before", "title")
+FILTER_NAMES = ("source", "library", "tag", "type", "sender", "after", "before", "title")
 
 # Characters that word processors, other languages and East Asian keyboards use instead of the ASCII ones of the query
 # language.

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from auth.context import RequestContext
+from auth.context import LibraryAccess, RequestContext
 from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
@@ -141,6 +141,8 @@ OFFSET_MAX = 1_000_000_000
 # between the worst and the best of its result list.
 SCORE_TYPES: Mapping[Scoring, str] = {"comparable": "fts_coverage", "minmax": "fts"}
 _NO_FILTERS = Filters()
+# The name of the caller's own library in the filter `library:`.
+OWN_LIBRARY = "own"
 
 
 class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,7 +240,9 @@ def build_query(
     )
     conflict: str | None = None
     if query.filters != _NO_FILTERS:
-        conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)
+        conflict = _unsupported_filter(source, supported_filters, query.filters, context.library) or _contradiction(
+            search
+        )
         search = _with_filters(search, now)
     # A query without words says that it found nothing, unless the source's arguments select the items.
     read_as = query.read_as
@@ -278,7 +282,12 @@ def _with_filters(search: Search, now: datetime) -> Search:
     )
 
 
-def _unsupported_filter(source: str, supported: Collection[str], filters: Filters) -> str | None:
+def _unsupported_filter(
+    source: str, supported: Collection[str], filters: Filters, library: LibraryAccess | None
+) -> str | None:
+    names = (OWN_LIBRARY,) if library is None else (library.handle.casefold(), library.name.casefold())
+    if filters.libraries and not any(name.casefold() in names for name in filters.libraries):
+        return matches_nothing(f"library:{filters.libraries[0]}", f"this searches {names[-1]}")
     if filters.sources and source not in (name.lower() for name in filters.sources):
         return matches_nothing(f"source:{filters.sources[0]}", f"this searches {source}")
     for name, values in (("type", filters.types), ("sender", filters.senders)):

@@ -5,7 +5,7 @@ all raise the same `NotFound`. A write is applied completely or not at all; repe
 returns the result of the first call. `Conflict` is raised if the expected version is not the stored one.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -54,6 +54,8 @@ Scoring = Literal["comparable", "minmax"]
 Ranking = Literal["fused", "words", "meaning"]
 # The namespace of conversations that were not assigned to one. It always exists.
 DEFAULT_NAMESPACE = "default"
+# A hundred years of months, or three of days.
+PERIODS_MAX = 1_200
 
 
 class Corpus(Struct, frozen=True):
@@ -87,6 +89,10 @@ class Search(Struct, frozen=True, kw_only=True):
     `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
     case: `project` in the metadata, or else the namespace.
+
+    With `is_partial`, the caller may read only what passes the filters. Then neither the weights of terms nor
+    corrections of words depend on other items, which would tell what these contain: all terms weigh the same, and
+    words are searched as typed.
     """
 
     query: ParsedQuery
@@ -110,6 +116,7 @@ class Search(Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
     is_strict: bool = False
+    is_partial: bool = False
     boosts_messages: bool = True
 
     @property
@@ -125,6 +132,11 @@ class Search(Struct, frozen=True, kw_only=True):
             or self.date_to
             or self.character_id is not None
         )
+
+    @property
+    def known_corpus(self) -> Corpus | None:
+        """The frequencies of the terms, if they need not be counted."""
+        return Corpus(1, (1,) * len(self.query.terms)) if self.is_partial else self.corpus
 
     @property
     def is_unrestricted(self) -> bool:
@@ -186,14 +198,46 @@ class CreationPosition(Struct, frozen=True):
 
 
 class ItemFilter(Struct, frozen=True, kw_only=True):
-    """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, and a
-    `last_modified` between `date_from` and `date_to`, inclusive and in the stored form."""
+    """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, a `created_at`
+    that begins with `created`, such as `2026-01`, and a `last_modified` between `date_from` and `date_to`, inclusive
+    and in the stored form. With `is_pinned`, it must be pinned."""
 
     tags: tuple[str, ...] = ()
     media_type: str | None = None
     namespace: str | None = None
+    created: str = ""
     date_from: str | None = None
     date_to: str | None = None
+    is_pinned: bool = False
+
+
+class ItemsChange(Struct, frozen=True, kw_only=True):
+    """A change of many items: deletes them, or replaces tags, ignoring case (by "" to remove them), adds tags, sets
+    `values` of fields, and pins or unpins."""
+
+    replaced_tags: Mapping[str, str] = {}
+    added_tags: tuple[str, ...] = ()
+    values: Mapping[str, Any] = {}
+    is_pinned: bool | None = None
+    deletes: bool = False
+
+
+class ItemChange(Struct, frozen=True, kw_only=True):
+    """A change of one of many items, which is skipped if the item does not have this version."""
+
+    id: str | int
+    change: ItemsChange
+    version: int | None = None
+
+
+class ChangeResult(Struct, frozen=True, kw_only=True):
+    """The ids of the items that were changed, and of those that were not because they have changed or were deleted
+    since, or cannot be changed this way; `problem` is the first reason. `undo` is the token that undoes the change."""
+
+    changed: tuple[str | int, ...]
+    skipped: tuple[str | int, ...] = ()
+    problem: str = ""
+    undo: str = ""
 
 
 class TagCount(Struct, frozen=True):
@@ -228,6 +272,26 @@ class BrowsableCollection(Protocol[RecordT]):
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         """Returns the most frequent tags."""
+        ...
+
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        """Returns how many items were created in each month or on each day, in UTC: `2026-01` or `2026-01-31`. Only
+        those that begin with `within`, such as a year, and at most `PERIODS_MAX`, the newest first."""
+        ...
+
+    async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:
+        """Returns the items that meet the conditions, each with its position, after a position and in order."""
+        ...
+
+    async def change_many(
+        self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
+    ) -> ChangeResult:
+        """Changes items in one transaction. With the token `undo` of an earlier call, both are undone together. If
+        `is_atomic`, raises Conflict and changes nothing if one of the items cannot be changed."""
+        ...
+
+    async def undo(self, undo: str) -> ChangeResult | None:
+        """Undoes a batch of changes in one transaction, the last one first. Returns None if there is none left."""
         ...
 
     async def words(self) -> int:
@@ -416,6 +480,10 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         """Returns all namespaces by name, always including the default one."""
         ...
 
+    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        """Returns how many of these conversations each namespace has."""
+        ...
+
     async def create_namespace(self, name: str) -> Namespace: ...
     async def rename_namespace(self, name: str, new_name: str) -> Namespace:
         """Renames a namespace and moves its conversations. The default namespace cannot be renamed."""
@@ -523,11 +591,15 @@ class Agents(Protocol):
 
 
 class Bookmarks(Protocol):
-    """Positions in external files and databases up to which they have been imported, by name. A lease says who reads
-    one of them at the moment."""
+    """Texts by name: positions in external files and databases up to which they have been imported, and the searches
+    that a person has saved. A lease says who reads a file or database at the moment."""
 
     async def get(self, name: str) -> str | None: ...
     async def set(self, name: str, text: str) -> None: ...
+    async def change(self, name: str, change: Callable[[str | None], str]) -> None:
+        """Replaces a text in one transaction. What `change` raises leaves it as it is."""
+        ...
+
     async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
         """Takes or extends a lease that one owner at a time has, or takes over that of `instead_of`. Returns the owner,
         which is another one if the lease is held."""

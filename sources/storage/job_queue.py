@@ -99,6 +99,27 @@ def job_group(group: JobGroup) -> Iterator[JobGroup]:
         _CURRENT.reset(token)
 
 
+_CHARGED: ContextVar[UserId | None] = ContextVar("charged_user", default=None)
+
+
+@contextmanager
+def charged_to(user_id: UserId) -> Iterator[None]:
+    """Jobs in the block count for this user, whoever owns the library. Who reads a library of someone else waits behind
+    their own other jobs, and uses up their own share: neither the owner nor another member is served later for it. The
+    connections of a library still run one job at a time, and the deadlines of jobs bound how long that takes."""
+    token = _CHARGED.set(user_id)
+    try:
+        yield
+    finally:
+        _CHARGED.reset(token)
+
+
+def charged_user(owner: UserId, group: JobGroup | None) -> UserId:
+    """Background work is done for the library, so that it counts for its owner, whoever caused it."""
+    charged = _CHARGED.get()
+    return owner if charged is None or (group is not None and group.is_background) else charged
+
+
 def background_jobs() -> AbstractContextManager[JobGroup]:
     """Jobs in the block are in the background: they yield to calls that someone is waiting for."""
     return job_group(JobGroup(is_background=True))

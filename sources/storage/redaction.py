@@ -6,16 +6,19 @@ has to check for human-only messages itself. Each method of the protocol is writ
 method of the protocol is a type error until it is added here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHits, HitPage, ListPage, Message, MessageHits, Namespace
 from sources.storage.contract import (
+    ChangeResult,
     Chats,
     CreationPosition,
     ExactSearch,
+    ItemChange,
     ItemFilter,
     MessageSearch,
     MetadataFilter,
@@ -113,8 +116,25 @@ class RedactedChats:
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._chats.tags(limit)
 
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        return await self._chats.created_counts(unit, within)
+
     async def words(self) -> int:
         return await self._chats.words()
+
+    async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:
+        return await self._chats.matching_ids(where, after, limit)
+
+    async def change_many(
+        self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
+    ) -> ChangeResult:
+        return await self._chats.change_many(changes, undo, is_atomic=is_atomic)
+
+    async def undo(self, undo: str) -> ChangeResult | None:
+        return await self._chats.undo(undo)
+
+    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        return await self._chats.namespace_counts(conversation_ids)
 
     async def restore(self, item_id: str) -> Conversation:
         return await self._chats.restore(item_id)

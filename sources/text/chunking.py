@@ -37,7 +37,7 @@ def split_into_chunks(text: str, size_chars: int, overlap_chars: int) -> list[Te
     return [TextChunk(index, start, end) for index, (start, end) in enumerate(packer.spans())]
 
 
-class _Sentence(Struct, frozen=True):
+class Sentence(Struct, frozen=True):
     """A sentence with the white space after it, or a heading. Consecutive sentences have no gap between them."""
 
     start: int
@@ -55,7 +55,7 @@ class _SentencePacker:
 
     def spans(self) -> Iterator[tuple[int, int]]:
         start = 0
-        packed: list[_Sentence] = []
+        packed: list[Sentence] = []
         for sentence in self._split_after_headings(self._split_long_sentences()):
             begins_section = sentence.is_heading and not (packed and packed[-1].is_heading)
             if packed and (begins_section or sentence.end - start > self._size):
@@ -66,18 +66,18 @@ class _SentencePacker:
         if packed:
             yield start, packed[-1].end
 
-    def _split_long_sentences(self) -> Iterator[_Sentence]:
+    def _split_long_sentences(self) -> Iterator[Sentence]:
         """Yields all sentences, splitting those longer than a chunk into pieces that leave room for the overlap."""
-        for sentence in _sentences(self._text):
+        for sentence in sentences(self._text):
             start, is_heading = sentence.start, sentence.is_heading
             while sentence.end - start > self._size:
                 end = self._break_position(start, start + self._size - self._overlap)
-                yield _Sentence(start, end, is_heading)
+                yield Sentence(start, end, is_heading)
                 start, is_heading = end, False
             if start < sentence.end:
-                yield _Sentence(start, sentence.end, is_heading)
+                yield Sentence(start, sentence.end, is_heading)
 
-    def _split_after_headings(self, pieces: Iterable[_Sentence]) -> Iterator[_Sentence]:
+    def _split_after_headings(self, pieces: Iterable[Sentence]) -> Iterator[Sentence]:
         """Splits a piece that follows a heading where the heading's chunk is full, so that no heading is left alone."""
         section_start: int | None = None
         for piece in pieces:
@@ -91,9 +91,9 @@ class _SentencePacker:
                 if 1 < room < piece.end - piece.start
                 else piece.end
             )
-            yield _Sentence(piece.start, cut, is_heading=False)
+            yield Sentence(piece.start, cut, is_heading=False)
             if cut < piece.end:
-                yield _Sentence(cut, piece.end, is_heading=False)
+                yield Sentence(cut, piece.end, is_heading=False)
             section_start = None
 
     def _break_position(self, start: int, end: int) -> int:
@@ -106,7 +106,7 @@ class _SentencePacker:
         position = grapheme_boundary_before(self._text, end)
         return position if position > start else grapheme_boundary_after(self._text, end)
 
-    def _next_start(self, start: int, packed: list[_Sentence], following: _Sentence) -> int:
+    def _next_start(self, start: int, packed: list[Sentence], following: Sentence) -> int:
         """Returns where the next chunk starts: at a sentence of the previous one if it fits, else at a word or
         letter."""
         room = min(self._overlap, self._size - (following.end - following.start))
@@ -164,13 +164,13 @@ _MARKDOWN_LINE = re.compile(
 )
 
 
-def _sentences(text: str) -> Iterator[_Sentence]:
+def sentences(text: str) -> Iterator[Sentence]:
     start = 0
     for heading_start, end in _headings(text):
         # White space before a heading belongs to the heading.
         section_start = start if text[start:heading_start].isspace() else heading_start
         yield from _plain_sentences(text, start, section_start)
-        yield _Sentence(section_start, end, is_heading=True)
+        yield Sentence(section_start, end, is_heading=True)
         start = end
     yield from _plain_sentences(text, start, len(text))
 
@@ -188,13 +188,13 @@ def _headings(text: str) -> Iterator[tuple[int, int]]:
             yield match.start(), match.end()
 
 
-def _plain_sentences(text: str, start: int, end: int) -> Iterator[_Sentence]:
+def _plain_sentences(text: str, start: int, end: int) -> Iterator[Sentence]:
     for match in _SENTENCE_END.finditer(text, start, end):
         if match.end() < end and _ends_sentence(text, match) and is_grapheme_boundary(text, match.end()):
-            yield _Sentence(start, match.end(), is_heading=False)
+            yield Sentence(start, match.end(), is_heading=False)
             start = match.end()
     if start < end:
-        yield _Sentence(start, end, is_heading=False)
+        yield Sentence(start, end, is_heading=False)
 
 
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:

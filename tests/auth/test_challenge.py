@@ -50,6 +50,9 @@ def test_metadata_lists_the_resource_and_the_configured_servers() -> None:
         "authorization_servers": ["https://login.example.com"],
         "scopes_supported": list(SCOPES),
         "bearer_methods_supported": ["header"],
+        "resource_documentation": f"{PUBLIC_URL}/about/documentation",
+        "resource_policy_uri": f"{PUBLIC_URL}/about/privacy",
+        "resource_tos_uri": f"{PUBLIC_URL}/about/terms",
     }
     assert METADATA_PATH == "/.well-known/oauth-protected-resource/mcp"
 

@@ -56,7 +56,7 @@ async def test_account_page_changes_the_password_and_exports_the_library(browser
     assert seen["usage"][1] == "Items\n1"
     assert seen["file"] == "florilegium-export.zip"
     assert seen["findings"] == []
-    assert "Admin" not in seen["links"]
+    assert "Administration" not in seen["links"]
 
 
 async def test_account_is_deleted_after_its_name_was_typed(browser: BrowserDriver, site: Site) -> None:

@@ -74,7 +74,14 @@ async def test_tabs_and_filters_narrow_the_results_and_survive_a_reload(
 ) -> None:
     seen = await console.run(browser, "search.mjs", "filters")
 
-    assert seen == {"media": ["Film"], "tagged": ["Voyage"], "reloaded": ["Voyage"]}
+    assert set(seen.pop("removed")) == {"Voyage", "Film", "Talk"}
+    assert seen == {"media": ["Film"], "tagged": ["Voyage"], "reloaded": ["Voyage"], "findings": []}
+
+
+async def test_saved_search_is_opened_by_its_name(browser: BrowserDriver, console: Console) -> None:
+    seen = await console.run(browser, "search.mjs", "saved")
+
+    assert seen == {"opened": ["Voyage"], "left": 0, "findings": []}
 
 
 async def test_late_answer_of_an_earlier_query_is_not_shown(browser: BrowserDriver, console: Console) -> None:

@@ -205,6 +205,9 @@ async def test_resource_metadata_is_served_at_both_paths_with_the_exact_resource
         "authorization_servers": ["https://login.example.com"],
         "scopes_supported": list(SCOPES),
         "bearer_methods_supported": ["header"],
+        "resource_documentation": "https://kb.example.com/base/about/documentation",
+        "resource_policy_uri": "https://kb.example.com/base/about/privacy",
+        "resource_tos_uri": "https://kb.example.com/base/about/terms",
     }
 
 

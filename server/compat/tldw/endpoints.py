@@ -11,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from aggregator.libraries import own_only
 from auth.context import ADMIN, Owner, Principal, SessionId
 from config.errors import FlorilegiumError, InvalidParams, InvalidRequest, SessionNotFound
 from config.times import format_timestamp
@@ -342,7 +343,8 @@ class TldwEndpoints:
     async def _call(
         self, admitted: AdmittedRequest, session: Session, message: messages.Request, *, has_session: bool = False
     ) -> dict[str, Any]:
-        context = self._runtime.admission.context(admitted, session.id if has_session else None)
+        # tldw knows of one library.
+        context = own_only(self._runtime.admission.context(admitted, session.id if has_session else None))
         result = dict(await self._dispatcher.dispatch(legacy_call(session, message, context, NullPeer()), message))
         # These change the state of the session, such as what it has subscribed to.
         if has_session and message.method in SESSION_METHODS:

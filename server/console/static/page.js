@@ -1,4 +1,6 @@
-// Behaviour of every page: the keys that focus the search box, the help dialog, copying, local times, and the menu.
+// Behaviour of every page: the keys that focus the search box, the help dialog, copying, local times, and preferences.
+
+import { _ } from "./messages.js";
 
 export const search = document.querySelector("#search-box");
 const help = document.querySelector("#help");
@@ -11,8 +13,7 @@ export function isShortcut(event) {
 }
 
 document.addEventListener("keydown", (event) => {
-  const isCommandK = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey;
-  if (search && (isCommandK || (event.key === "/" && isShortcut(event)))) {
+  if (search && event.key === "/" && isShortcut(event)) {
     event.preventDefault();
     search.focus();
     search.select();
@@ -29,7 +30,7 @@ async function copy(button) {
   const source = document.getElementById(button.dataset.copy);
   await navigator.clipboard.writeText(source.value ?? source.innerText);
   const label = button.textContent;
-  button.textContent = "Copied";
+  button.textContent = _("Copied");
   setTimeout(() => (button.textContent = label), 1500);
 }
 
@@ -44,7 +45,7 @@ document.addEventListener("click", (event) => {
   if (button) copy(button);
 });
 
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
+const exact = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "full", timeStyle: "medium" });
 
 /** Shows the exact time in the time zone of the browser when the pointer is over a time. Results are shown first. */
 export function localizeTimes(root) {
@@ -57,8 +58,12 @@ export function localizeTimes(root) {
 }
 localizeTimes(document);
 
-// On a phone the menu is wider than the screen.
-document.querySelector(".site nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// A language or theme is used when it is chosen. Without this script, the form has a button.
+const preferences = document.querySelector("form#preferences");
+if (preferences) {
+  preferences.querySelector("button").hidden = true;
+  preferences.addEventListener("change", () => preferences.requestSubmit());
+}
 
 for (const dialog of document.querySelectorAll("dialog")) {
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());

@@ -1,5 +1,6 @@
-// Search as you type, and reading hits next to their list. The server renders everything: this script requests the page
-// for the current form, and replaces the parts that have changed. The address of the page is its whole state.
+// Search as you type, and reading hits next to their list. The server renders everything: this script requests the parts
+// of the page for the current form, and replaces them; the results first, because filters have counts, which take longer.
+// The address of the page is its whole state.
 
 import { isShortcut, localizeTimes, search } from "./page.js";
 
@@ -8,8 +9,6 @@ const form = document.querySelector("#search");
 const layout = document.querySelector("#layout");
 const preview = document.querySelector("#preview");
 const wide = matchMedia("(min-width: 64.01rem)");
-// Browsers that cannot show closed details by style alone.
-if (matchMedia("(min-width: 48.01rem)").matches) document.querySelector("#filters").open = true;
 let request = new AbortController();
 let previewRequest = new AbortController();
 let timer;
@@ -33,23 +32,31 @@ async function show(url, { push = false } = {}) {
   request = new AbortController();
   layout.classList.add("busy");
   try {
-    const page = await load(url, request);
+    const results = await part(url, "results");
     history[push ? "pushState" : "replaceState"](null, "", url);
-    replace(page);
+    document.querySelector("#results").replaceWith(results);
+    document.title = results.dataset.title;
+    localizeTimes(results);
+    closePreview();
+    layout.classList.remove("busy");
+    const filters = await part(url, "filters");
+    const more = filters.querySelector("#more-filters");
+    if (more && document.querySelector("#more-filters[open]")) more.open = true;
+    document.querySelector("#filters").replaceWith(filters);
   } catch (error) {
     if (error.name === "AbortError") return;
     document.querySelector("#status").textContent = "The server cannot be reached. Check the connection and try again.";
+    layout.classList.remove("busy");
   }
-  layout.classList.remove("busy");
 }
 
-function replace(page) {
-  const results = page.querySelector("#results");
-  if (!results) return location.reload();
-  document.querySelector("#results").replaceWith(results);
-  document.title = page.title;
-  localizeTimes(results);
-  closePreview();
+/** Requests a part of the page. If the answer is another page, such as an error, the browser opens it. */
+async function part(url, name) {
+  const page = await load(`${url}${url.includes("?") ? "&" : "?"}part=${name}`, request);
+  const found = page.querySelector(`#${name}`);
+  if (found) return found;
+  location.assign(url);
+  throw new DOMException("another page", "AbortError");
 }
 
 const hits = () => [...document.querySelectorAll(".hit")];
@@ -119,6 +126,12 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", (event) => {
+  const chip = event.target instanceof Element && event.target.closest("#filters a, .tabs a");
+  if (chip && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault();
+    chip.closest(".tabs")?.querySelector("[aria-current]")?.removeAttribute("aria-current");
+    return show(chip.getAttribute("href"), { push: true });
+  }
   const hit = event.target instanceof Element && event.target.closest(".hit");
   if (hit && wide.matches && !event.target.closest("a, summary, details, button")) select(hits().indexOf(hit), { scroll: false });
 });

@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from sources.storage.tables.conversation_tables import (
     TOUCH_CONVERSATION,
 )
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.sql import SqlConnection, SqlFilter, equals
+from sources.storage.tables.sql import SqlConnection, SqlFilter, equals, json_array
 from sources.storage.tables.thread_upsert import (
     CreatedQuery,
     ThreadUpserter,
@@ -38,6 +38,10 @@ T = TypeVar("T")
 
 # Several times what removing one message from all indexes takes on a machine of 2026.
 _REMOVAL_MS_PER_MESSAGE = 1
+_NAMESPACE_COUNTS = (
+    "SELECT c.namespace, count(*) FROM {} CROSS JOIN conversations c WHERE c.uuid = wanted.value AND c.deleted = 0 "
+    "GROUP BY c.namespace"
+)
 
 
 class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
@@ -106,6 +110,13 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
 
     async def namespaces(self) -> Sequence[Namespace]:
         return await self._read(thread_upsert.list_namespaces)
+
+    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        def work(connection: SqlConnection) -> Mapping[str, int]:
+            sql = _NAMESPACE_COUNTS.format(connection.dialect.listed())
+            return dict(connection.execute(sql, (json_array(conversation_ids),)).fetchall())
+
+        return await self._read(work)
 
     async def create_namespace(self, name: str) -> Namespace:
         name = validation.required_short_text(self._settings.limits, "name", name)

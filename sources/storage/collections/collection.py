@@ -5,13 +5,16 @@
 # each engine combines these classes with its own connection and statistics (`sqlite/collections.py`,
 # `postgres/collections.py`). `followed_files` is what a follow remembers about its files.
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from config.errors import Conflict, NotFound
 from config.times import format_timestamp
 from sources.drafts import ConversationDraft, ObservationDraft, UpsertResult
 from sources.query import ParsedQuery, QueryLimits
@@ -19,13 +22,23 @@ from sources.query.parser import can_have_near_terms, with_rarest_terms
 from sources.records import SEMANTIC_OFF, Conversation, HitPage, ListPage, Observation, SemanticStatus
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
-from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ItemFilter, ObservationFilter, Search, TagCount
+from sources.storage.contract import (
+    ALL_OBSERVATIONS,
+    ChangeResult,
+    Corpus,
+    ItemChange,
+    ItemFilter,
+    ObservationFilter,
+    Search,
+    TagCount,
+)
 from sources.storage.search.engine import SearchStatistics, SearchTarget
 from sources.storage.search.fused_search import NOT_APPLICABLE, FusedSearch, QueryVector, has_meaning, merge_pages
 from sources.storage.search.text_search import TextSearch, search_relaxed
 from sources.storage.search.vocabulary import Spelling
 from sources.storage.tables import validation
-from sources.storage.tables.item_table import DraftT, ItemKey, ItemTable, RecordT, WriteContext
+from sources.storage.tables.bulk import change_items, next_batch, undo_items
+from sources.storage.tables.item_table import PINNED_LINK, DraftT, ItemKey, ItemTable, RecordT, WriteContext
 from sources.storage.tables.kind_tables import has_tags, observation_conditions
 from sources.storage.tables.sql import SqlConnection, SqlFilter, TableWork, TextIndex, between, equals
 from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once, withdraw_rows
@@ -37,6 +50,9 @@ from sources.storage.tables.validation import (
     storable_beginning,
 )
 
+# What a batch of changes may take beyond the deadline of a single write: the tags of a media item are indexed with all
+# of its chunks.
+BATCH_MS = 60_000
 IdT = TypeVar("IdT", bound=ItemKey)
 T = TypeVar("T")
 
@@ -82,19 +98,93 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         return await self._read(lambda connection: self.table.get(connection, item_id))
 
     async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[RecordT]:
+        condition = self._condition(where)
+        if condition is None:
+            return ListPage((), 0)
+        sql, parameters = f"TRUE{condition.sql}", condition.parameters
+        return await self._read(lambda connection: self.table.page(connection, limit, offset, sql, parameters))
+
+    def _condition(self, where: ItemFilter) -> SqlFilter | None:
+        """Returns None if no row can match."""
         table = self.table
         columns = {"media_type": where.media_type, "namespace": where.namespace}
         # No row can have a value of a column that the table lacks, or that cannot be stored.
         if any(value is not None and not table.has_column(name) for name, value in columns.items()):
-            return ListPage((), 0)
+            return None
         if not all(is_storable(value) for value in (*where.tags, *columns.values()) if value is not None):
-            return ListPage((), 0)
+            return None
         condition = has_tags(where.tags, table.name, f"{table.name}.id")
         for name, value in columns.items():
             condition &= equals(name, value)
-        condition &= between("last_modified", where.date_from, where.date_to)
-        sql, parameters = f"TRUE{condition.sql}", condition.parameters
-        return await self._read(lambda connection: self.table.page(connection, limit, offset, sql, parameters))
+        if where.is_pinned and table.has_column("is_pinned"):
+            condition &= equals("is_pinned", 1)
+        elif where.is_pinned:
+            linked = f"{table.name}.id IN (SELECT id FROM {table.name}_tags WHERE folded = ?)"
+            condition &= SqlFilter((linked,), (PINNED_LINK,))
+        # `~` sorts after every character of a time.
+        condition &= between("created_at", where.created, where.created and f"{where.created}~")
+        return condition & between("last_modified", where.date_from, where.date_to)
+
+    async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, IdT]]:
+        condition = self._condition(where)
+        if condition is None:
+            return ()
+        sql = f"SELECT id, {self.table.key} FROM {self.table.name} WHERE deleted = 0{condition.sql} AND id > ?"
+        parameters = (*condition.parameters, clamp_count(after), clamp_count(limit))
+        return await self._read(
+            lambda connection: connection.execute(f"{sql} ORDER BY id LIMIT ?", parameters).fetchall()
+        )
+
+    async def change_many(
+        self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
+    ) -> ChangeResult:
+        self._require_batch(changes)
+        extra_ms = await self._removals_ms([one.id for one in changes if one.change.deletes])
+        if len(changes) > 1 and extra_ms and not is_atomic:
+            # Long conversations: one transaction each, with the time that it needs.
+            results = []
+            for change in changes:
+                results.append(await self.change_many([change], undo))
+                undo = results[-1].undo
+            return ChangeResult(
+                changed=tuple(key for result in results for key in result.changed),
+                skipped=tuple(key for result in results for key in result.skipped),
+                problem=next((result.problem for result in results if result.problem), ""),
+                undo=undo,
+            )
+
+        def work(connection: SqlConnection, context: WriteContext) -> ChangeResult:
+            result = change_items(connection, self.table, self.source, changes, undo, context)
+            if is_atomic and result.skipped:
+                raise Conflict(result.problem)
+            return result
+
+        # Tags and the values of fields add nothing that a quota counts.
+        return await self._remove(work, extra_ms + BATCH_MS)
+
+    async def _removals_ms(self, keys: Sequence[ItemKey]) -> int:
+        total_ms = 0
+        for key in keys:
+            with suppress(NotFound):
+                total_ms += await self._removal_ms(cast("IdT", key))
+        return total_ms
+
+    async def undo(self, undo: str) -> ChangeResult | None:
+        # By the writer: each file has a table `state`, and the reader of SQLite has all files.
+        batch = await self._remove(lambda connection, context: next_batch(connection, self.source, undo, context.time))
+        if batch is None:
+            return None
+        restored = [state.key for state in batch[1] if state.is_deleted]
+        extra_ms = await self._removals_ms(restored)
+        async with self._database.quota.room(len(restored)):
+            return await self._remove(
+                lambda connection, context: undo_items(connection, self.table, self.source, undo, context),
+                extra_ms + BATCH_MS,
+            )
+
+    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        chars = len("2026-01") if unit == "month" else len("2026-01-31")
+        return await self._read(lambda connection: self.table.created_counts(connection, chars, within))
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._read(lambda connection: self.table.tag_counts(connection, limit))
@@ -318,11 +408,11 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
             return self._run_search(connection, target, search, meaning)
         if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
             self._statistics.refresh(connection)
-            corpus = search.corpus or self._statistics.corpus(search.query, connection)
+            corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
             query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
             page = self._search_target(connection, target, replace(search, query=query, corpus=None), meaning)
             return page if page.query is not None else replace(page, query=query)
-        corrected = self._correct(connection, target, search)
+        corrected = None if search.is_partial else self._correct(connection, target, search)
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
         page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)

@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from hashlib import sha256
 from uuid import uuid4
 
@@ -226,10 +226,14 @@ class StoredBookmarks:
         return await self._database.read(_BOOKMARKS, work)
 
     async def set(self, name: str, text: str) -> None:
+        await self.change(name, lambda _: text)
+
+    async def change(self, name: str, change: Callable[[str | None], str]) -> None:
         key = _PREFIX + validation.required_short_text(self._limits, "name", name)
-        value = validation.long_text(self._limits, "text", text)
 
         def work(connection: SqlConnection) -> None:
+            row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
+            value = validation.long_text(self._limits, "text", change(row[0] if row else None))
             connection.execute(SAVE_STATE, (key, value))
 
         await self._database.write(_BOOKMARKS, NOTES_INDEX, work)

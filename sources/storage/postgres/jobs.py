@@ -20,7 +20,15 @@ from config.event_counts import POSTGRES_EVENTS
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
 from config.postgres.errors import driver_errors, is_connection_lost
-from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob, RunTimer, current_job_group
+from sources.storage.job_queue import (
+    BackgroundPace,
+    JobLane,
+    JobQueue,
+    QueuedJob,
+    RunTimer,
+    charged_user,
+    current_job_group,
+)
 from sources.storage.postgres.connection import (
     LibraryConnection,
     LibraryJob,
@@ -69,9 +77,10 @@ class JobThreads:
         the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
         if self._is_closed:
             raise Unavailable("the server is stopping")
+        group = current_job_group()
+        user_id = charged_user(user_id, group)
         if self._pending.get(user_id, 0) >= self._queue_max:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")
-        group = current_job_group()
         is_background = group is not None and group.is_background
         pace = BackgroundPace(self.jobs) if is_background else None
         job = LibraryJob(work, limit_s, pace, is_repeatable=is_repeatable)

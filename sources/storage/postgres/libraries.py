@@ -22,9 +22,9 @@ from sources.query import ParsedQuery
 from sources.semantic.service import SemanticService
 from sources.storage.collections.collection import SearchSettings
 from sources.storage.collections.library import StoredLibrary
-from sources.storage.contract import Corpus, EmbeddingState, LibrariesState
+from sources.storage.contract import Corpus, EmbeddingState, LibrariesState, Library
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
-from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
+from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue, charged_to
 from sources.storage.postgres.collections import COLLECTIONS, PostgresChats, PostgresItems
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
 from sources.storage.postgres.index.index_update import check_index, reindex_library
@@ -35,6 +35,7 @@ from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, 
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
+from sources.storage.shared_part import permitted_sources, shared_part
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
@@ -48,7 +49,7 @@ class PostgresLibrary(StoredLibrary[SearchSettings]):
             settings,
             context.client_id,
             is_agent=context.is_agent,
-            sources=context.principal.sources,
+            sources=permitted_sources(context),
         )
         self._database = database
 
@@ -154,7 +155,7 @@ class PostgresLibraries:
         self._removals: dict[UserId, asyncio.Event] = {}
 
     @asynccontextmanager
-    async def library(self, context: RequestContext) -> AsyncIterator[PostgresLibrary]:
+    async def library(self, context: RequestContext) -> AsyncIterator[Library]:
         limits = await self._limits(context.user_id)
         database = await self._database(context.user_id)
         if database.quota.set_limits(limits) and self._embeds_in_background:
@@ -162,7 +163,12 @@ class PostgresLibraries:
             self._wake(context.user_id, has_new_text=True)
         database.lease_count += 1
         try:
-            yield PostgresLibrary(database, self._settings, context)
+            library = PostgresLibrary(database, self._settings, context)
+            if context.library is None:
+                yield library
+            else:
+                with charged_to(context.principal.user_id):
+                    yield shared_part(library, context)
         finally:
             database.lease_count -= 1
             if self._embeds_in_background:

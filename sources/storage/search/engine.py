@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from msgspec import Struct
 
 from sources.query import Expression, ParsedQuery
-from sources.records import Hit
+from sources.records import Hit, HitFacets
 from sources.search.scoring import TITLE_AND_BODY, BoostedPeriod, Prominence
 from sources.search.term_matching import TermCounter, best_field
 from sources.storage.contract import Corpus, Search
@@ -128,6 +128,12 @@ class HitCandidate(RankingResult, gc=False):
     @property
     def hit_text(self) -> str:
         return self.hit().text
+
+    @property
+    def facets(self) -> HitFacets:
+        tags = () if self.tags == "[]" else decode_texts(self.tags)
+        # Fields of media and of messages.
+        return HitFacets(self.created_at, tags, getattr(self, "media_type", None), getattr(self, "sender", None))
 
     @classmethod
     def prepare_hits(cls, candidates: Sequence[Any], choice: FieldChoice) -> None:
@@ -482,8 +488,8 @@ class SearchStatistics(Protocol):
         """Counts the entries of an index."""
         ...
 
-    def count(self, connection: Any, sql: str, parameters: tuple[str | int | float, ...]) -> int:
-        """Returns the single number that a statement selects."""
+    def count(self, connection: Any, index: Any, sql: str, parameters: tuple[str | int | float, ...], /) -> int:
+        """Returns the single number that a statement selects. It changes only with the items of the index."""
         ...
 
     def count_in_library(self, connection: Any, match: str, enough: int | None = None) -> int:

@@ -141,7 +141,7 @@ class FusedSearch(TextSearch):
         if self._search.query.times and page.has_more:
             # What was created at these times counts as a match, whether or not it contains the words.
             page = replace(page, total=None)
-        status = self._scan.status(partial(self._statistics.count, self._connection))
+        status = self._scan.status(partial(self._statistics.count, self._connection, self._target.index))
         return replace(page, semantic=status, floor=self._floor if self._search.ranking != "meaning" else None)
 
     def _nearest_page(self) -> HitPage:

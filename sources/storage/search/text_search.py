@@ -324,7 +324,7 @@ class TextSearch:
             return self._count(tier.match)
         match_sql = self._match_sql(tier)
         statement = match_sql.count_items() if self._item_bits else match_sql.count_entries()
-        return self._statistics.count(self._connection, *statement)
+        return self._statistics.count(self._connection, self._target.index, *statement)
 
     # Scores
 
@@ -337,7 +337,9 @@ class TextSearch:
         terms, weights = query.terms, [1.0]  # one term is the whole query, however rare it is
         if len(terms) > 1:
             # Counted in all columns, even if only some are searched: a score must not depend on the searched columns.
-            corpus = self._search.corpus or self._statistics.source_corpus(query, self._connection, self._target.index)
+            corpus = self._search.known_corpus
+            if corpus is None:
+                corpus = self._statistics.source_corpus(query, self._connection, self._target.index)
             statistics = [
                 TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)
             ]

@@ -42,10 +42,10 @@ from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
 from sources.storage.sqlite.connection.connection import JobConnection, Work
-from sources.storage.sqlite.connection.database import Database, FileMeter
+from sources.storage.sqlite.connection.database import Database, FileMeter, LibraryReader
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.message_index import IndexBuilder, MessageIndex
-from sources.storage.sqlite.index.statistics import CorpusStatistics, LibraryIndexes, count_words
+from sources.storage.sqlite.index.statistics import CorpusStatistics, count_words
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, FullScan
@@ -201,7 +201,7 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
 
     async def change_token(self) -> str:
         """Versions of a file can be compared only on the connection that read them."""
-        return await self._read_file(lambda connection: f"{connection.id}-{connection.data_version()}")
+        return await self._read_file(lambda connection: f"{connection.id}-{connection.data_version('chacha')}")
 
     async def _remove(self, work: Callable[[SqlConnection, WriteContext], T], extra_ms: int = 0) -> T:
         """Also updates the indexes that are built on demand, in the same transaction."""
@@ -282,11 +282,9 @@ class UserDatabases:
     def __init__(self, data_root: DataRoot, user_id: UserId, options: SqliteOptions) -> None:
         self.user_id = user_id
         self.lease_count = 0
-        chacha, media, prompts = (DatabaseFile(schema, data_root, user_id) for schema in (CHACHA, MEDIA, PROMPTS))
-        self.indexes = LibraryIndexes(options.vocabularies)
-        self.chacha = Database(chacha, options, self.indexes, (media, prompts))
-        self.media = Database(media, options, self.indexes, (chacha, prompts))
-        self.prompts = Database(prompts, options, self.indexes, (chacha, media))
+        files = [DatabaseFile(schema, data_root, user_id) for schema in (CHACHA, MEDIA, PROMPTS)]
+        self.reader = LibraryReader(files, options)
+        self.chacha, self.media, self.prompts = (Database(file, options, self.reader) for file in files)
         self.quota = UserQuota(FileMeter(self.all), options.quota)
         for database in self.all:
             database.quota = self.quota
@@ -306,7 +304,8 @@ class UserDatabases:
     async def close(self) -> None:
         """Closes the writers last, because the last connection to a file removes its write-ahead log."""
         await self.index_builder.close()
-        await asyncio.gather(*(database.close_reader() for database in self.all))
+        await asyncio.gather(*(database.stop_updating() for database in self.all))
+        await self.reader.close()
         await asyncio.gather(*(database.close_writer() for database in self.all))
 
 

@@ -150,6 +150,8 @@ class MessageTable(ItemTable[Message, MessageDraft]):
     """Stores in a column whether a message is human-only. Agents cannot change such a message: they could remove the
     mark and then read it."""
 
+    has_tags = False
+
     def update(
         self,
         connection: SqlConnection,

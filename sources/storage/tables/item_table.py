@@ -11,7 +11,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -28,9 +28,9 @@ from sources.drafts import (
     ObservationDraft,
     PromptDraft,
 )
-from sources.kinds import Record
+from sources.kinds import PINNED_KEY, Record
 from sources.records import ListPage
-from sources.storage.contract import TagCount
+from sources.storage.contract import PERIODS_MAX, TagCount
 from sources.storage.tables import validation
 from sources.storage.tables.sql import (
     Delete,
@@ -60,6 +60,8 @@ ColumnValues = dict[str, SqlValue]
 ItemKey = str | int
 Decoder = Callable[[Any], Any]
 
+# Links pinned items in the table of tags, to find them without reading all rows. Folded tags have no capitals.
+PINNED_LINK = "PINNED"
 # 128 bits of the digest.
 _HASH_HEX_CHARS = 32
 # More changes than any item has seen, with room for further ones below the largest integer of SQLite.
@@ -151,6 +153,9 @@ class ItemTable(Generic[RecordT, DraftT]):
     `is_live` can refer.
     """
 
+    # Whether there is a table of tags.
+    has_tags: ClassVar[bool] = True
+
     def __init__(
         self,
         *,
@@ -240,11 +245,20 @@ class ItemTable(Generic[RecordT, DraftT]):
     def has_column(self, name: str) -> bool:
         return name in self._columns
 
+    def created_counts(self, connection: SqlConnection, chars: int, within: str) -> dict[str, int]:
+        """Counts live items by the beginning of `created_at`, the newest first."""
+        # `~` sorts after every character of a time.
+        sql = (
+            f"SELECT substr(created_at, 1, {chars}) AS period, count(*) {self._from_live} "
+            "AND created_at BETWEEN ? AND ? GROUP BY period ORDER BY period DESC LIMIT ?"
+        )
+        return dict(connection.execute(sql, (within, f"{within}~", PERIODS_MAX)).fetchall())
+
     def tag_counts(self, connection: SqlConnection, limit: int) -> list[TagCount]:
         """Returns the most frequent tags of live items, each in the spelling of the newest item that has it."""
         rows = connection.execute(
             f"SELECT t.folded, count(*) AS items, max(t.id) FROM {self.name}_tags t "
-            f"JOIN {self.name} ON {self.name}.id = t.id WHERE {self.name}.deleted = 0 "
+            f"JOIN {self.name} ON {self.name}.id = t.id WHERE {self.name}.deleted = 0 AND t.folded <> '{PINNED_LINK}' "
             "GROUP BY t.folded ORDER BY items DESC, t.folded LIMIT ?",
             (clamp_count(limit),),
         ).fetchall()
@@ -339,6 +353,10 @@ class ItemTable(Generic[RecordT, DraftT]):
             expected = f"{stored['uuid']!r} (the uuid of an item cannot change)"
             raise invalid_field("uuid", expected=expected, got=repr(uuid))
         values = stored | changes
+        if "metadata" in changes and PINNED_KEY in stored["metadata"]:
+            # What an import or a client writes does not know that a person pinned the item.
+            kept = {PINNED_KEY: decode_object(stored["metadata"]).get(PINNED_KEY, False)}
+            values["metadata"] = msgspec.json.encode({**kept, **decode_object(values["metadata"])}).decode()
         self._add_derived_values(values)
         changes = {name: value for name, value in values.items() if value != stored.get(name, UNSET)}
         changes |= {
@@ -351,10 +369,19 @@ class ItemTable(Generic[RecordT, DraftT]):
             changes |= bookkeeping
         rowid: int = stored["id"]
         connection.update_row(self.name, rowid, changes)
-        if "tags" in changes:
+        if self.has_tags and ("tags" in changes or "metadata" in changes):
             connection.execute(Delete(f"{self.name}_tags", "id = ?"), (rowid,))
             self._link_tags(connection, rowid, values)
         return rowid
+
+    def set_pinned(self, connection: SqlConnection, key: ItemKey, *, is_pinned: bool) -> None:
+        """Changes neither the version nor the modification time: see `PINNED_KEY`."""
+        stored = self.stored_values(connection, key)
+        metadata = {**decode_object(stored["metadata"]), PINNED_KEY: is_pinned}
+        connection.update_row(self.name, stored["id"], {"metadata": msgspec.json.encode(metadata).decode()})
+        connection.execute(Delete(f"{self.name}_tags", "id = ? AND folded = ?"), (stored["id"], PINNED_LINK))
+        if is_pinned:
+            connection.executemany_later(self._insert_tags, [(PINNED_LINK, stored["id"])])
 
     def delete(
         self, connection: SqlConnection, key: ItemKey, expected_version: int | None, context: WriteContext
@@ -397,7 +424,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         values = self._validated(draft, limits)
         row = connection.execute(f"SELECT {', '.join(values)} FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
         return all(
-            stored == value or self._decode(name, stored) == self._decode(name, value)
+            stored == value or self._comparable(name, stored) == self._comparable(name, value)
             for (name, value), stored in zip(values.items(), row, strict=True)
         )
 
@@ -433,9 +460,12 @@ class ItemTable(Generic[RecordT, DraftT]):
                 values[name] = validation.uuid(limits, name, value)
         return values
 
-    def _decode(self, name: str, value: SqlValue) -> Any:
+    def _comparable(self, name: str, value: SqlValue) -> Any:
         column = self._columns.get(name)
-        return value if column is None or column.decode is None else column.decode(value)
+        decoded: Any = value if column is None or column.decode is None else column.decode(value)
+        if name == "metadata":
+            return {key: one for key, one in decoded.items() if key != PINNED_KEY}
+        return decoded
 
     def _add_derived_values(self, values: dict[str, Any]) -> None:
         if self._hashed:
@@ -444,13 +474,15 @@ class ItemTable(Generic[RecordT, DraftT]):
 
     def _link(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         """Inserts the rows of other tables by which a new item is found."""
-        self._link_tags(connection, rowid, values)
+        if self.has_tags:
+            self._link_tags(connection, rowid, values)
 
     def _link_tags(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
-        if values["tags"] == "[]":
-            return
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
-        connection.executemany_later(self._insert_tags, links)
+        if PINNED_KEY in values["metadata"] and decode_object(values["metadata"]).get(PINNED_KEY) is True:
+            links.append((PINNED_LINK, rowid))
+        if links:
+            connection.executemany_later(self._insert_tags, links)
 
 
 def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:

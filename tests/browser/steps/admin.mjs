@@ -20,9 +20,10 @@ export async function account({ page, url, values, audit }) {
   await page.locator("#name").fill(values.name);
   await page.locator("#password").fill(values.changed);
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
-  // Signing in leads to the library. The menu names the person.
-  await page.locator(".site nav a", { hasText: values.name }).waitFor();
-  return { usage, file, findings, links: await page.locator(".site nav a").allInnerTexts() };
+  // Signing in leads back. The menu names the person.
+  await page.locator(".site nav a", { hasText: "Settings" }).click();
+  await page.locator(".subnav a", { hasText: values.name }).waitFor();
+  return { usage, file, findings, links: await page.locator(".subnav a").allInnerTexts() };
 }
 
 /** Deletes the library, and then the account; each only after the name was typed. */
@@ -94,7 +95,7 @@ async function accept(context, url, link, { name, password }) {
     await page.locator("#password").fill(password);
     await page.locator("#repeated").fill(password);
     await page.getByRole("button", { name: "Create account" }).click();
-    await page.locator(".site nav a", { hasText: name }).waitFor();
+    await page.locator(".site nav a", { hasText: "Settings" }).waitFor({ state: "attached" });
     const response = await page.goto(`${url}/admin`);
     assert.equal(response.status(), 403);
   } finally {

@@ -7,7 +7,7 @@ const titles = (page) => page.locator(".hit h2").allTextContents();
 /** Types a query with the keyboard only, reads results next to the list, and opens one. */
 export async function keyboard({ page, url, audit }) {
   await page.goto(url);
-  await page.locator("#filters").waitFor();
+  await page.locator("#results").waitFor();
   await page.keyboard.press("/");
   await page.keyboard.type("galleon", { delay: 20 });
   await page.locator(".hit h2").first().waitFor();
@@ -31,24 +31,53 @@ export async function keyboard({ page, url, audit }) {
   await page.keyboard.press("Escape");
   await page.locator("dialog[open]").waitFor({ state: "hidden" });
   await page.keyboard.press("Control+k");
-  assert.equal(await page.evaluate(() => document.activeElement.id), "search-box");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "palette-box");
   return { found, afterBack: await titles(page), findings };
 }
 
-/** Narrows the results with tabs and filters, and reloads: the address is the state. */
-export async function filters({ page, url }) {
+/** Narrows the results with tabs and filters, opens one and returns to its place: the address is the state. */
+export async function filters({ page, url, audit }) {
   await page.goto(`${url}/?q=galleon`);
   await page.locator(".tabs a", { hasText: "Media" }).click();
   await page.locator(".tabs a[aria-current]", { hasText: "Media" }).waitFor();
   const media = await titles(page);
-  await page.goto(`${url}/?q=galleon`);
-  await page.locator("#tag").fill("sea");
-  await page.locator("#tag").blur();
-  await page.waitForURL(/tag=sea/);
+  await page.goto(url);
+  await page.locator("#search-box").fill("galleon");
+  // The filters follow the results.
+  await page.locator(".chips .chip", { hasText: "sea" }).click();
+  await page.locator(".chip.active", { hasText: "sea" }).waitFor();
+  assert.match(page.url(), /tag=sea/);
   const tagged = await titles(page);
   await page.reload();
-  assert.equal(await page.locator("#tag").inputValue(), "sea");
-  return { media, tagged, reloaded: await titles(page) };
+  const reloaded = await titles(page);
+  await page.locator(".hit h2 a").first().click();
+  await page.waitForURL(/\/items\//);
+  assert.equal(await page.locator("#search-box").inputValue(), "galleon");
+  const findings = await audit();
+  await page.getByText("Back to results").click();
+  await page.waitForURL(/tag=sea#hit-1$/);
+  await page.locator(".chip.active", { hasText: "sea" }).click();
+  await page.locator(".chip.active").waitFor({ state: "detached" });
+  const removed = await titles(page);
+  await page.locator("#more-filters summary").click();
+  return { media, tagged, reloaded, removed, findings: [...findings, ...(await audit())] };
+}
+
+/** Saves a search, and opens it from the start page. */
+export async function saved({ page, url, audit }) {
+  await page.goto(`${url}/?q=galleon&tag=sea`);
+  await page.getByText("Save", { exact: true }).first().click();
+  await page.getByLabel("Name of the search").fill("At sea");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("The search is saved.").waitFor();
+  await page.goto(url);
+  const findings = await audit();
+  await page.getByRole("link", { name: "At sea" }).click();
+  await page.waitForURL(/q=galleon&tag=sea/);
+  const opened = await titles(page);
+  await page.getByRole("button", { name: "Delete the saved search At sea" }).click();
+  await page.getByText("The saved search is deleted.").waitFor();
+  return { opened, left: await page.locator(".saved").count(), findings };
 }
 
 /** Types fast while the first answers are slow: only the last query may be shown. */

@@ -17,19 +17,19 @@ async def session_cookie(api: RestClient, name: str) -> str:
     return f"{session_cookie_name(runtime.settings)}={secret}"
 
 
-async def open_page(api: RestClient, path: str, name: str = "ada") -> HttpResponse:
-    return await api.get(path, None, accept=HTML, cookie=await session_cookie(api, name))
+async def open_page(api: RestClient, path: str, name: str = "ada", cookie: str = "") -> HttpResponse:
+    return await api.get(path, None, accept=HTML, cookie=cookie or await session_cookie(api, name))
 
 
-async def page_text(api: RestClient, path: str, name: str = "ada") -> str:
-    response = await open_page(api, path, name)
+async def page_text(api: RestClient, path: str, name: str = "ada", cookie: str = "") -> str:
+    response = await open_page(api, path, name, cookie)
     assert response.status == 200, response.body.decode()
     return response.body.decode()
 
 
 def hit_titles(page: str) -> list[str]:
     """Returns the titles of the results on a search page."""
-    return [unescape(title) for title in findall(r'<li class="hit">\s*<h[23]><a href="[^"]*">(.*?)</a>', page)]
+    return [unescape(title) for title in findall(r'<li class="hit"[^>]*>\s*<h[23]><a href="[^"]*">(.*?)</a>', page)]
 
 
 def csrf_token(page: str) -> str:

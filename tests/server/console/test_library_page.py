@@ -168,7 +168,8 @@ async def test_selected_items_are_tagged_and_deleted_together(
     deleted = await browser.send("/library/bulk", action="delete", **chosen)
     assert "2 items are deleted." in await browser.text(deleted.header("location") or "")
     assert listed_titles(await browser.text("/library")) == ["Note 2"]
-    assert (await browser.send("/library/bulk", action="delete", **{"item-1": foreign})).status == 404
+    skipped = await browser.send("/library/bulk", action="delete", **{"item-1": foreign})
+    assert re.search(r"0 items are deleted\.\s+1 was skipped", await browser.text(skipped.header("location") or ""))
     assert listed_titles(await page_text(api, "/library", "ben")) == ["Harbour"]
 
 
@@ -201,3 +202,25 @@ async def test_prompt_says_how_to_use_it_over_mcp(api: RestClient, ada: LibraryU
 
     assert f"<code>prompt_{prompt}</code>" in page
     assert page.count(">Summary<") == 1
+
+
+async def test_preview_of_the_editor_shows_markdown_safely_and_saves_nothing(api: RestClient, ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "first text")
+    browser = await sign_in(api, "ada")
+    entered = "# Plan\n\n**bold** <script>alert(1)</script> ![x](https://evil.example/x.png)"
+
+    for path in ("/new", f"/edit/notes/{note}"):
+        page = await browser.send(path, action="preview", source="notes", title="New", content=entered, version="1")
+        text = page.body.decode()
+        section = re.search(r'<section id="preview".*?</section>', text, re.DOTALL)
+        assert (page.status, section is not None) == (200, True)
+        assert section is not None
+        assert "<h1>Plan</h1>" in section[0]
+        assert "<strong>bold</strong>" in section[0]
+        assert "<script" not in section[0]
+        assert "<img" not in section[0]
+        assert re.search(r'name="title" value="New"', text)
+        assert "**bold** &lt;script&gt;" in text
+    assert 'name="version" value="1"' in text
+    assert (await ada.read("notes", note))["content"] == "first text"
+    assert listed_titles(await browser.text("/library")) == ["Voyage"]

@@ -1,12 +1,13 @@
 """The search page, without a script: what a plain GET of its address shows."""
 
 import re
+from html import unescape
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from sources.drafts import MessageDraft
 from sources.records import Segment
-from tests.server.console.signed_in import HTML, hit_titles, open_page, page_text
+from tests.server.console.signed_in import HTML, csrf_token, hit_titles, open_page, page_text, session_cookie
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
@@ -83,14 +84,14 @@ async def test_hit_opens_at_the_passage_with_the_words_marked(api: RestClient, a
     assert '<mark id="passage">galleon</mark>' in item
 
 
-async def test_each_source_has_a_tab_with_its_number_of_hits(api: RestClient, ada: LibraryUser) -> None:
+async def test_each_source_with_hits_has_a_tab_with_their_number(api: RestClient, ada: LibraryUser) -> None:
     for source in ("notes", "media", "characters"):
         await ada.add_item(source, f"One of the {source}", "a galleon under sail")
     await ada.add_note("Another", "a galleon")
 
     for address in ("/?q=galleon", "/?q=galleon&source=media"):
         tabs = re.findall(r'<li><a href="[^"]*"[^>]*>(\w+) <span class="count">(\d+)', await page_text(api, address))
-        assert dict(tabs) == {"All": "4", "Notes": "2", "Media": "1", "Chats": "0", "Characters": "1", "Prompts": "0"}
+        assert dict(tabs) == {"All": "4", "Notes": "2", "Media": "1", "Characters": "1"}
     assert hit_titles(await page_text(api, "/?q=galleon&source=media")) == ["One of the media"]
 
 
@@ -126,9 +127,149 @@ async def test_order_and_query_are_kept_in_the_form(api: RestClient, ada: Librar
 
     page = await page_text(api, "/?q=galleon&sort=recent&tag=&when=year")
 
-    assert '<option value="recent" selected>' in page
+    assert '<input type="hidden" name="sort" value="recent" form="search">' in page
+    assert active_chips(page) == {"Past year": "/?q=galleon&sort=recent", "Newest first": "/?q=galleon&when=year"}
     assert '<option value="year" selected>' in page
     assert 'name="q" value="galleon"' in page
+
+
+def active_chips(page: str) -> dict[str, str]:
+    """Returns the address that removes each active filter."""
+    found = re.findall(r'<a class="chip active" href="([^"]*)"[^>]*>(.*?) <span aria-hidden', page)
+    return {unescape(label): unescape(address) for address, label in found}
+
+
+def chips(page: str) -> dict[str, tuple[str, str]]:
+    """Returns the count and the address of each filter that is offered."""
+    found = re.findall(
+        r'<a class="chip" href="([^"]*)"><span class="[a-z-]+">(\w+)</span> (.*?) <span class="count">(\d+)',
+        page,
+    )
+    return {f"{kind} {unescape(label)}": (count, unescape(address)) for address, kind, label, count in found}
+
+
+async def add_fleet(ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", "a galleon", tags=["Sea"], created_at="2025-03-05T12:00:00Z")
+    await ada.add_note("Log", "the other galleon", tags=["sea", "north"], created_at="2025-04-05T12:00:00Z")
+    await ada.add_media("Film", "a galleon in a film", media_type="video", created_at="2024-05-05T12:00:00Z")
+    message = MessageDraft(role="user", sender="Ana", content="one galleon", created_at="2025-04-06T12:00:00Z")
+    await ada.add_chat("Talk", message, namespace="work", created_at="2025-04-06T12:00:00Z")
+
+
+async def test_filters_are_offered_with_the_number_of_results_that_they_leave(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    await add_fleet(ada)
+    await ben.add_note("Harbour", "a galleon at anchor", tags=["port"])
+
+    offered = chips(await page_text(api, "/?q=galleon"))
+
+    assert {label.lower(): count for label, (count, _) in offered.items()} == {
+        "date 2025": "3",
+        "date 2024": "1",
+        "tag sea": "2",
+        "tag north": "1",
+        "type video": "1",
+        "sender ana": "1",
+        "namespace work": "1",
+    }
+    for label, (count, address) in offered.items():
+        assert (label, len(hit_titles(await page_text(api, address)))) == (label, int(count))
+
+
+async def test_active_filters_can_be_removed_and_others_added(api: RestClient, ada: LibraryUser) -> None:
+    await add_fleet(ada)
+
+    page = await page_text(api, "/?q=galleon&tag=sea&since=2025-01-01&until=2025-12-31")
+
+    assert active_chips(page) == {"sea": "/?q=galleon&since=2025-01-01&until=2025-12-31", "2025": "/?q=galleon&tag=sea"}
+    offered = chips(page)
+    assert {label: count for label, (count, _) in offered.items()} == {
+        "Date April 2025": "1",
+        "Date March 2025": "1",
+        "Tag north": "1",
+    }
+    both = await page_text(api, offered["Tag north"][1])
+    assert hit_titles(both) == ["Log"]
+    assert active_chips(both).keys() == {"sea", "north", "2025"}
+    month = await page_text(api, offered["Date March 2025"][1])
+    assert (hit_titles(month), list(active_chips(month))) == (["Voyage"], ["sea", "March 2025"])
+    assert chips(month) == {}
+
+
+async def test_nothing_is_offered_that_cannot_apply(api: RestClient, ada: LibraryUser) -> None:
+    empty = await page_text(api, "/")
+    await ada.add_note("Voyage", "a galleon")
+    without_query = await page_text(api, "/")
+    one = await page_text(api, "/?q=galleon")
+
+    assert 'class="chip' not in empty + without_query
+    assert chips(one) == {}
+    assert "Namespace" not in one
+
+
+async def test_parts_of_the_page_are_served_alone(api: RestClient, ada: LibraryUser) -> None:
+    await add_fleet(ada)
+
+    results, filters = [await page_text(api, f"/?q=galleon&part={part}") for part in ("results", "filters")]
+    whole = await page_text(api, "/?q=galleon")
+
+    assert sorted(hit_titles(results)) == sorted(hit_titles(whole)) == ["Film", "Log", "Talk", "Voyage"]
+    assert chips(filters) == chips(whole)
+    assert (chips(results), hit_titles(filters)) == ({}, [])
+    assert not any("<html" in part for part in (results, filters))
+
+
+async def test_item_leads_back_to_its_place_among_the_results(api: RestClient, ada: LibraryUser) -> None:
+    for number in range(25):
+        await ada.add_note(f"Note {number}", "a galleon " * (number + 1), tags=["sea"])
+    page = await page_text(api, "/?q=galleon&tag=sea&offset=20")
+    hits = re.findall(r'<li class="hit" id="([^"]+)">\s*<h2><a href="([^"]+)">', page)
+
+    item = await page_text(api, unescape(hits[1][1]).partition("#")[0])
+
+    assert [number for number, _ in hits] == [f"hit-{number}" for number in range(21, 26)]
+    assert '<a href="/?offset=20&amp;q=galleon&amp;tag=sea#hit-22">← Back to results</a>' in item
+    assert 'name="q" value="galleon"' in item
+    assert '<input type="hidden" name="tag" value="sea" form="search">' in item
+    address = re.search(r'<a href="([^"]*)#hit-22">', item)
+    assert address is not None
+    assert hit_titles(await page_text(api, unescape(address[1]))) == hit_titles(page)
+
+
+async def test_way_back_leads_nowhere_else(api: RestClient, ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "a galleon")
+
+    page = await page_text(api, f"/items/notes/{note}?back={quote('https://evil.example/?q=x&next=//evil.example')}")
+
+    assert not re.search(r'href="[^"]*evil\.example', page)
+    assert '<a href="/">← Back to results</a>' in page
+
+
+async def test_searches_are_saved_opened_by_name_and_deleted(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    await add_fleet(ada)
+    cookie = await session_cookie(api, "ada")
+    token = csrf_token(await page_text(api, "/?q=galleon&tag=sea", cookie=cookie))
+
+    async def send(path: str, **values: str) -> str:
+        body = urlencode({"csrf_token": token, **values}).encode()
+        headers = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded", "Accept": HTML}
+        response = await api.request("POST", path, None, {**headers, "Origin": "http://127.0.0.1"}, body)
+        assert response.status == 303, response.body
+        return response.header("location") or ""
+
+    assert await send("/searches", name=" Ships &  sea ", search="q=galleon&tag=sea&offset=20") == (
+        "/?q=galleon&tag=sea&done=saved"
+    )
+    assert '<a class="chip" href="/?q=galleon&amp;tag=sea">Ships &amp; sea</a>' in await page_text(api, "/")
+    opened = await open_page(api, f"/?saved={quote('Ships & sea')}")
+    assert (opened.status, opened.header("location")) == (303, "/?q=galleon&tag=sea")
+    assert (await open_page(api, f"/?saved={quote('Ships & sea')}", "ben")).status == 404
+    assert "Saved searches" not in await page_text(api, "/", "ben")
+    assert await send("/searches/delete", name="Ships & sea") == "/?done=deleted"
+    assert "Ships" not in await page_text(api, "/")
 
 
 async def test_misspelling_is_explained(api: RestClient, ada: LibraryUser) -> None:

@@ -1,9 +1,14 @@
 """Searching and reading over REST: the same results as the tools, from the caller's own library."""
 
+import base64
+from typing import Any
+
 import msgspec
 from msgspec.structs import fields
 
+from aggregator.facets import COUNTED_RESULTS_MIN
 from server.operations.knowledge import ItemReadOptions
+from sources.drafts import MessageDraft
 from sources.items import Loc, RetrievalOptions
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import SOURCES, LibraryUser
@@ -140,3 +145,87 @@ def test_a_request_without_options_uses_the_defaults_of_the_source() -> None:
     request = msgspec.convert({}, ItemReadOptions).as_knowledge_get({"uri": "notes://1"})
 
     assert (request.retrieval, request.loc) == (None, None)
+
+
+async def add_galleons(user: LibraryUser) -> None:
+    await user.add_note("Voyage", "a galleon", tags=["Sea", "work"], created_at="2025-03-31T23:30:00Z")
+    await user.add_note("Log", "another galleon", tags=["sea"], created_at="2025-04-02T00:00:00Z")
+    await user.add_media("Film", "a galleon in a film", media_type="video", created_at="2024-01-05T00:00:00Z")
+    lines = [
+        MessageDraft(role="user", sender=sender, content=f"the galleon {n}", created_at=f"2024-0{n}-05T00:00:00Z")
+        for n, sender in enumerate(("Ana", "Ana", "Ben"), 1)
+    ]
+    await user.add_chat("Talk", *lines, namespace="work")
+
+
+def counts(facet: list[dict[str, Any]]) -> dict[str, int]:
+    return {one["value"]: one["count"] for one in facet}
+
+
+async def test_facets_count_the_callers_results_and_each_is_what_its_filter_finds(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    await add_galleons(ada)
+    await ben.add_note("Harbour", "a galleon at anchor", tags=["harbour"])
+
+    facets = (await api.search({"query": "galleon", "facets": True, "limit": 1})).json()["facets"]
+
+    assert (facets["counted"], facets["is_complete"]) == (4, True)
+    assert counts(facets["sources"]) == {"notes": 2, "media": 1, "chats": 1}
+    months = {"2025-04": 1, "2025-03": 1, "2024-03": 1, "2024-02": 1, "2024-01": 2}
+    assert counts(facets["months"]) == months
+    assert list(counts(facets["months"])) == sorted(months, reverse=True)
+    assert counts(facets["years"]) == {"2025": 2, "2024": 2}
+    assert {tag.lower(): count for tag, count in counts(facets["tags"]).items()} == {"sea": 2, "work": 1}
+    assert (counts(facets["media_types"]), counts(facets["senders"])) == ({"video": 1}, {"Ana": 1, "Ben": 1})
+    assert counts(facets["namespaces"]) == {"work": 1}
+    queries = {f"tag:{tag}": count for tag, count in counts(facets["tags"]).items()}
+    queries |= {f"sender:{name}": count for name, count in counts(facets["senders"]).items()}
+    queries |= {f"type:{name}": count for name, count in counts(facets["media_types"]).items()}
+    queries |= {f"after:{month} before:{following(month)}": count for month, count in months.items()}
+    for query, count in queries.items():
+        found = (await api.search({"query": f"galleon {query}", "dedupe": "off"})).json()["results"]
+        assert (query, len(found)) == (query, count)
+
+
+def following(month: str) -> str:
+    year, number = map(int, month.split("-"))
+    return f"{year + number // 12}-{number % 12 + 1:02}"
+
+
+async def test_facets_count_the_first_results_from_any_page(api: RestClient, ada: LibraryUser) -> None:
+    for n in range(COUNTED_RESULTS_MIN + 60):
+        await ada.add_note(f"Note {n}", f"galleon number {n}")
+
+    pages = [
+        (await api.search({"query": "galleon", "facets": True, "limit": 5, "offset": offset, "dedupe": "off"})).json()
+        for offset in (0, 25)
+    ]
+
+    for page in pages:
+        assert COUNTED_RESULTS_MIN <= page["facets"]["counted"] < COUNTED_RESULTS_MIN + 60
+        assert not page["facets"]["is_complete"]
+        assert page["facets"]["sources"] == [{"value": "notes", "count": page["facets"]["counted"]}]
+    assert {hit["uri"] for hit in pages[0]["results"]}.isdisjoint(hit["uri"] for hit in pages[1]["results"])
+
+
+async def test_asking_for_facets_changes_nothing_else(api: RestClient, ada: LibraryUser) -> None:
+    await add_galleons(ada)
+    args = {"query": "galleon", "limit": 2, "offset": 1, "dedupe": "off"}
+
+    plain, faceted = [(await api.search({**args, **more})).json() for more in ({}, {"facets": True})]
+
+    assert "facets" not in plain
+    assert faceted.pop("facets")
+    for response in (plain, faceted):
+        del response["session"]
+    assert faceted == plain
+
+
+async def test_month_of_a_facet_is_that_of_the_callers_time_zone(api: RestClient, ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", "a galleon", created_at="2025-03-31T23:30:00Z")
+
+    config = base64.b64encode(b'{"time_zone": "Europe/Berlin"}').decode()
+    response = await api.search({"query": "galleon", "facets": True}, "ada", Mcp_Config=config)
+
+    assert counts(response.json()["facets"]["months"]) == {"2025-04": 1}

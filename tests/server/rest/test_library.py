@@ -76,3 +76,31 @@ async def test_invalid_time_is_rejected(api: RestClient, ada: LibraryUser) -> No
 
     assert response.status == 400
     assert "since" in response.json()["error"]["message"]
+
+
+async def test_timeline_counts_the_callers_items_by_month_and_source_and_by_day(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    await ada.add_note("One", "a galleon", tags=["sea"], created_at="2024-12-31T23:59:59Z")
+    await ada.add_note("Two", "a galleon", tags=["sea"], created_at="2025-01-01T00:00:00Z")
+    await ada.add_media("Film", "a galleon", created_at="2025-01-01T12:00:00Z")
+    await ada.add_chat("Talk", "a galleon", created_at="2025-03-05T12:00:00Z")
+    await ben.add_note("Harbour", "a galleon", created_at="2025-01-01T12:00:00Z")
+
+    timeline = (await api.get("/api/v1/library/timeline")).json()
+    earlier = (await api.get("/api/v1/library/timeline?year=2024")).json()
+
+    assert timeline["months"] == {"2024-12": {"notes": 1}, "2025-01": {"notes": 1, "media": 1}, "2025-03": {"chats": 1}}
+    assert list(timeline["months"]) == ["2024-12", "2025-01", "2025-03"]
+    assert (timeline["year"], timeline["days"]) == (2025, {"2025-01-01": 2, "2025-03-05": 1})
+    assert (earlier["months"], earlier["days"]) == (timeline["months"], {"2024-12-31": 1})
+    assert timeline["tags"] == [{"tag": "sea", "items": 2}]
+    for created, count in (("2025", 3), ("2025-01", 2), ("2025-01-01", 2), ("2024-12-31", 1), ("2023", 0)):
+        assert (created, len(await titles(api, f"created={created}"))) == (created, count)
+
+
+async def test_timeline_of_an_empty_library_is_empty(api: RestClient, ada: LibraryUser) -> None:
+    timeline = (await api.get("/api/v1/library/timeline")).json()
+
+    assert timeline == {"months": {}, "year": None, "days": {}, "tags": []}
+    assert (await api.get("/api/v1/library/items?created=spring")).status == 400

@@ -21,13 +21,30 @@ from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 HOSTILE = "<script>alert(1)</script>\"'&amp;<img src=x onerror=y>"
-# Of the forms of a page, another one for each browser.
-_TOKEN = re.compile(r'name="csrf_token" value="\w+"')
+# Of the forms of a page: a token for each browser, and the address that the person comes back to.
+_TOKEN = re.compile(r'name="(?:csrf_token|next)" value="[^"]*"')
 # Those of the frame of a page, and those that Markdown can make.
 ELEMENTS = {
     *("html", "head", "meta", "title", "link", "script", "body", "header", "nav", "main", "footer", "dialog"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "p", "div", "span", "article", "time", "a", "code", "mark", "strong", "kbd"),
-    *("section", "details", "summary", "form", "label", "input", "button", "output", "svg", "path", "dl", "dt", "dd"),
+    *(
+        "section",
+        "details",
+        "summary",
+        "form",
+        "label",
+        "input",
+        "button",
+        "output",
+        "svg",
+        "path",
+        "select",
+        "option",
+        "template",
+        "dl",
+        "dt",
+        "dd",
+    ),
     *("br", "hr", "ul", "ol", "li", "blockquote", "pre", "em", "s", "table", "thead", "tbody", "tr", "th", "td"),
 }
 
@@ -329,6 +346,9 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "done": "",
         "readings": [item],
         "backlinks": (),
+        "results": None,
+        "page_path": "/",
+        "record": None,
         "notices": (),
     }
     page = Markup(bytes(render_page("item.html", **frame, **values).body).decode())

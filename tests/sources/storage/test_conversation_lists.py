@@ -131,6 +131,15 @@ async def test_namespaces_are_listed_with_their_conversation_counts(ada: Library
     assert await ben.chats.namespaces() == [Namespace("default", 0)]
 
 
+async def test_conversations_are_counted_by_namespace(ada: Library, ben: Library) -> None:
+    ids = [await make(ada, "one", namespace="work"), await make(ada, "two", namespace="work"), await make(ada, "three")]
+    await make(ada, "not asked for", namespace="work")
+    deleted, foreign = await make(ada, "gone", namespace="old"), await make(ben, "of Ben", namespace="work")
+    await ada.chats.delete(deleted)
+    assert await ada.chats.namespace_counts([*ids, deleted, foreign, "unknown"]) == {"work": 2, "default": 1}
+    assert await ada.chats.namespace_counts([]) == {}
+
+
 async def test_renaming_a_namespace_moves_its_conversations(ada: Library, ben: Library) -> None:
     conversation = await make(ada, "one", namespace="work")
     await make(ben, "of Ben", namespace="work")

@@ -32,7 +32,8 @@ RETURNS_NO_MESSAGE = {
     *("get", "get_by_session", "list", "list_created", "ids", "last_message_number"),
     *("change_token", "count_before", "withdraw_many", "withdraw_messages"),
     *("create", "get_or_create", "upsert_many", "update"),
-    *("browse", "tags", "words", "delete", "delete_message", "restore", "purge"),
+    *("browse", "tags", "words", "matching_ids", "change_many", "undo"),
+    *("delete", "delete_message", "restore", "purge"),
     *("namespaces", "create_namespace", "rename_namespace", "delete_namespace"),
 }
 

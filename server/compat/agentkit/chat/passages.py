@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aggregator.libraries import own_only
 from aggregator.responses import KnowledgeItem
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
@@ -22,7 +23,7 @@ from config.errors import NotFound, SearchFailed
 from config.numbers import replace_unstorable
 from server.compat.agentkit.chat.turns import ChatTurn, Completion
 from server.services import Services
-from sources.items import Mode, RetrievalOptions
+from sources.items import Loc, Mode, RetrievalOptions
 from sources.text.chunking import title_from_text
 
 # The model name of answers that consist of passages only.
@@ -61,7 +62,7 @@ async def find_passages(
     services: Services, context: RequestContext, question: str, conversation_id: str | None = None
 ) -> PassageResults:
     """`conversation_id` is the conversation in which the question is asked."""
-    limits = services.settings.fixed
+    context, limits = own_only(context), services.settings.fixed
     limit, query = limits.chat_passages_max, question[: limits.query_max_chars]
     request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
     try:
@@ -74,7 +75,7 @@ async def find_passages(
         # Neither parts of that conversation, nor the title of one that began with the same question.
         is_title = hit.conversation_id is not None and hit.message_id is None
         is_own = hit.conversation_id is not None and hit.conversation_id == conversation_id
-        if not is_own and not (is_title and _is_same_text(hit.title or "", title)):
+        if not is_own and not (is_title and is_same_text(hit.title or "", title)):
             hits.append(hit)
     # Nor messages that repeat the question, or an answer made of passages.
     echoes = set[str]()
@@ -83,7 +84,7 @@ async def find_passages(
             if hit.message_id is not None:
                 with suppress(NotFound):
                     message = await library.chats.get_message(hit.message_id)
-                    if message.model == EXTRACTIVE or _is_same_text(message.content, question):
+                    if message.model == EXTRACTIVE or is_same_text(message.content, question):
                         echoes.add(hit.uri)
     hits = [hit for hit in hits if hit.uri not in echoes]
     # The best hit of each item, without hits that score far below the best one.
@@ -106,11 +107,11 @@ async def _read(
         if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:
             break
         with suppress(NotFound):  # deleted since the search
-            text = await _text(services, context, hit, query, remaining_tokens)
+            text = await read_passage(services, context, hit, query, remaining_tokens)
             is_human_only = False
             if hit.conversation_id is not None and not context.is_agent:
                 # The passage may contain neighbours of the message that matched.
-                is_human_only = text != await _text(
+                is_human_only = text != await read_passage(
                     services, replace(context, is_agent=True), hit, query, remaining_tokens
                 )
             passage = ChatPassage(
@@ -126,20 +127,28 @@ async def _read(
     return tuple(passages)
 
 
-async def _text(services: Services, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> str:
+async def read_passage(
+    services: Services,
+    context: RequestContext,
+    hit: KnowledgeItem,
+    query: str,
+    max_tokens: int,
+    *,
+    loc: Loc | None = None,
+    neighbours: int = 1,
+) -> str:
+    """Returns the passage at the position of a hit, or at another one of its item."""
     # A message says little without its neighbours.
     mode: Mode = "chunk" if hit.message_id is None else "chunk_with_siblings"
-    options = RetrievalOptions(mode=mode, sibling_window=1, max_tokens=max_tokens + _ENVELOPE_TOKENS)
-    loc = None
-    if hit.loc is not None:
-        loc = {name: value for name in hit.loc.__struct_fields__ if (value := getattr(hit.loc, name)) is not None}
-    request = KnowledgeGet(uri=hit.uri, loc=loc, query=query, retrieval=options)
+    options = RetrievalOptions(mode=mode, sibling_window=neighbours, max_tokens=max_tokens + _ENVELOPE_TOKENS)
+    position = msgspec.to_builtins(loc or hit.loc or Loc())
+    request = KnowledgeGet(uri=hit.uri, loc=position or None, query=query, retrieval=options)
     text = (await services.knowledge.retriever.get(context, request)).content.strip()
     max_chars = max_tokens * _CHARS_PER_TOKEN
     return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
 
 
-def _is_same_text(content: str, question: str) -> bool:
+def is_same_text(content: str, question: str) -> bool:
     """Compares the words. Of a longer text, only as many words are read as the question has."""
     words = question.casefold().split()
     return content[: 2 * len(question) + _BLANKS_MAX_CHARS].casefold().split(None, len(words)) == words

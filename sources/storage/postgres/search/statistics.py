@@ -296,7 +296,10 @@ class EntryStatistics:
     def count_rows(self, connection: LibraryConnection, index: TextIndex) -> int:
         return self._count_rows(connection, ENTRY_KINDS[index.table])
 
-    def count(self, connection: LibraryConnection, sql: str, parameters: Parameters) -> int:
+    def count(self, connection: LibraryConnection, _index: TextIndex, sql: str, parameters: Parameters) -> int:
+        return self._count(connection, sql, parameters)
+
+    def _count(self, connection: LibraryConnection, sql: str, parameters: Parameters) -> int:
         self._require_state(connection)
         # Filters by project have arrays among their parameters.
         key = (sql, tuple(tuple(value) if isinstance(value, list) else value for value in parameters))
@@ -384,7 +387,7 @@ class EntryStatistics:
             with self._known.turn():
                 if (_COUNT_ROWS, (kind.number,)) not in known:
                     self._known.save_rows(dict(connection.execute(_COUNT_ALL_ROWS).fetchall()))
-        return self.count(connection, _COUNT_ROWS, (kind.number,))
+        return self._count(connection, _COUNT_ROWS, (kind.number,))
 
     def _count_all(self, connection: LibraryConnection, matches: Iterable[str]) -> list[int]:
         """Counts what is not known yet, in one statement."""

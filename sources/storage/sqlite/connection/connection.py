@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from uuid import uuid4
 import aiosqlite
 from aiosqlite.core import set_exception
 from loguru import logger
+from msgspec import Struct
 
 from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
@@ -29,6 +30,7 @@ from sources.storage.job_queue import (
     JobQueue,
     QueuedJob,
     RunTimer,
+    charged_user,
     current_call,
     current_job_group,
     job_group,
@@ -48,10 +50,15 @@ _STEPS_PER_CHECK = 10_000
 # Connections of one file that may be busy with jobs that do not stop. Each of them occupies a thread.
 _STUCK_MAX = 2
 _STUCK_RETRY_S = 10.0
+_NO_TRANSACTION = "SELECT 1"
 
 
 class FileReplaced(StorageError):
-    """Somebody deleted or replaced the file while it was open. Nothing was written."""
+    """Somebody deleted or replaced a file while it was open. Nothing was written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("the file of this library was deleted or replaced; try again")
+        self.path = path
 
 
 class Job(Generic[T]):
@@ -69,6 +76,19 @@ class Job(Generic[T]):
         self.is_finished = False
 
 
+class AttachedFile(Struct):
+    """A file of a reader, the names of its full-text indexes, and those in which terms are counted."""
+
+    names: frozenset[str]
+    indexes: tuple[TextIndex, ...]
+    # It must be opened again before it is written to.
+    is_immutable: bool = False
+    # Rows lack computed values after an upgrade.
+    has_outdated_rows: bool = False
+    # Terms are weighted without it.
+    is_damaged: bool = False
+
+
 class JobConnection(RowConnection):
     """A connection that knows which job it is running, so that stopping one job cannot interrupt the next."""
 
@@ -79,17 +99,13 @@ class JobConnection(RowConnection):
         self._is_closing = False
         # Tells connections apart, also those of earlier processes.
         self.id = uuid4().hex
-        # The file that was opened. It stays usable after it was deleted, but what is written to it then is lost.
-        self._file: tuple[Path, os.stat_result] | None = None
-        # Whether the file was opened as immutable. It must be opened again before it is written to.
-        self.is_immutable = False
-        # Whether rows lack computed values after an upgrade.
-        self.has_outdated_rows = False
+        # The files that were opened. One stays usable after it was deleted, but what is written to it then is lost.
+        self._files: dict[Path, os.stat_result] = {}
         self._data_versions: dict[str, int] = {}
         # Changes with every job.
         self.job_number = 0
-        # The schema names of the user's other files, and the full-text indexes in each.
-        self.attached: dict[str, tuple[TextIndex, ...]] = {}
+        # The files of a reader, which has no other. The schema of a file is named like its kind.
+        self.attached: dict[str, AttachedFile] = {}
         # The temporary tables that were created since the last rollback, which would have removed them.
         self.temporary_tables: set[str] = set()
         # A second safeguard: it stops a job even while the event loop is too busy to do so.
@@ -97,9 +113,13 @@ class JobConnection(RowConnection):
 
     def watch_file(self, path: Path) -> None:
         """Makes every job fail with FileReplaced once another file, or none, has this path."""
-        self._file = path, path.stat()
+        self._files[path] = path.stat()
 
-    def data_version(self, schema: str = "main") -> int:
+    def schema_of(self, kind: str) -> str:
+        """Returns the schema name of a file: a writer has only one, as its main database."""
+        return kind if kind in self.attached else "main"
+
+    def data_version(self, schema: str) -> int:
         """Returns a number that changes with every write to a file. It is read once in each job."""
         version = self._data_versions.get(schema)
         if version is None:
@@ -169,14 +189,13 @@ class JobConnection(RowConnection):
         self._data_versions.clear()
         self.job_number += 1
         try:
-            if self._file is not None:
-                path, opened = self._file
+            for path, opened in self._files.items():
                 try:
                     is_same = os.path.samestat(path.stat(), opened)
                 except OSError:
                     is_same = False
                 if not is_same:
-                    raise FileReplaced("the file of this library was deleted or replaced; try again")
+                    raise FileReplaced(path)
             self.execute(begin)
             result = job.work(self)
             if self.in_transaction:
@@ -224,9 +243,9 @@ _HELD_UP_MAX_S = 0.25
 
 
 class _JointRead:
-    """The reads of one call in one file. A search reads three sources of the same file: as one job, they share a
-    transaction, the counts of their terms and the hand-over to the thread. If one of them is slow or fails, those that
-    are done return, and the rest become jobs of their own."""
+    """The reads that a call starts at the same time. The sources of a search share a transaction, the counts of their
+    terms and the hand-over to the thread. If one of them is slow or fails, those that are done return, and the rest
+    become jobs of their own."""
 
     def __init__(self) -> None:
         self.parts: list[_ReadPart[Any]] = []
@@ -368,7 +387,7 @@ class QueuedConnection(aiosqlite.Connection):
             writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
         # A checkpoint is not possible within a transaction.
-        await self._run(checkpoint, limit_s, "SELECT 1", gives_up=False)
+        await self._run(checkpoint, limit_s, _NO_TRANSACTION, gives_up=False)
 
     async def close(self) -> None:
         """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
@@ -404,13 +423,12 @@ class QueuedConnection(aiosqlite.Connection):
         return self._stopped
 
     @property
-    def is_immutable(self) -> bool:
-        return self._raw.is_immutable
+    def attached(self) -> Mapping[str, AttachedFile]:
+        return self._raw.attached
 
-    @property
-    def has_outdated_rows(self) -> bool:
-        """Whether rows lacked computed values when the file was opened."""
-        return self._raw.has_outdated_rows
+    async def attach(self, work: Work[None], limit_s: float) -> None:
+        """Attaches a file, which SQLite does not permit within a transaction."""
+        await self._run(work, limit_s, _NO_TRANSACTION, gives_up=True)
 
     @property
     def _raw(self) -> JobConnection:
@@ -442,7 +460,7 @@ class QueuedConnection(aiosqlite.Connection):
                 self._jobs.finish(queued)
 
         begin_job = partial(self._tx.put_nowait, (result, run_on_thread))
-        queued = QueuedJob(self._user_id, self._lane, group, begin_job)
+        queued = QueuedJob(charged_user(self._user_id, group), self._lane, group, begin_job)
         self._pending[queued] = result
         self._jobs.add(queued)
         timer = RunTimer(queued, result, limit_s) if gives_up else None

@@ -1,4 +1,4 @@
-"""One file of one user: opened on first use, read by one connection and written by another.
+"""The files of one user: opened on first use, all read by one connection, and each written by another.
 
 Opening migrates the schema. Only the writer ever writes. It is closed last, so that the file is complete and has no
 write-ahead log while it is not in use.
@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from loguru import logger
 
 from config.errors import DATABASE_ERRORS, StorageError, Unavailable
-from config.paths import DATABASE_KINDS, DatabaseKind, stored_bytes
+from config.paths import DATABASE_KINDS, DatabaseKind, UserId, stored_bytes
 from config.tracing import span
 from sources.installed import ITEM_KINDS
 from sources.query import ParsedQuery
@@ -32,7 +32,13 @@ from sources.storage.sqlite.connection.connection import (
     Work,
 )
 from sources.storage.sqlite.connection.errors import translate
-from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_reader, connect_writer
+from sources.storage.sqlite.connection.open import (
+    DatabaseFile,
+    SqliteOptions,
+    attach_file,
+    connect_reader,
+    connect_writer,
+)
 from sources.storage.sqlite.index.statistics import CorpusStatistics, LibraryIndexes
 from sources.storage.sqlite.index.text_index import (
     BEFORE_FIRST_ROWID,
@@ -78,7 +84,7 @@ class FileMeter:
         return stored_bytes([file.path for file in self._files])
 
     async def used_bytes(self) -> int:
-        return sum([await self._read(file, _used_bytes) for file in self._files])
+        return sum([await self._read(file, partial(_used_bytes, file.kind)) for file in self._files])
 
     async def count_items(self) -> int:
         return sum([await self._read(file, partial(_count_items, file.kind)) for file in self._files])
@@ -91,10 +97,12 @@ class FileMeter:
         return await file.read(file.kind, work) if file.path.exists() else 0
 
 
-def _used_bytes(connection: JobConnection) -> int:
+def _used_bytes(kind: DatabaseKind, connection: JobConnection) -> int:
     """Free pages do not count, because the next writes use them."""
+    schema = connection.schema_of(kind)
     pages, free, size = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        connection.execute(f"PRAGMA {schema}.{name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
     )
     return int((pages - free) * size)
 
@@ -115,27 +123,67 @@ def _count_items(kind: DatabaseKind, connection: JobConnection | sqlite3.Connect
     return sum(connection.execute(query).fetchone()[0] for query in queries)
 
 
-class Database:
-    """A file with its reader and its writer. `siblings` are the user's other files, which the reader attaches to count
-    how common a term is in the whole library. `indexes` are those of the library."""
+class LibraryReader:
+    """The connection that reads all files of a library, and what it has counted in them."""
 
-    def __init__(
-        self,
-        file: DatabaseFile,
-        options: SqliteOptions,
-        indexes: LibraryIndexes,
-        siblings: Sequence[DatabaseFile] = (),
-    ) -> None:
-        self._indexes = indexes
+    def __init__(self, files: Sequence[DatabaseFile], options: SqliteOptions) -> None:
+        self.indexes = LibraryIndexes(options.vocabularies)
+        self._files = files
+        self._options = options
         # By the sources to which a credential is restricted; None for all.
         self._statistics: dict[frozenset[str] | None, CorpusStatistics] = {}
+        self._lazy = LazyConnection(self._open)
+
+    async def open(self, limit_s: float) -> QueuedConnection:
+        return self._lazy.connection or await open_in_time(self._lazy, limit_s)
+
+    async def close(self) -> None:
+        await self._lazy.close()
+
+    async def follow_writer(self, kind: DatabaseKind, attach: Work[None]) -> None:
+        """Lets the reader, if it is open, see what is written to a file from now on."""
+        connection = self._lazy.connection
+        if connection is None:
+            return
+        if kind not in connection.attached:
+            await connection.attach(attach, self._options.deadline_ms / 1000)
+        elif connection.attached[kind].is_immutable:
+            await self.close()
+
+    def statistics(self, sources: frozenset[str] | None) -> CorpusStatistics:
+        """Returns the counts of the library, or of these sources of it."""
+        statistics = self._statistics.get(sources)
+        if statistics is None:
+            statistics = self._statistics[sources] = CorpusStatistics(self.indexes, sources)
+        return statistics
+
+    async def _open(self) -> QueuedConnection:
+        return await open_connection(self._files[0].user_id, self._options, partial(connect_reader, self._files))
+
+
+async def open_connection(
+    user_id: UserId, options: SqliteOptions, connect: Callable[[SqliteOptions, float], JobConnection]
+) -> QueuedConnection:
+    connect_in_time = partial(connect, options, time.monotonic() + options.deadline_ms / 1000)
+    connection = QueuedConnection(connect_in_time, options.jobs, user_id, options.queue_max, options.stop_ms / 1000)
+    return await connection.open()
+
+
+async def open_in_time(connection: LazyConnection, limit_s: float) -> QueuedConnection:
+    async with asyncio.timeout(limit_s):
+        return await connection.open()
+
+
+class Database:
+    """One of the files, with its writer, and the reader that it shares with the others."""
+
+    def __init__(self, file: DatabaseFile, options: SqliteOptions, reader: LibraryReader) -> None:
         self.kind: DatabaseKind = file.schema.kind
         self.path = file.path
         self.quota = UserQuota(FileMeter((self,)), options.quota)
         self._file = file
         self._options = options
-        self._siblings = siblings
-        self._reader = LazyConnection(self._open_reader)
+        self._reader = reader
         self._writer = LazyConnection(self._open_writer)
         self._updating: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -156,13 +204,22 @@ class Database:
         limit_s = deadline_ms / 1000
         try:
             while True:
-                connection = self._reader.connection or await self._open_in_time(self._reader, limit_s)
-                # The call before this one may not stop; then this one runs on another connection.
+                connection = await self._reader.open(limit_s)
+                if self.kind not in connection.attached:
+                    # It could not be opened before. If that has not changed, this raises the error.
+                    await connection.attach(self._attach, limit_s)
+                if connection.attached[self.kind].has_outdated_rows and self._updating is None:
+                    self._updating = asyncio.create_task(self._update_rows())
+                # The call before this one may not stop; then this one runs on another connection. If another file was
+                # replaced, this one is read again.
                 with suppress(ConnectionStuck), span("storage read", {"florilegium.source": source}):
-                    return await connection.read(work, limit_s)
-        except FileReplaced:
-            await self._close_replaced()
-            raise
+                    try:
+                        return await connection.read(work, limit_s)
+                    except FileReplaced as error:
+                        await self._reader.close()
+                        if error.path == self.path:
+                            await self._close_replaced()
+                            raise
         except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 
@@ -173,7 +230,7 @@ class Database:
         limit_s = deadline_ms / 1000
         self.writes += 1
         try:
-            connection = self._writer.connection or await self._open_in_time(self._writer, limit_s)
+            connection = self._writer.connection or await open_in_time(self._writer, limit_s)
             with span("storage write", {"florilegium.source": source}):
                 result = await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
         except FileReplaced:
@@ -190,12 +247,7 @@ class Database:
         return await self.write(source, self._file.schema.segmented[0].index, work)
 
     def statistics(self, sources: frozenset[str] | None = None) -> CorpusStatistics:
-        """Returns the counts of the library, or of these sources of it."""
-        statistics = self._statistics.get(sources)
-        if statistics is None:
-            statistics = CorpusStatistics(self._file.schema.counted_indexes, self._indexes, sources)
-            self._statistics[sources] = statistics
-        return statistics
+        return self._reader.statistics(sources)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int, sources: frozenset[str] | None = None) -> Corpus:
         """Returns how common the terms of a query are in the library, or in these sources of it."""
@@ -203,20 +255,20 @@ class Database:
 
     async def close(self) -> None:
         """Must not be called while the file is in use."""
-        await self.close_reader()
+        await self.stop_updating()
+        await self._reader.close()
         await self.close_writer()
 
     async def _close_replaced(self) -> None:
         """The next call opens the file that is there now, or reports that it is missing."""
-        logger.warning("A {} file was deleted or replaced while it was in use", self.kind)
+        logger.warning("A file of a library was deleted or replaced while it was in use")
         await asyncio.gather(self._reader.close(), self._writer.close(), return_exceptions=True)
 
-    async def close_reader(self) -> None:
+    async def stop_updating(self) -> None:
         if self._updating is not None:
             self._updating.cancel()
             with suppress(asyncio.CancelledError):
                 await self._updating
-        await self._reader.close()
 
     async def close_writer(self) -> None:
         if (flushing := self._flushing) is not None:
@@ -241,32 +293,14 @@ class Database:
         finally:
             self._flushing = None
 
-    async def _open_reader(self) -> QueuedConnection:
-        connection = await self._open(partial(connect_reader, self._file, self._siblings))
-        if connection.has_outdated_rows and self._updating is None:
-            self._updating = asyncio.create_task(self._update_rows())
-        return connection
-
     async def _open_writer(self) -> QueuedConnection:
-        connection = await self._open(partial(connect_writer, self._file))
-        reader = self._reader.connection
-        if reader is not None and reader.is_immutable:
-            # It would not see what is written from now on.
-            await self._reader.close()
+        connection = await open_connection(self._file.user_id, self._options, partial(connect_writer, self._file))
+        await self._reader.follow_writer(self.kind, self._attach)
         return connection
 
-    async def _open(self, connect: Callable[[SqliteOptions, float], JobConnection]) -> QueuedConnection:
-        options = self._options
-        due = time.monotonic() + options.deadline_ms / 1000
-        connect_in_time = partial(connect, options, due)
-        connection = QueuedConnection(
-            connect_in_time, options.jobs, self._file.user_id, options.queue_max, options.stop_ms / 1000
-        )
-        return await connection.open()
-
-    async def _open_in_time(self, connection: LazyConnection, limit_s: float) -> QueuedConnection:
-        async with asyncio.timeout(limit_s):
-            return await connection.open()
+    def _attach(self, connection: JobConnection) -> None:
+        if self.kind not in connection.attached:  # by another call
+            attach_file(connection, self._file, self._options, time.monotonic() + self._options.deadline_ms / 1000)
 
     async def _update_rows(self) -> None:
         """Computes in batches what rows lack after an upgrade, while the file is in use."""
@@ -283,7 +317,7 @@ class Database:
     async def _resegment(self) -> None:
         """Updates the index after an upgrade that segments text differently."""
         kind, tables = self._file.schema.kind, self._file.schema.segmented
-        if await self.read(kind, segment_version) == SEGMENT_VERSION:
+        if await self.read(kind, lambda connection: segment_version(connection, kind)) == SEGMENT_VERSION:
             return
         for table in tables:
             last: int | None = BEFORE_FIRST_ROWID

@@ -1,9 +1,10 @@
-"""Opens the connections of one file, on the thread that will use them: pragmas, migration, and what to do if the disk
+"""Opens the connections of a library, on the thread that will use them: pragmas, migration, and what to do if the disk
 is read-only or another process holds a lock."""
 
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -12,11 +13,17 @@ from msgspec import Struct
 
 from auth.library_files import record_file, recorded_files
 from config.errors import DATABASE_ERRORS, StorageError
-from config.paths import DataRoot, UserId, save_copy_before_migration
+from config.paths import DatabaseKind, DataRoot, UserId, save_copy_before_migration
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import VocabularyMemory
-from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
+from sources.storage.sqlite.connection.connection import (
+    BUSY_PAUSE_S,
+    BUSY_TIMEOUT_MS,
+    AttachedFile,
+    Job,
+    JobConnection,
+)
 from sources.storage.sqlite.connection.errors import (
     is_busy,
     is_out_of_descriptors,
@@ -36,7 +43,6 @@ from sources.text.segmentation import SEGMENT_VERSION, contains_literal, literal
 
 _CACHED_STATEMENTS = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024
-_SIBLING_CACHE_KIB = 128
 _MIGRATION_MAX_S = 600.0
 
 _COMMON_PRAGMAS = (
@@ -67,7 +73,7 @@ class SqliteOptions(Struct, frozen=True):
 
     @property
     def reader_pragmas(self) -> tuple[str, ...]:
-        return (*_COMMON_PRAGMAS, f"PRAGMA cache_size = -{self.cache_kib}", "PRAGMA query_only = ON")
+        return (*_COMMON_PRAGMAS, "PRAGMA query_only = ON")
 
     @property
     def writer_pragmas(self) -> tuple[str, ...]:
@@ -149,7 +155,7 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
                 # file that is empty counts as lost.
                 connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
                 file.record()
-        if _lacks_kinds(file.schema, connection):
+        if _lacks_kinds(connection, file.schema.kind, "main"):
             connection.run(Job(create_kinds, max(due - time.monotonic(), _MIGRATION_MAX_S)), "BEGIN IMMEDIATE")
         connection.watch_file(path)
     except BaseException as error:
@@ -158,63 +164,88 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
     return connection
 
 
-def _lacks_kinds(schema: DatabaseSchema, connection: sqlite3.Connection) -> bool:
-    """Whether a file with a current schema lacks tables of kinds that other distributions add."""
-    return schema.kind == "chacha" and not has_current_kinds(connection)
-
-
-def connect_reader(
-    file: DatabaseFile, siblings: Sequence[DatabaseFile], options: SqliteOptions, due: float
-) -> JobConnection:
-    connection = _connect_or_open_immutable(file.ensure_path(), options, due)
+def connect_reader(files: Sequence[DatabaseFile], options: SqliteOptions, due: float) -> JobConnection:
+    """Connects to all files of a library at once: each connection parses the schema of every file that it reads, which
+    takes more memory and time than anything else. A file that cannot be opened fails only those who read it, and one
+    that was never used is created when it is read."""
+    connection = _connect(":memory:", options.reader_pragmas, due)
     try:
-        is_complete = is_current(file.schema, schema_version(connection))
-        if is_complete and not connection.is_immutable:
-            is_complete = not _lacks_kinds(file.schema, connection)
-        if not is_complete:
-            connection.close()
-            connect_writer(file, options, due).close()
-            connection = _connect(file.ensure_path(), options.reader_pragmas, due)
-        is_outdated = segment_version(connection) != SEGMENT_VERSION
-        connection.has_outdated_rows = is_outdated or (file.schema.has_text_weights and lacks_weights(connection))
-        for sibling in siblings:
-            # Attaches another file of the same user. If it is damaged, terms are weighted without it.
-            kind = sibling.schema.kind
+        for file in files:
+            if not file.has_content:
+                continue
             try:
-                _execute_with_retry(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.ensure_path()),))
-                connection.execute(f"PRAGMA {kind}.cache_size = -{_SIBLING_CACHE_KIB}")
-            except (StorageError, *DATABASE_ERRORS) as attach_error:
-                if is_out_of_descriptors(attach_error):
+                attach_file(connection, file, options, due)
+            except (StorageError, *DATABASE_ERRORS) as error:
+                if is_out_of_descriptors(error):
                     raise
-                logger.warning("Ignoring the {} file of a library when weighting terms: {}", kind, attach_error)
-            else:
-                connection.attached[kind] = sibling.schema.counted_indexes
-        connection.watch_file(file.path)
+                # Whoever reads it tries again, and gets the error.
+                logger.warning("The {} file of a library cannot be opened: {}", file.schema.kind, error)
     except BaseException as error:
         _close_after(error, connection)
         raise
     return connection
 
 
-def _connect_or_open_immutable(path: Path, options: SqliteOptions, due: float) -> JobConnection:
-    """Opens the file as immutable if the disk is read-only."""
+def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOptions, due: float) -> None:
+    """Attaches a file to a reader. Creates or migrates it first if necessary."""
+    kind = file.schema.kind
+    is_immutable = _attach(connection, kind, file.ensure_path(), due)
     try:
-        return _connect(path, options.reader_pragmas, due)
+        is_complete = is_current(file.schema, schema_version(connection, kind))
+        if is_complete and not is_immutable:
+            is_complete = not _lacks_kinds(connection, kind, kind)
+        if not is_complete:
+            connection.execute(f"DETACH {kind}")
+            connect_writer(file, options, due).close()
+            _attach(connection, kind, file.ensure_path(), due)
+        connection.execute(f"PRAGMA {kind}.cache_size = -{options.cache_kib}")
+        is_outdated = segment_version(connection, kind) != SEGMENT_VERSION
+        connection.watch_file(file.path)
+        tables = f"SELECT name FROM {kind}.sqlite_schema WHERE type = 'table' AND name GLOB '*_index'"  # noqa: S608 - constants
+        names = frozenset(name for (name,) in connection.execute(tables))
+        connection.attached[kind] = AttachedFile(
+            names,
+            # On a read-only disk, those of kinds that other distributions add may not exist.
+            tuple([index for index in file.schema.counted_indexes if index.table in names]),
+            is_immutable,
+            has_outdated_rows=is_outdated or (file.schema.has_text_weights and lacks_weights(connection)),
+        )
+    except BaseException:
+        with suppress(*DATABASE_ERRORS):  # it is not attached
+            connection.execute(f"DETACH {kind}")
+        raise
+
+
+def _lacks_kinds(connection: JobConnection, kind: DatabaseKind, schema: str) -> bool:
+    """Whether a file with a current schema lacks tables of kinds that other distributions add."""
+    return kind == "chacha" and not has_current_kinds(connection, schema)
+
+
+def _attach(connection: JobConnection, kind: str, path: Path, due: float) -> bool:
+    """Attaches a file, as immutable if the disk is read-only. Returns whether it is."""
+    attach = f"ATTACH DATABASE ? AS {kind}"
+    try:
+        _execute_with_retry(connection, attach, due, (str(path),))
+        schema_version(connection, kind)  # SQLite does not read the file before
     except sqlite3.OperationalError as error:
         if not is_unwritable(error) or is_out_of_descriptors(error):
             raise
+    else:
+        return False
+    with suppress(*DATABASE_ERRORS):  # it may not be attached
+        connection.execute(f"DETACH {kind}")
     # On a read-only disk no log can be created. If there is none, the file itself is complete.
     log = path.with_name(path.name + "-wal")
     option = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
-    connection = _connect(path, options.reader_pragmas, due, f"{path.as_uri()}?{option}")
-    connection.is_immutable = True
-    return connection
+    _execute_with_retry(connection, attach, due, (f"{path.as_uri()}?{option}",))
+    schema_version(connection, kind)
+    return True
 
 
-def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = None) -> JobConnection:
+def _connect(path: Path | str, pragmas: Sequence[str], due: float) -> JobConnection:
     connection = sqlite3.connect(
-        uri or path,
-        uri=uri is not None,
+        path,
+        uri=path == ":memory:",  # files can be attached by URIs then
         factory=JobConnection,
         isolation_level=None,
         cached_statements=_CACHED_STATEMENTS,

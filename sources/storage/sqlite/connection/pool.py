@@ -23,11 +23,12 @@ from config.paths import DATABASE_KINDS, DataRoot, UserId, stored_bytes_of_user
 from config.settings import Settings
 from config.times import steady_time
 from sources.semantic.service import SemanticService
-from sources.storage.contract import EmbeddingState, LibrariesState
+from sources.storage.contract import EmbeddingState, LibrariesState, Library
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
-from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
+from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue, charged_to
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
+from sources.storage.shared_part import permitted_sources, shared_part
 from sources.storage.sqlite.collections import SqliteLibrary, SqliteSearchSettings, UserDatabases
 from sources.storage.sqlite.connection.database import Database, count_items_of_closed
 from sources.storage.sqlite.connection.open import SqliteOptions
@@ -47,12 +48,13 @@ _LIBRARY_STOP_MS = 1000
 # With `durability = normal`, a power failure loses at most the writes of this time.
 _LIBRARY_FLUSH_S = 5.0
 
-# Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.
-_DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)
+# Three files, each with a database and a log for its writer and for the reader, and one shared-memory file.
+_DESCRIPTORS_PER_USER = 3 * (2 * 2 + 1)
 # For sockets, logs and the control database.
 _DESCRIPTORS_RESERVED = 200
 _DESCRIPTORS_WANTED = 65_536
-# An open library takes 5 to 10 MB. More of them are not faster: opening one takes a few milliseconds.
+# An open library takes about 1 MB, and its caches up to 10. More of them are not faster: opening one takes a few
+# milliseconds.
 _OPEN_USERS_MAX = 128
 # One library may be closing for this many that may be open.
 _OPEN_PER_CLOSING = 8
@@ -192,7 +194,7 @@ class SqliteLibraries:
         while self._closing:
             await asyncio.wait(self._closing.values())
 
-    async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, SqliteLibrary]:
+    async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, Library]:
         assert context.db_paths == self._data_root.paths_of(context.user_id)
         limits = await self._limits(context.user_id)
         is_open = context.user_id in self._open
@@ -208,9 +210,9 @@ class SqliteLibraries:
             self._settings,
             context.client_id,
             is_agent=context.is_agent,
-            sources=context.principal.sources,
+            sources=context.principal.sources if context.library is None else permitted_sources(context),
         )
-        return databases, library
+        return databases, library if context.library is None else shared_part(library, context)
 
     def _release(self, databases: UserDatabases) -> None:
         databases.lease_count -= 1
@@ -286,7 +288,7 @@ class SqliteLibraries:
     def _start_closing(self, user_id: UserId) -> None:
         """Closing continues whatever happens to the caller."""
         databases = self._open.pop(user_id)
-        self._options.vocabularies.forget(databases.indexes)
+        self._options.vocabularies.forget(databases.reader.indexes)
         for database in databases.all:
             self._settings.vector_memory.forget(database)
         closing = asyncio.create_task(_close(databases))
@@ -299,7 +301,7 @@ class _LibraryLease:
 
     def __init__(
         self,
-        acquire: Callable[[RequestContext], Awaitable[tuple[UserDatabases, SqliteLibrary]]],
+        acquire: Callable[[RequestContext], Awaitable[tuple[UserDatabases, Library]]],
         release: Callable[[UserDatabases], None],
         context: RequestContext,
     ) -> None:
@@ -307,15 +309,21 @@ class _LibraryLease:
         self._release = release
         self._context = context
         self._databases: UserDatabases | None = None
+        # Jobs in a library of someone else count for the caller.
+        self._charges = charged_to(context.principal.user_id) if context.library is not None else None
 
-    async def __aenter__(self) -> SqliteLibrary:
+    async def __aenter__(self) -> Library:
         self._databases, library = await self._acquire(self._context)
+        if self._charges is not None:
+            self._charges.__enter__()
         return library
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._databases is not None
+        if self._charges is not None:
+            self._charges.__exit__(kind, error, trace)
         self._release(self._databases)
 
 

@@ -1,7 +1,7 @@
 """How many rows contain a term, kept until the index that they are in changes.
 
 A term is weighted by how rare it is among the rows of its source. In a source with few rows that is unreliable, so the
-rows of all files of the library are counted instead: the reader's own file and those attached to it.
+rows of all files of the library are counted instead.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -39,7 +39,8 @@ _ALL_ROWS = ""
 
 
 # -- index content -----------------------------------------------------------------------------------------------------
-# What is known about the content of a library's full-text indexes. All readers of the library share it.
+# What is known about the content of a library's full-text indexes. Those who read all of it or only some sources share
+# it.
 #
 # It is valid for one version of an index. `PRAGMA data_version` is of no use for that: its values mean nothing to
 # another connection, and it changes with every write to the file. FTS5 writes the structure of an index whenever its
@@ -79,14 +80,12 @@ class LibraryIndexes:
 
 
 class LibraryFile(Struct):
-    """One file of a library as one connection sees it, under the schema name by which the connection reaches it. What
-    it holds is valid for one data version."""
+    """One file of a library as its reader sees it, under the schema name by which the reader reaches it. What it holds
+    is valid for one data version of one connection."""
 
     schema: str
     indexes: tuple[TextIndex, ...]
-    # A file that was never used has no indexes yet.
-    existing: tuple[TextIndex, ...] = ()
-    data_version: int = 0
+    data_version: tuple[str, int] = ("", 0)
     contents: dict[str, IndexContent] = {}
     # Of statements that count something else than matches.
     counts: dict[tuple[str, Parameters], int] = {}
@@ -188,26 +187,23 @@ def _gaps(beginning: str) -> Iterator[tuple[str, str]]:
 
 T = TypeVar("T")
 
-_OWN_SCHEMA = "main"
-
 
 class CorpusStatistics:
-    """The counts of one reader. `indexes` are those of its own file, `library` is shared with the other readers.
+    """The counts of a library.
 
     With `sources`, nothing of the other sources is counted or read: a credential restricted to some sources must not
     learn from scores or near words what the others contain."""
 
     engine = FTS5
 
-    def __init__(
-        self, indexes: tuple[TextIndex, ...], library: LibraryIndexes, sources: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, library: LibraryIndexes, sources: frozenset[str] | None = None) -> None:
         self.library = library
         self._sources = sources
-        self._own = LibraryFile(_OWN_SCHEMA, self._permitted(indexes))
-        self._attached: dict[str, LibraryFile] = {}
-        # Of the current job: its connection and number, the schema names of attached files that it has refreshed, and
-        # how common terms are in the library. All sources of a search need the same.
+        self._files: dict[str, LibraryFile] = {}
+        # The file that an index is in.
+        self._kinds: dict[str, str] = {}
+        # Of the current job: its connection and number, the files that it has refreshed, and how common terms are in
+        # the library. All sources of a search need the same.
         self._job = (0, 0)
         self._refreshed: set[str] = set()
         self._corpora: dict[tuple[str, ...], Corpus] = {}
@@ -216,24 +212,23 @@ class CorpusStatistics:
         """Drops counts that a write made obsolete. Must be called in each job that counts."""
         job = (id(connection), connection.job_number)
         if job != self._job:
-            self._refresh_file(connection, self._own)
             self._refreshed.clear()
             self._corpora.clear()
             self._job = job
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
-        """Counts the rows of an index of this file that match."""
-        return self.count_in_file(connection, self._own, index, [match])[0]
+        """Counts the rows of an index that match."""
+        return self.count_each(connection, index, [match])[0]
 
     def count_each(self, connection: JobConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
-        return self.count_in_file(connection, self._own, index, matches)
+        return self.count_in_file(connection, self._file_of(connection, index), index, matches)
 
     def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
-        return self.count_in_file(connection, self._own, index, [_ALL_ROWS])[0]
+        return self.count_each(connection, index, [_ALL_ROWS])[0]
 
-    def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
-        """Returns the single number that a statement on this file selects."""
-        counts, key = self._own.counts, (sql, parameters)
+    def count(self, connection: JobConnection, index: TextIndex, sql: str, parameters: Parameters) -> int:
+        """Returns the single number that a statement on the file of an index selects."""
+        counts, key = self._file_of(connection, index).counts, (sql, parameters)
         count = counts.get(key)
         if count is None:
             [count] = connection.execute(sql, parameters).fetchone()
@@ -244,7 +239,7 @@ class CorpusStatistics:
         """Counts the rows of all sources that match, or only until they are `enough`."""
         rows = 0
         for file in self._readable(connection):
-            for index in file.existing:
+            for index in file.indexes:
                 rows += self.count_in_file(connection, file, index, [match])[0]
                 if enough is not None and rows >= enough:
                     return rows
@@ -277,25 +272,25 @@ class CorpusStatistics:
     def vocabulary(self, connection: JobConnection, own_index: TextIndex, words_max: int) -> MultiIndexVocabulary:
         """Returns the words of the sources, and of the searched index if it belongs to none: human-only messages are
         read only if their own index is searched. At most `words_max` words of an index are compared."""
-        indexes = {index.table: (file, index) for file in self._readable(connection) for index in file.existing}
-        indexes.setdefault(own_index.table, (self._own, own_index))
-        # In an order that is the same for every reader of the library.
+        indexes = {index.table: (file, index) for file in self._readable(connection) for index in file.indexes}
+        indexes.setdefault(own_index.table, (self._file_of(connection, own_index), own_index))
+        # In an order that is the same whichever index is searched.
         sorted_indexes = [indexes[table] for table in sorted(indexes)]
         vocabularies = [IndexVocabulary(self, connection, file, index) for file, index in sorted_indexes]
         return MultiIndexVocabulary(vocabularies, self.library.near_words, words_max)
 
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
-        """Returns how common the terms of a query are in an index of this file, or, if it is small, in the library."""
+        """Returns how common the terms of a query are in an index, or, if it is small, in the library."""
         matches = _matches(query)
         if self.count_rows(connection, index) < OWN_ROWS_MIN:
             if matches not in self._corpora:
                 self._corpora[matches] = self._library_corpus(matches, connection)
             return self._corpora[matches]
-        rows, *frequencies = self.count_in_file(connection, self._own, index, matches)
+        rows, *frequencies = self.count_each(connection, index, matches)
         return Corpus(rows, tuple(frequencies))
 
     def corpus(self, query: ParsedQuery, connection: JobConnection) -> Corpus:
-        """Returns how common the terms of a query are in this file and those attached to it."""
+        """Returns how common the terms of a query are in the library."""
         self.refresh(connection)
         return self._library_corpus(_matches(query), connection)
 
@@ -303,10 +298,8 @@ class CorpusStatistics:
         totals = [0] * len(matches)
         for file in self._readable(connection):
             try:
-                counts = [self.count_in_file(connection, file, index, matches) for index in file.existing]
+                counts = [self.count_in_file(connection, file, index, matches) for index in file.indexes]
             except DATABASE_ERRORS as error:
-                if file is self._own:
-                    raise
                 _leave_out(connection, file.schema, error)
                 continue
             for in_index in counts:
@@ -315,37 +308,43 @@ class CorpusStatistics:
         return Corpus(rows, tuple(frequencies))
 
     def _readable(self, connection: JobConnection) -> Iterator[LibraryFile]:
-        """Yields this file, then those attached to it that are not damaged. Each of these is refreshed once per job,
-        and only when it is needed: that starts a transaction in it."""
-        yield self._own
-        for schema in list(connection.attached):
-            file = self._attached.get(schema)
-            if file is None:
-                file = self._attached[schema] = LibraryFile(schema, self._permitted(connection.attached[schema]))
-            if schema not in self._refreshed:
+        """Yields the files that are not damaged."""
+        for kind, attached in connection.attached.items():
+            if not attached.is_damaged:
                 try:
-                    self._refresh_file(connection, file)
+                    file = self._file(connection, kind)
                 except DATABASE_ERRORS as error:
-                    _leave_out(connection, schema, error)
-                    continue
-                self._refreshed.add(schema)
-            yield file
+                    _leave_out(connection, kind, error)
+                else:
+                    yield file
 
-    def _refresh_file(self, connection: JobConnection, file: LibraryFile) -> None:
-        version = connection.data_version(file.schema)
+    def _file_of(self, connection: JobConnection, index: TextIndex) -> LibraryFile:
+        kind = self._kinds.get(index.table)
+        if kind is None:
+            kind = next(kind for kind, file in connection.attached.items() if index.table in file.names)
+            self._kinds[index.table] = kind
+        return self._file(connection, kind)
+
+    def _file(self, connection: JobConnection, kind: str) -> LibraryFile:
+        """Returns a file, which is refreshed once per job, and only when it is needed: that starts a transaction in
+        it."""
+        file = self._files.get(kind)
+        if file is None:
+            indexes = connection.attached[kind].indexes
+            permitted = [index for index in indexes if self._sources is None or index.collection in self._sources]
+            file = self._files[kind] = LibraryFile(kind, tuple(permitted))
+        if kind in self._refreshed:
+            return file
+        version = connection.id, connection.data_version(kind)
         is_valid = version == file.data_version and len(file.counts) <= COUNTS_MAX
         for content in file.contents.values():
             is_valid = is_valid and len(content.counts) <= COUNTS_MAX
         if not is_valid:
             file.counts.clear()
             file.contents.clear()
-            rows = connection.execute(f"SELECT name FROM {file.schema}.sqlite_schema WHERE type = 'table'")
-            names = {name for (name,) in rows.fetchall()}
-            file.existing = tuple([index for index in file.indexes if index.table in names])
             file.data_version = version
-
-    def _permitted(self, indexes: tuple[TextIndex, ...]) -> tuple[TextIndex, ...]:
-        return tuple([index for index in indexes if self._sources is None or index.collection in self._sources])
+        self._refreshed.add(kind)
+        return file
 
 
 def _matches(query: ParsedQuery) -> tuple[str, ...]:
@@ -353,12 +352,12 @@ def _matches(query: ParsedQuery) -> tuple[str, ...]:
     return (_ALL_ROWS, *[match_text(term.word, "") for term in query.terms])
 
 
-def _leave_out(connection: JobConnection, schema: str, error: Exception) -> None:
+def _leave_out(connection: JobConnection, kind: str, error: Exception) -> None:
     """Leaves a damaged file out for as long as the connection is open, so that the others can still be searched."""
     if not is_damage(error):
         raise error
-    logger.warning("Ignoring the {} file of a library when weighting terms: {}", schema, error)
-    del connection.attached[schema]
+    logger.warning("Ignoring the {} file of a library when weighting terms: {}", kind, error)
+    connection.attached[kind].is_damaged = True
 
 
 # -- word count --------------------------------------------------------------------------------------------------------

@@ -86,9 +86,9 @@ def resegment_batch(table: SegmentedTable, after: int, connection: sqlite3.Conne
     return last
 
 
-def segment_version(connection: sqlite3.Connection) -> int:
-    """Returns the segmentation version that all rows of this file have."""
-    row = connection.execute("SELECT value FROM state WHERE name = 'segment_version'").fetchone()
+def segment_version(connection: sqlite3.Connection, schema: str) -> int:
+    """Returns the segmentation version that all rows of a file have."""
+    row = connection.execute(f"SELECT value FROM {schema}.state WHERE name = 'segment_version'").fetchone()
     return int(row[0]) if row else 0
 
 

@@ -77,7 +77,7 @@ def schema_statuses(data_root: DataRoot, user_id: UserId) -> list[SchemaStatus]:
             mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
             with _translated_errors(kind), closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection:
                 version, newest = schema_version(connection), schema.newest_version
-                has_kinds = version != newest or kind != "chacha" or has_current_kinds(connection)
+                has_kinds = version != newest or kind != "chacha" or has_current_kinds(connection, "main")
                 statuses.append(SchemaStatus(kind, version, newest, has_kinds))
     return statuses
 

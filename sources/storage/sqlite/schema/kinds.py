@@ -82,14 +82,14 @@ def _index_statements(kind: Kind) -> tuple[str, ...]:
     )
 
 
-def has_current_kinds(connection: sqlite3.Connection) -> bool:
-    """Whether a file, which has a schema, has the tables of all installed kinds as they are declared now."""
-    return not ADDED_KINDS or _stored_versions(connection) >= set(_versions().items())
+def has_current_kinds(connection: sqlite3.Connection, schema: str) -> bool:
+    """Whether a file, which has tables, has those of all installed kinds as they are declared now."""
+    return not ADDED_KINDS or _stored_versions(connection, schema) >= set(_versions().items())
 
 
 def create_kinds(connection: sqlite3.Connection) -> None:
     """Creates what is missing, or differs from the declaration. Runs in one transaction of a writer."""
-    stored = dict(_stored_versions(connection))
+    stored = dict(_stored_versions(connection, "main"))
     for kind in ADDED_KINDS:
         version = _versions()[kind.source]
         if stored.get(kind.source) == version:
@@ -123,8 +123,9 @@ def _change(connection: sqlite3.Connection, kind: Kind) -> None:
         last = resegment_batch(segmented_table(kind, SQLITE), last, connection)
 
 
-def _stored_versions(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    rows = connection.execute("SELECT name, value FROM state WHERE name >= ? AND name < ?", (_STATE, f"{_STATE}~"))
+def _stored_versions(connection: sqlite3.Connection, schema: str) -> set[tuple[str, str]]:
+    sql = f"SELECT name, value FROM {schema}.state WHERE name >= ? AND name < ?"
+    rows = connection.execute(sql, (_STATE, f"{_STATE}~"))
     return {(name.removeprefix(_STATE), version) for name, version in rows}
 
 
@@ -185,8 +186,8 @@ class DatabaseSchema(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(table.index for table in self.segmented if table.is_counted))
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    [version] = connection.execute("PRAGMA user_version").fetchone()
+def schema_version(connection: sqlite3.Connection, schema: str = "main") -> int:
+    [version] = connection.execute(f"PRAGMA {schema}.user_version").fetchone()
     return int(version)
 
 

@@ -66,11 +66,13 @@ class FileBatch(PassageBatch, frozen=True, kw_only=True):
 class VectorTables(Struct, frozen=True):
     """The vectors in a file with these kinds. Each method runs in the transaction of the connection it is given."""
 
+    file: DatabaseKind
     kinds: tuple[VectorKind, ...]
 
     def state(self, connection: sqlite3.Connection) -> VectorState | None:
         """Returns None if the file has no vectors, or those of another version."""
-        row = connection.execute("SELECT value FROM state WHERE name = ?", (_STATE_NAME,)).fetchone()
+        sql = f"SELECT value FROM {self._schema(connection)}.state WHERE name = ?"
+        row = connection.execute(sql, (_STATE_NAME,)).fetchone()
         state = msgspec.json.decode(row[0], type=VectorState) if row else None
         return state if state is not None and state.version == _VERSION else None
 
@@ -183,7 +185,7 @@ class VectorTables(Struct, frozen=True):
         return saved
 
     def has_old_models(self, connection: sqlite3.Connection) -> bool:
-        return len(connection.execute("SELECT 1 FROM vector_models LIMIT 2").fetchall()) > 1
+        return len(connection.execute(f"SELECT 1 FROM {self._models(connection)} LIMIT 2").fetchall()) > 1
 
     def drop_old_vectors(self, connection: sqlite3.Connection) -> bool:
         """Deletes one batch of the vectors of other models. Returns whether there may be more."""
@@ -210,15 +212,17 @@ class VectorTables(Struct, frozen=True):
         state = self.state(connection)
         if state is None or (state.model == current and self.is_complete(connection, state)):
             return None
-        names = _first_column(connection, "SELECT name FROM vector_models WHERE name <> ? ORDER BY number", current)
+        sql = f"SELECT name FROM {self._models(connection)} WHERE name <> ? ORDER BY number"
+        names = _first_column(connection, sql, current)
         return state.model if state.model != current else names[0] if names else None
 
     def model_numbers(self, connection: sqlite3.Connection) -> dict[str, int]:
-        return dict(connection.execute("SELECT name, number FROM vector_models").fetchall())
+        return dict(connection.execute(f"SELECT name, number FROM {self._models(connection)}").fetchall())
 
     def model_number(self, connection: sqlite3.Connection, model: str) -> int:
         """Returns the number of a model in this file, or 0, which no model has."""
-        row = connection.execute("SELECT number FROM vector_models WHERE name = ?", (model,)).fetchone()
+        sql = f"SELECT number FROM {self._models(connection)} WHERE name = ?"
+        row = connection.execute(sql, (model,)).fetchone()
         return int(row[0]) if row else 0
 
     def count_passages(self, connection: sqlite3.Connection) -> int:
@@ -287,6 +291,13 @@ class VectorTables(Struct, frozen=True):
             connection.execute(f"DELETE FROM {kind.vectors} WHERE id IN ({rows_without_item_sql(kind)})")
         self._start_over(connection, state.model)
 
+    def _schema(self, connection: sqlite3.Connection) -> str:
+        """A reader has all files of the library, which each have tables with these names."""
+        return connection.schema_of(self.file) if isinstance(connection, JobConnection) else "main"
+
+    def _models(self, connection: sqlite3.Connection) -> str:
+        return f"{self._schema(connection)}.vector_models"
+
     def _ddl(self) -> Iterator[str]:
         for kind in self.kinds:
             yield from vector_ddl(kind)
@@ -321,7 +332,7 @@ class VectorTables(Struct, frozen=True):
 
 @lru_cache
 def vector_tables(database: DatabaseKind) -> VectorTables:
-    return VectorTables(kinds_of(database))
+    return VectorTables(database, kinds_of(database))
 
 
 def count_directly(connection: sqlite3.Connection) -> "CountRows":
@@ -386,8 +397,8 @@ class VectorMemory:
             return self._matrices[key]
 
     def snapshot(self, owner: object, tables: VectorTables, connection: JobConnection) -> VectorSnapshot:
-        """Returns what the snapshot of a connection says about the vectors of its file."""
-        version = id(connection), connection.data_version()
+        """Returns what the snapshot of a connection says about the vectors of a file."""
+        version = id(connection), connection.data_version(connection.schema_of(tables.file))
         known = self._snapshots.get(id(owner))
         if known is None or known.version != version:
             state = tables.state(connection)

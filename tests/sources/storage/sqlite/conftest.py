@@ -10,9 +10,8 @@ import pytest
 from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
 from sources.storage.search.vocabulary import VocabularyMemory
-from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.connection.database import Database, LibraryReader
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
-from sources.storage.sqlite.index.statistics import LibraryIndexes
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema.kinds import DatabaseSchema
 from sources.storage.sqlite.schema.tables import SHARED_TABLES
@@ -49,6 +48,10 @@ class WordsFile(DatabaseFile, frozen=True):
     def path(self) -> Path:
         return self.own_path
 
+    @property
+    def has_content(self) -> bool:
+        return self.own_path.exists() and self.own_path.stat().st_size > 0
+
     def ensure_path(self) -> Path:
         return self.own_path
 
@@ -83,7 +86,7 @@ async def make_database(file: Path) -> AsyncIterator[MakeDatabase]:
     def make(schema: DatabaseSchema = WORDS, path: Path = file, **options: Any) -> Database:
         words_file = WordsFile(schema, DataRoot(path.parent), UserId("u_words"), path)
         made = make_options(**options)
-        databases.append(Database(words_file, made, LibraryIndexes(made.vocabularies)))
+        databases.append(Database(words_file, made, LibraryReader((words_file,), made)))
         return databases[-1]
 
     yield make

@@ -1,5 +1,6 @@
-"""A reader attaches the user's other files to weight terms; a damaged one does not affect the others."""
+"""One reader attaches all files of a user; a damaged or replaced one does not affect the others."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,26 @@ async def test_symbolic_link_in_place_of_a_file_is_not_attached(tmp_path: Path) 
     file.symlink_to(tmp_path / "outside.db")
     async with open_sqlite(tmp_path / "data") as libraries:
         assert await count_rows(libraries) == 1
+
+
+async def test_damaged_file_of_notes_does_not_affect_searches_in_other_files(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        prompts = await create_items(libraries)
+    prompts.with_name("chacha.db").write_bytes(b"\xff" * 8192)
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        assert (await ada.prompts.search(make_search("tea"))).total == 50
+        with pytest.raises(StorageError, match="not an SQLite database"):
+            await ada.notes.search(make_search("tea"))
+
+
+async def test_replaced_file_does_not_fail_a_read_of_another(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries:
+        prompts = await create_items(libraries)
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        assert (await ada.prompts.search(make_search("tea"))).total == 50
+        copy = prompts.with_name("copy.db")
+        shutil.copyfile(prompts, copy)
+        copy.replace(prompts)
+
+        assert (await ada.notes.search(make_search("tea"))).total == 1
+        assert (await ada.prompts.search(make_search("tea"))).total == 50

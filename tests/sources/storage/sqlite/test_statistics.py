@@ -13,7 +13,7 @@ from sources.storage.sqlite.index.statistics import COUNTS_MAX
 from sources.storage.tables.kind_tables import PROMPTS
 from sources.storage.tables.sql import NOTES_INDEX, TextIndex
 from tests.sources.storage.library_fixture import open_sqlite
-from tests.sources.storage.sqlite.conftest import INDEX, make_options
+from tests.sources.storage.sqlite.conftest import INDEX, WORDS, make_options
 
 JOBS = 60
 COUNTS_PER_JOB = 50
@@ -27,7 +27,7 @@ async def test_counts_of_ever_new_words_take_limited_memory(database: Database) 
         statistics.refresh(connection)
         for number in range(COUNTS_PER_JOB):
             assert statistics.count_matches(connection, INDEX, f'"word{job}x{number}"') == 0
-        return len(statistics._own.contents[INDEX.table].counts)
+        return len(statistics._files[WORDS.kind].contents[INDEX.table].counts)
 
     kept = [await database.read("words", partial(count, job)) for job in range(JOBS)]
 

@@ -1,0 +1,1 @@
+"""Ask: answers a question from a person's own library, with citations. Read `service` first."""

@@ -35,7 +35,7 @@ _CONVERSATIONS = ("conversation_search",)
 _BUS = ("bus_connect", "msg_post", "msg_list", "msg_search")
 # Writing to the bus over REST. No profile names it, so those that include other tools permit it.
 BUS_WRITE = "bus_write"
-_SESSION_TOOLS = ("session_configure", "session_reset", "server_info")
+_SESSION_TOOLS = ("session_configure", "session_reset", "server_info", "libraries_list")
 
 # The instructions of the profiles, which models read before their first call.
 _ABOUT = (

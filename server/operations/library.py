@@ -184,7 +184,7 @@ async def list_items(context: RequestContext, services: Services, request: Libra
             raise NotFound("source", request.source)
         if request.source is not None:
             page = await library.collection(request.source).browse(where, limit, offset)
-            items, total = [_listed(request.source, row) for row in page.rows], page.total
+            items, total = [listed_item(request.source, row) for row in page.rows], page.total
         else:
             if offset + limit > _MERGED_MAX:
                 raise InvalidParams(f"offset: expected a source for items beyond {_MERGED_MAX}")
@@ -200,7 +200,7 @@ async def find_item(context: RequestContext, services: Services, uri: str) -> Li
     """Returns an item of the library as lists show it; that of a message is its conversation."""
     address = parse_item_uri(uri.partition("?")[0].partition("#")[0])
     async with services.libraries.library(context) as library:
-        return _listed(address.source, await library.collection(address.source).get(address.key))
+        return listed_item(address.source, await library.collection(address.source).get(address.key))
 
 
 def item_filter(context: RequestContext, services: Services, request: LibraryFilter) -> ItemFilter:
@@ -230,7 +230,8 @@ async def _pages(
     """Returns the newest items of each source, and how many there are."""
     pages = await asyncio.gather(*(library.collection(name).browse(where, limit, 0) for name in sources))
     return {
-        name: ([_listed(name, row) for row in page.rows], page.total) for name, page in zip(sources, pages, strict=True)
+        name: ([listed_item(name, row) for row in page.rows], page.total)
+        for name, page in zip(sources, pages, strict=True)
     }
 
 
@@ -251,7 +252,7 @@ def _most_frequent(counts: Sequence[Sequence[TagCount]]) -> tuple[TagCount, ...]
     return tuple(TagCount(spellings[folded], items) for folded, items in totals.most_common(_TAGS_MAX))
 
 
-def _listed(source: str, item: Any) -> LibraryItem:
+def listed_item(source: str, item: Any) -> LibraryItem:
     chars = item.length_chars if isinstance(item, MediaItem) else None
     if not isinstance(item, MediaItem | Conversation):
         chars = text_chars(ITEM_KINDS[source], item)

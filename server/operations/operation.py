@@ -143,7 +143,9 @@ class CommandBinding(Struct, frozen=True, kw_only=True):
     `arguments` names those that are positional.
 
     `text` is printed for people, with the fields of the output in braces; without it, each field in a line. `help` is
-    shown instead of the description of the operation. With `creates`, a missing data directory is created.
+    shown instead of the description of the operation. With `creates`, a missing data directory is created. A command
+    of an account needs no library: it acts for the person whom `--user` names, or for the operator. `question` is asked
+    before, unless `--yes` is given.
     """
 
     name: str
@@ -152,6 +154,8 @@ class CommandBinding(Struct, frozen=True, kw_only=True):
     text: str = ""
     help: str = ""
     creates: bool = False
+    is_account: bool = False
+    question: str = ""
 
 
 class FormBinding(Struct, frozen=True, kw_only=True):

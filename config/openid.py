@@ -16,6 +16,7 @@ class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `id` is part of the redirect URI, and `name` is shown on the button. People in one of the allowed lists may sign in;
     with `allow_everyone`, everyone with an account there. `role` is the role of users who sign in for the first time.
+    With `assertion_grants`, the provider also decides which clients may act for them, without asking them (ID-JAG).
     """
 
     id: str
@@ -32,6 +33,7 @@ class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name_claim: str = ""
     allow_everyone: bool = False
     role: Literal["reader", "writer", "admin"] = "writer"
+    assertion_grants: bool = False
 
     @property
     def title(self) -> str:

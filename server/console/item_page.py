@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
+from server.console.charts import LinkGraph, link_graph
 from server.console.language import use_preferences
 from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
@@ -347,7 +348,9 @@ class ItemPage(LibraryPage):
             media_origin=media.origin if media is not None and media.is_open else "",
             results=SearchForm.of_query(args.back) if args.back else None,
             result_number=args.result,
+            links=links.links if links is not None else (),
             backlinks=links.backlinks if links is not None else (),
+            graph=_link_graph(links) if links is not None else None,
             section="item",
         )
 
@@ -404,6 +407,15 @@ class ItemPage(LibraryPage):
             return item, marks
         passage: GetResponse = await self.run(viewer, self._operation, args.for_passage())
         return item, replace(marks, text=passage.content)
+
+
+def _link_graph(links: ItemLinks) -> LinkGraph | None:
+    out, back = (
+        {note.uri: (note.title, _LINKS.of(note.uri)) for note in notes} for notes in (links.links, links.backlinks)
+    )
+    if not (out or back):
+        return None
+    return link_graph(out, back, [(link.source, link.target) for link in links.between])
 
 
 def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ SUBJECTS = [
     "connection_test",
     "audit",
     "users",
+    "sharing",
 ]
 
 

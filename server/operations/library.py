@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from aggregator.libraries import LibraryName
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from server.operations.items import SOURCE_NAMES, SourceName, parse_item_uri
-from server.operations.operation import NoArguments, operation
+from server.operations.operation import operation
 from server.services import Services
 from sources.installed import ITEM_KINDS
 from sources.items import local_time, short_title, uri_of
 from sources.kinds import is_pinned, text_chars, title_of
 from sources.records import Conversation, MediaItem
 from sources.search.arguments import parse_time_bound
+from sources.storage import shared_part
 from sources.storage.contract import ItemFilter, Library, LibraryUsage, TagCount
 
 _RECENT_MAX = 10
@@ -47,6 +49,7 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
     messages: int | None = None
     chars: int | None = None
     pinned: bool = False
+    library: str | UnsetType = UNSET
 
 
 class LibraryOverview(Struct, frozen=True, kw_only=True):
@@ -80,6 +83,11 @@ class LibraryFilter(Struct, frozen=True, kw_only=True):
 class LibraryItemsRequest(LibraryFilter, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Items per page, 1..200.")] = 50
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
+    library: LibraryName = None
+
+
+class LibraryOverviewRequest(Struct, frozen=True, kw_only=True):
+    library: LibraryName = None
 
 
 class LibraryItems(Struct, frozen=True, kw_only=True):
@@ -132,7 +140,7 @@ async def get_library_timeline(
 
 
 @operation("GET /api/v1/library", tools=("knowledge_search",))
-async def get_library(context: RequestContext, services: Services, _request: NoArguments) -> LibraryOverview:
+async def get_library(context: RequestContext, services: Services, _request: LibraryOverviewRequest) -> LibraryOverview:
     """Get an overview of the library
 
     How many items and words each source has, the most frequent tags, the media types and namespaces with their numbers
@@ -211,8 +219,9 @@ def item_filter(context: RequestContext, services: Services, request: LibraryFil
 
 
 def permitted_sources(context: RequestContext, services: Services) -> list[str]:
+    permitted = shared_part.permitted_sources(context)
     names = (name for name in SOURCE_NAMES if name not in services.settings.sources_off)
-    return [name for name in names if context.principal.permits_source(name)]
+    return [name for name in names if permitted is None or name in permitted]
 
 
 async def _pages(

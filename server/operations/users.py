@@ -212,7 +212,7 @@ async def purge_kept_library(context: RequestContext, services: Services, reques
     """Delete the databases of a deleted user"""
     if await services.registry.user_by_id(UserId(request.name)) is not None:
         raise NotFound("deleted user", request.name)
-    await _remove_library(services, UserId(request.name))
+    await remove_library(services, UserId(request.name))
     services.audit.record("user.delete", request.name, client=context.client_id, target=request.name, detail="purged")
 
 
@@ -220,18 +220,18 @@ async def purge_kept_library(context: RequestContext, services: Services, reques
 async def get_quotas(_context: RequestContext, services: Services, request: UserRequest) -> UserQuotas:
     """Get quotas
 
-    The quotas of a user.
+    The quotas of a user or a group.
     """
-    return await _user_quotas(services, await find_user(services, request.name))
+    return await _user_quotas(services, await _find_owner(services, request.name))
 
 
 @admin_operation("PUT " + _USER + "/quotas")
 async def set_quotas(context: RequestContext, services: Services, request: QuotasRequest) -> UserQuotas:
     """Set quotas
 
-    Replaces the quotas of a user. They apply from the next call on.
+    Replaces the quotas of a user or a group. They apply from the next call on.
     """
-    record = await find_user(services, request.name)
+    record = await _find_owner(services, request.name)
     overrides = QuotaOverrides(**{name: getattr(request, name) for name in QuotaOverrides.__struct_fields__})
     await services.quotas.set(record.id, overrides)
     limits = await services.quotas.limits(record.id)
@@ -303,12 +303,12 @@ async def remove_user(services: Services, user: UserRecord, *, purge: bool) -> N
     that no call writes to the files being deleted."""
     if purge:
         await services.registry.disable_user(user.id)
-        await _remove_library(services, user.id)
+        await remove_library(services, user.id)
     # Last, so that a deletion that failed halfway can be repeated.
     await services.registry.delete_user(user.id)
 
 
-async def _remove_library(services: Services, user_id: UserId) -> None:
+async def remove_library(services: Services, user_id: UserId) -> None:
     """Deletes the library, what copies of the control database from before migrations have of the user, and the log of
     reads. Other events of the user stay in the audit log."""
     # A source that is being read would write to the library again.
@@ -321,6 +321,14 @@ async def _remove_library(services: Services, user_id: UserId) -> None:
 
 async def find_user(services: Services, name: str) -> UserRecord:
     record = await services.registry.user_by_name(name)
+    if record is None:
+        raise NotFound("user", name[:60])
+    return record
+
+
+async def _find_owner(services: Services, name: str) -> UserRecord:
+    """Returns a user or a group."""
+    record = await services.registry.owner_by_name(name)
     if record is None:
         raise NotFound("user", name[:60])
     return record

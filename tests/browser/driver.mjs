@@ -42,7 +42,8 @@ async function audit(page, part) {
 }
 
 async function run({ file, step, url, cookie, values, options }) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  // Service workers are for tests of them: they would hide requests from `page.route`.
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, serviceWorkers: "block", ...options });
   const problems = [];
   try {
     if (cookie) await context.addCookies([{ ...cookie, url }]);

@@ -1,5 +1,6 @@
 // The page of an item: jump between the matches, and play at a time.
 
+import { _, ngettext } from "./messages.js";
 import { isShortcut } from "./page.js";
 
 const matches = [...document.querySelectorAll("#item mark")];
@@ -17,7 +18,7 @@ function go(step) {
 }
 
 function report() {
-  bar.querySelector("output").textContent = current < 0 ? (matches.length === 1 ? "1 match" : `${matches.length} matches`) : `${current + 1} of ${matches.length}`;
+  bar.querySelector("output").textContent = current < 0 ? ngettext("%(num)s match", "%(num)s matches", matches.length) : _("%(part)s of %(all)s", { part: current + 1, all: matches.length });
 }
 
 if (bar && matches.length) {

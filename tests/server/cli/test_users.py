@@ -193,7 +193,9 @@ def test_invitation_for_an_existing_user_is_rejected(program: Program) -> None:
     program.with_users("ada")
     outcome = program.run("user", "invite", "Ada", **MULTI_USER)
     assert outcome.code == 1
-    assert outcome.stderr.endswith("florilegium: a user named 'ada' already exists\n")
+    assert outcome.stderr.endswith(
+        "florilegium: a user named 'ada' already exists; names must differ in more than upper and lower case\n"
+    )
 
 
 def test_reset_link_is_for_one_user(program: Program) -> None:

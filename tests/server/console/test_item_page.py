@@ -1,6 +1,7 @@
 """What the page of an item makes of its text: Markdown, wikilinks, marks and times."""
 
 import re
+from html import escape
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,26 @@ async def test_wikilinks_lead_to_notes_of_the_same_user_and_back(
     assert "[[Harbour]]" in page
     assert re.findall(r'<li><a href="/items/notes/([^"]+)">Voyage</a></li>', linked) == [source]
     assert "Other" not in linked
+
+
+async def test_note_shows_the_notes_around_it(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "To [[Harbour]] and [[Map]].")
+    others = {
+        title: await ada.add_note(title, text)
+        for title, text in (("Harbour", "See [[Map]]."), ("Map", "Of the [[voyage]]."), ("<b>Log</b>", "[[Voyage]]"))
+    }
+    await ben.add_note("Foreign", "[[Voyage]]")
+    lonely = await ada.add_note("Lonely", "Nothing.")
+
+    page = await page_text(api, f"/items/notes/{note}")
+
+    nodes = dict(re.findall(r'<a href="([^"]+)" tabindex="-1"><title>(.*?)</title>', page))
+    assert nodes == {f"/items/notes/{uri}": escape(title) for title, uri in others.items()}
+    lines = re.findall(r'<line class="(\w+)"', page)
+    assert sorted(lines) == ["between", "both", "in", "out"]
+    links = (await api.get(f"/api/v1/items/links?uri=notes://{note}")).json()
+    assert links["between"] == [{"source": f"notes://{others['Harbour']}", "target": f"notes://{others['Map']}"}]
+    assert '<svg class="chart' not in await page_text(api, f"/items/notes/{lonely}")
 
 
 async def test_transcript_links_to_the_original_at_each_time(api: RestClient, ada: LibraryUser) -> None:

@@ -119,7 +119,8 @@ class _ConsentPage:
 class AuthorizePage(_ConsentPage):
     async def show(self, request: Request) -> Response:
         """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
-        await self._services.request_limit.take(client_address(request))
+        signed_in = await self._browser.session_of(request)
+        await self._services.request_limit.take(("owner", signed_in.user.id) if signed_in else client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
         # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until

@@ -243,7 +243,8 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
     grants: OAuthGrants
     tokens: OAuthTokens
     device_codes: DeviceCodes
-    # Of the requests and new clients of one address, and of its failed attempts to guess a secret or a code.
+    # Of the requests of one user, or of one address without a user; of the new clients of one address, and of its
+    # failed attempts to guess a secret or a code.
     request_limit: RateLimit
     registration_limit: RateLimit
     failure_limit: RateLimit

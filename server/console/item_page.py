@@ -252,7 +252,7 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
         return replace(self, mode=self.mode or "chunk_with_siblings", sibling_window=window, attachments=True)
 
     def for_whole_item(self) -> "PermalinkRequest":
-        return PermalinkRequest(source=self.source, id=self.id, mode="full", attachments=True)
+        return PermalinkRequest(source=self.source, id=self.id, library=self.library, mode="full", attachments=True)
 
     def for_passage(self) -> "PermalinkRequest":
         """Returns the request for the few sentences that a link points to."""
@@ -307,7 +307,8 @@ class ItemPage(LibraryPage):
         args = await self._args(request, IncomingRequest.from_scope(request.scope))
         item, marks = await self._read(viewer, args)
         links: ItemLinks | None = None
-        if item.meta.source == "notes":
+        # What surrounds an item in a library of someone else may not be shared.
+        if item.meta.source == "notes" and args.library is None:
             found: ItemLinks = await self.run(viewer, get_item_links, ItemLinksRequest(uri=item.meta.uri))
             links = found
             async with self._runtime.libraries.library(viewer.context) as library:
@@ -320,8 +321,8 @@ class ItemPage(LibraryPage):
         page_address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
         media = linked_media(item.meta.url or "", page_address, is_open=args.play)
         record: LibraryItem | None = None
-        if item.meta.source in ITEM_KINDS and viewer.can_write:
-            with suppress(NotFound):  # such as an item of someone else's library
+        if item.meta.source in ITEM_KINDS and viewer.can_write and args.library is None:
+            with suppress(NotFound):  # it was deleted meanwhile
                 record = await find_item(viewer.context, self._runtime, item.meta.uri)
         # Off the event loop if the text is long.
         sections = await run_text_work(len(item.content), sections_of, item, marks)
@@ -333,7 +334,7 @@ class ItemPage(LibraryPage):
         # What an assistant gets of the item in each mode.
         modes = _MODES if args.assistant else ()
         readings = [
-            await self.run(viewer, self._operation, PermalinkRequest(source=args.source, id=args.id, mode=mode))
+            await self.run(viewer, self._operation, replace(args.for_whole_item(), mode=mode, attachments=None))
             for mode in modes
         ]
         return await self.render(
@@ -343,6 +344,7 @@ class ItemPage(LibraryPage):
             **values,
             readings=readings,
             record=record,
+            library=item.meta.library or "",
             media=media,
             start_seconds=int(args.seconds or (item.meta.loc.seconds if item.meta.loc else 0) or 0),
             media_origin=media.origin if media is not None and media.is_open else "",

@@ -11,6 +11,7 @@ from auth.context import ROLE_SCOPES
 from auth.quotas import QuotaOverrides
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
+from server.console.language import N_
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm
 from server.http_services import HttpServices
@@ -25,7 +26,11 @@ _AUDIT_LIMIT = 100
 # No event has a number with more digits.
 _NUMBER_MAX_DIGITS = 16
 # What people can be given, with the words that the page has for it.
-_ROLES = {"reader": "can search and read", "writer": "can also write", "admin": "can also manage this server"}
+_ROLES = {
+    "reader": N_("can search and read"),
+    "writer": N_("can also write"),
+    "admin": N_("can also manage this server"),
+}
 # A new role must get words here.
 assert _ROLES.keys() == ROLE_SCOPES.keys()
 
@@ -55,12 +60,12 @@ class AuditForm(PageForm, frozen=True, kw_only=True):
 
 class AdminPages(PersonalPage):
     done_sentences: ClassVar = {
-        "role": "The role is changed.",
-        "disabled": "The user is disabled and signed out everywhere. All keys are revoked.",
-        "enabled": "The user is enabled. New keys and sign-ins work again.",
-        "quotas": "The quotas are changed.",
-        "deleted": "The user is deleted.",
-        "revoked": "The invitation is not valid any more.",
+        "role": N_("The role is changed."),
+        "disabled": N_("The user is disabled and signed out everywhere. All keys are revoked."),
+        "enabled": N_("The user is enabled. New keys and sign-ins work again."),
+        "quotas": N_("The quotas are changed."),
+        "deleted": N_("The user is deleted."),
+        "revoked": N_("The invitation is not valid any more."),
     }
 
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:

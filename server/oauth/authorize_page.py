@@ -21,18 +21,19 @@ from auth.oauth.grants import OAuthError, RequestRejected, describe_target, is_l
 from auth.oauth.tokens import format_user_code, normalize_user_code
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
+from server.console.language import N_, _
 from server.console.pages import render_page
 from server.oauth import code_request
 from server.oauth.code_request import AuthorizationCodeRequest, OAuthServices, Parameters, ReturnAddress
 from server.operations.operation import is_recent
 
 SCOPE_WORDS = {
-    READ: "search and read your library",
-    WRITE: (
+    READ: N_("search and read your library"),
+    WRITE: N_(
         "add, change and delete items in your library; follow web pages, and files of this server in folders that its "
         "operator opened to you, and write notes to them"
     ),
-    ADMIN: (
+    ADMIN: N_(
         "see the users of this server, their quotas and invitations, its state and followed deployments, and the audit "
         "log of all users; it cannot change users, keys or quotas, and reaches no other files"
     ),
@@ -51,18 +52,20 @@ class _ConsentPage:
         self._services = services
         self._browser = browser
 
-    def _read_decision(
-        self, form: Mapping[str, str], scopes: frozenset[str]
-    ) -> tuple[frozenset[str], frozenset[str] | None]:
-        """Returns the scopes and sources that were chosen in the form, which can only be less than what was asked for.
-        None means all sources."""
+    async def _read_decision(
+        self, form: Mapping[str, str], scopes: frozenset[str], session: BrowserSession
+    ) -> tuple[frozenset[str], frozenset[str] | None, frozenset[str]]:
+        """Returns the scopes, the sources and the handles of libraries of others that were chosen in the form, which
+        can only be less than what was asked for, and than what the person has. None means all sources."""
         chosen = frozenset(scope for scope in scopes if scope not in _OPTIONAL or form.get(_scope_field(scope)) == "on")
         if scopes <= set(_OPTIONAL) and len(scopes) == 1:
             chosen = scopes  # a single permission is not optional: deny leaves it out
         sources = frozenset(name for name in self._services.sources if form.get(f"source_{name}") == "on")
         if not chosen or not sources:
             raise InvalidParams("choose at least one permission and one source, or deny the request")
-        return chosen, None if sources == set(self._services.sources) else sources
+        handles = [one.handle for one in await self._services.sharing.libraries_of(session.user.id)]
+        libraries = frozenset(handle for handle in handles if form.get(f"library_{handle}") == "on")
+        return chosen, None if sources == set(self._services.sources) else sources, libraries
 
     async def _ask(
         self,
@@ -78,9 +81,9 @@ class _ConsentPage:
     ) -> Response:
         """Shows what a client asks for."""
         identity = {
-            "document": f"Its name is published by {urlsplit(client.id).netloc}, which we have checked.",
-            "manual": "The operator of this server added this application.",
-            "dynamic": (
+            "document": _("Its name is published by %(host)s, which we have checked.", host=urlsplit(client.id).netloc),
+            "manual": _("The operator of this server added this application."),
+            "dynamic": _(
                 "The application chose this name itself, and it has not been verified. Allow access only if you have "
                 "just started to connect it yourself."
             ),
@@ -108,6 +111,7 @@ class _ConsentPage:
             ],
             profile=resource.profile,
             sources=self._services.sources,
+            libraries=await self._services.sharing.libraries_of(session.user.id),
             **values,
         )
 
@@ -115,7 +119,8 @@ class _ConsentPage:
 class AuthorizePage(_ConsentPage):
     async def show(self, request: Request) -> Response:
         """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
-        await self._services.request_limit.take(client_address(request))
+        signed_in = await self._browser.session_of(request)
+        await self._services.request_limit.take(("owner", signed_in.user.id) if signed_in else client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
         # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until
@@ -158,13 +163,15 @@ class AuthorizePage(_ConsentPage):
         except OAuthError as error:
             return see_other(address.failure(error))
         try:
-            scopes, sources = self._read_decision(form, authorization.scopes)
+            scopes, sources, libraries = await self._read_decision(form, authorization.scopes, session)
         except InvalidParams as error:
             return await self._ask_for(request, authorization, session, query, error.message)
         # Someone who finds an open browser must not be able to give an application access to all users.
         if ADMIN in scopes and not is_recent(session.created_at):
             return see_other(sign_in_again_path(safe_path(f"{request.url.path}?{query}")))
-        grant = _grant(session, address.client, address.redirect_uri, authorization.resource, scopes, sources)
+        grant = _grant(
+            session, address.client, address.redirect_uri, authorization.resource, scopes, sources, libraries
+        )
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
         return see_other(address.success(code))
@@ -194,11 +201,11 @@ class AuthorizePage(_ConsentPage):
             session, address.client, address.redirect_uri, authorization.resource, authorization.scopes, None
         )
         # The last grant that covers the request, unless the person has ended a connection of this client since. It may
-        # have fewer sources than there are, which is kept.
+        # have fewer sources and libraries than there are, which is kept.
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:
             return None
-        grant = replace(wanted, sources=earlier.sources)
+        grant = replace(wanted, sources=earlier.sources, libraries=earlier.libraries)
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
         return code
@@ -243,7 +250,7 @@ def _parse(query: str) -> Parameters:
 # -- device page -------------------------------------------------------------------------------------------------------
 # The page on which people enter the code of a device (RFC 8628 section 3.3) and decide what it may do.
 
-_UNKNOWN_CODE = "This code is not valid, or no longer. Check it on your device, or start again there."
+_UNKNOWN_CODE = N_("This code is not valid, or no longer. Check it on your device, or start again there.")
 
 
 class DevicePage(_ConsentPage):
@@ -262,27 +269,28 @@ class DevicePage(_ConsentPage):
         if device is None:
             # User codes are short, so that guesses count like wrong passwords (RFC 8628 section 5.1).
             await self._services.failure_limit.take(client_address(request))
-            return await self._ask_for_code(request, form.get("user_code", ""), _UNKNOWN_CODE)
+            return await self._ask_for_code(request, form.get("user_code", ""), _(_UNKNOWN_CODE))
         client = await self._services.find_client(device.client_id)
         scopes = grantable_scopes(device.scopes, session.user.role)
         shown = format_user_code(device.user_code)
         decision, problem = form.get("decision"), ""
         if decision == "deny":
             await self._services.device_codes.deny(user_code)
-            return _message("Denied", f"{client.name} gets no access. You can close this page.")
+            return _message(_("Denied"), _("%(name)s gets no access. You can close this page.", name=client.name))
         if decision == "allow":
             try:
-                chosen, sources = self._read_decision(form, scopes)
+                chosen, sources, libraries = await self._read_decision(form, scopes, session)
             except InvalidParams as error:
                 problem = error.message
             else:
                 if ADMIN in chosen and not is_recent(session.created_at):
                     return see_other(sign_in_again_path(f"{DEVICE_PATH}?user_code={shown}"))
-                grant = _grant(session, client, "", device.resource, chosen, sources)
+                grant = _grant(session, client, "", device.resource, chosen, sources, libraries)
                 await self._services.device_codes.approve(device.user_code, grant)
                 self._services.record("connection.create", grant, request)
                 return _message(
-                    "Connected", f"{client.name} now has access. You can close this page and go back to the device."
+                    _("Connected"),
+                    _("%(name)s now has access. You can close this page and go back to the device.", name=client.name),
                 )
         return await self._ask(
             request,
@@ -311,6 +319,7 @@ def _grant(
     resource: grants.TokenResource,
     scopes: frozenset[str],
     sources: frozenset[str] | None,
+    libraries: frozenset[str] = frozenset(),
 ) -> grants.GrantRequest:
     return grants.GrantRequest(
         user=session.user,
@@ -320,6 +329,7 @@ def _grant(
         resource=resource,
         scopes=scopes,
         sources=sources,
+        libraries=libraries,
         auth_method=client.metadata.token_endpoint_auth_method,
     )
 

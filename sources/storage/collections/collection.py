@@ -170,8 +170,8 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         return total_ms
 
     async def undo(self, undo: str) -> ChangeResult | None:
-        time = self._write_context().time
-        batch = await self._read(lambda connection: next_batch(connection, self.source, undo, time))
+        # By the writer: each file has a table `state`, and the reader of SQLite has all files.
+        batch = await self._remove(lambda connection, context: next_batch(connection, self.source, undo, context.time))
         if batch is None:
             return None
         restored = [state.key for state in batch[1] if state.is_deleted]

@@ -343,9 +343,13 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "viewer": viewer,
         "section": "item",
         "csrf_token": "",
+        "page_path": "/",
         "done": "",
         "readings": [item],
         "backlinks": (),
+        "results": None,
+        "page_path": "/",
+        "record": None,
         "notices": (),
     }
     page = Markup(bytes(render_page("item.html", **frame, **values).body).decode())
@@ -353,4 +357,4 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
     assert page.tags <= ELEMENTS
     assert not any(name.startswith("on") or name in ("style", "srcdoc", "formaction") for name in page.attributes)
     assert [link for link in page.links if not link.startswith(("#", "/")) and not is_web_address(link)] == []
-    assert [address for address in page.loads if not address.startswith("/static/")] == []
+    assert [one for one in page.loads if not one.startswith("/static/")] == ["/manifest.webmanifest"]

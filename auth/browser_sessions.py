@@ -164,6 +164,7 @@ def browser_principal(session: BrowserSession) -> Principal:
         kind="browser",
         credential_id=session.id,
         epoch=user.epoch,
+        expires_at=user.expires_at,
         signed_in_at=session.created_at,
     )
 
@@ -243,12 +244,20 @@ class Notices:
 
 
 # -- key creations -----------------------------------------------------------------------------------------------------
-# What was created with an API key: keys, followed sources, and links for accounts.
+# What was created with an API key: keys, followed sources, shares, and links for accounts and groups.
 #
 # A thief who had a key may have left them behind, so revoking the key is not enough. Applications are connected by
 # people who are signed in, never with a key.
 
-CreationKind = Literal["key", "followed source", "followed deployment", "invitation", "password reset link"]
+CreationKind = Literal[
+    "key",
+    "followed source",
+    "followed deployment",
+    "invitation",
+    "password reset link",
+    "group invitation",
+    "share",
+]
 
 
 class KeyCreation(Struct, frozen=True):
@@ -287,6 +296,10 @@ class KeyCreations:
                     db.execute("DELETE FROM followed_deployments WHERE id = ?", (one.id,))
                 case "invitation" | "password reset link":
                     db.execute("DELETE FROM account_links WHERE hash = ?", (bytes.fromhex(one.id),))
+                case "group invitation":
+                    db.execute("DELETE FROM group_invitations WHERE id = ?", (one.id,))
+                case "share":
+                    db.execute("DELETE FROM shares WHERE id = ?", (one.id,))
         return creations
 
 
@@ -308,6 +321,13 @@ def _select_creations(db: ControlConnection, key_id: str, now: float) -> list[Ke
         found += [KeyCreation("followed source", *row) for row in db.execute(follows, (creator,)).fetchall()]
         deployments = "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?"
         found += [KeyCreation("followed deployment", *row) for row in db.execute(deployments, (creator,)).fetchall()]
+        shares = "SELECT id, name, created_at, owner_id FROM shares WHERE created_with = ?"
+        found += [KeyCreation("share", *row) for row in db.execute(shares, (creator,)).fetchall()]
+        to_groups = (
+            "SELECT i.id, g.name, i.created_at, i.created_by FROM group_invitations i "
+            "JOIN users g ON g.id = i.group_id WHERE i.created_with = ? AND i.expires_at > ?"
+        )
+        found += [KeyCreation("group invitation", *row) for row in db.execute(to_groups, (creator, now)).fetchall()]
         for digest, kind, name, created_at in db.execute(
             "SELECT hash, kind, name, created_at FROM account_links "
             "WHERE created_with = ? AND used_at IS NULL AND expires_at > ?",

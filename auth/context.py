@@ -10,7 +10,7 @@
 # `sqlite_control` and `postgres_control` are the engines. A change by any process moves its revision, and results that
 # were cached before are not used again: that is how a revocation takes effect at the next call.
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, NewType, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from config.errors import Forbidden
+from config.errors import Forbidden, NotFound
 from config.paths import DatabasePaths, DataRoot, UserId
 
 # -- principal ---------------------------------------------------------------------------------------------------------
@@ -111,6 +111,16 @@ class Principal(Struct, frozen=True):
         """The id of the API key that the caller sent, if it was one."""
         return self.credential_id if self.kind == "key" else None
 
+    def library_handles(self, names: Iterable[str]) -> frozenset[str]:
+        """Returns the handles of libraries that are named by name or handle; `-` and `own` stand for no other one.
+        Raises NotFound for a library that the principal may not use, as for one that does not exist."""
+        handles = {name: one.handle for one in self.libraries for name in (one.handle, one.name.lower())}
+        chosen = [name for name in names if name not in ("-", "own", "")]
+        unknown = next((name for name in chosen if name.lower() not in handles), None)
+        if unknown is not None:
+            raise NotFound("library", unknown[:60])
+        return frozenset(handles[name.lower()] for name in chosen)
+
     def permits_source(self, source: str) -> bool:
         return self.sources is None or source in self.sources
 
@@ -135,9 +145,9 @@ _NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 
 class ReadLog(Protocol):
-    """Records which client read which item."""
+    """Records which client read which item of whom."""
 
-    def record_read(self, principal: Principal, uri: str) -> None: ...
+    def record_read(self, principal: Principal, uri: str, owner_id: UserId | None = None) -> None: ...
 
 
 class RequestContext(Struct, frozen=True):
@@ -176,7 +186,7 @@ class RequestContext(Struct, frozen=True):
     def record_read(self, uri: str) -> None:
         """Records that the text of an item was delivered to the caller. Snippets of hits are not recorded."""
         if self.read_log is not None:
-            self.read_log.record_read(self.principal, uri)
+            self.read_log.record_read(self.principal, uri, self.user_id)
 
 
 def build_context(

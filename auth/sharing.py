@@ -52,6 +52,8 @@ SHARES_RECEIVED_MAX = 50
 INVITATIONS_MAX = 100
 INVITATION_USES_MAX = 100
 INVITATION_TTL_S = 7 * 86_400.0
+# Handles are part of URIs, which models read.
+_HANDLE_CHARS = 10
 
 
 class RoleNeeded(FlorilegiumError, status=403):
@@ -92,12 +94,12 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class GroupInvitation(Struct, frozen=True, kw_only=True):
-    """`user` is the invited person, or empty for a link, which `uses_left` people can use."""
+    """`person` is who is invited, or empty for a link, which `uses_left` people can use."""
 
     id: str
     group: str
     role: GroupRole
-    user: str
+    person: str
     uses_left: int
     created_by: str
     created_at: float
@@ -158,6 +160,9 @@ class Sharing:
     @control_operation("write")
     def create_group(self, db: ControlConnection, manager_id: UserId, name: str) -> Group:
         """Creates a group with its first manager."""
+        manager = select_user(db, manager_id)
+        if manager is None or manager.is_disabled or manager.kind != "person":
+            raise NotFound("user", manager_id)
         _require_group_name(name)
         _require_below(db, "group_members WHERE user_id = ?", manager_id, GROUPS_MAX, "groups of a person")
         now = self._clock()
@@ -627,6 +632,6 @@ def _require_below(db: ControlConnection, rows: str, value: object, limit: int, 
 def _new_handle(db: ControlConnection, prefix: str, taken: str) -> str:
     """Returns a short text that is part of URIs. It gives no access, so it need not be hard to guess."""
     while True:
-        handle = prefix + base64.b32encode(secrets.token_bytes(5)).decode().lower()
+        handle = prefix + base64.b32encode(secrets.token_bytes(10)).decode().lower()[:_HANDLE_CHARS]
         if not db.execute(taken, (handle,)).fetchone():
             return handle

@@ -111,7 +111,8 @@ FIXED = frozenset(
     chat_context_max_tokens chat_file_max_chars chat_files_max chat_history_max_chars chat_message_max_chars
     chat_passages_max chat_response_max_bytes chat_retry_window_s chat_turn_max_s chunk_overlap_chars
     chunk_size_chars connection_in_flight_max conversation_events_interval_ms conversation_events_max_s
-    conversation_messages_max conversation_search_message_chars conversation_search_scan_max
+    conversation_messages_max conversation_response_max_bytes conversation_search_message_chars
+    conversation_search_scan_max
     elicitation_timeout_s embedding_deadline_s embedding_idle_s fanout_depth fanout_scan_max fanout_source_max
     follow_database_scan_s follow_events follow_poll_s follow_scan_s follow_unwatched_scan_s follow_url_s
     follow_url_timeout_s form_max_bytes head_max_bytes idempotency_max_keys idempotency_ttl_s import_batch_chars

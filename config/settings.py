@@ -127,6 +127,8 @@ class FixedValues(Struct, frozen=True, kw_only=True):
 
     # Conversations. The rest of a long one can be requested separately.
     conversation_messages_max: int = 5_000
+    # Message text in one REST response, after which the response ends and says how to go on.
+    conversation_response_max_bytes: int = 16 * _MIB
     # A stream of changes looks for them at this interval, and ends at times. Browsers connect again.
     conversation_events_interval_ms: int = 1_000
     conversation_events_max_s: float = 300
@@ -219,8 +221,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connections_max: Annotated[
         int,
         _number("connections", 0, 1_000_000),
-        "Open connections; one user, or one address that is not a trusted proxy, can have half of them. 0: a third "
-        "of the limit on open files, at most 4096.",
+        "Open connections. One user can have half of them, and so can one address that is not a trusted proxy, before "
+        "its connections have sent a valid credential. 0: a third of the limit on open files, at most 4096.",
     ] = 0
     workers: Annotated[
         int,
@@ -480,9 +482,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reranker_model: Annotated[str, "Model name sent to the reranker. Empty: none is sent."] = ""
 
     # Conversations
-    conversation_response_max_bytes: Annotated[
-        int, _number("bytes", _KIB, 1024 * _MIB), "Message text in one REST response, after which the response ends."
-    ] = 16 * _MIB
     bus_content_filter: Annotated[
         bool, "Reject bus messages, topics and system prompts that contain a known kind of secret."
     ] = True
@@ -701,6 +700,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _SECRET,
     ] = ()
 
+    # Sharing
+    groups: Annotated[
+        Literal["everyone", "admins", "off"],
+        "Who may create groups, whose members share a library: everyone who may write, administrators, or nobody but "
+        "the operator on the command line. Groups that exist stay.",
+    ] = "everyone"
+
     # Audit log
     audit_retention_days: Annotated[
         float, _number("days", 0, 36_500), "How long events are kept in the audit log. 0: forever."
@@ -720,8 +726,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rate_oauth_per_minute: Annotated[
         float,
         _number("requests/min", 0, 1e9),
-        "Requests to the OAuth endpoints per client address; one in 60 may be a new client or device code. 0: no "
-        "limit.",
+        "Requests to the OAuth endpoints per user, and per client address for those without a valid code or token; one "
+        "in 60 may be a new client or device code. 0: no limit.",
     ] = 600
 
     # Operations
@@ -839,7 +845,7 @@ _GROUPS = {
     "body_max_bytes": "Requests",
     "search_deadline_ms": "Search",
     "semantic_model": "Semantic search",
-    "conversation_response_max_bytes": "Conversations",
+    "bus_content_filter": "Conversations",
     "import_max_bytes": "Import",
     "follow_roots": "Follow",
     "chat_upstream_url": "Chat",
@@ -847,6 +853,7 @@ _GROUPS = {
     "require_auth": "Authentication",
     "oauth_server": "OAuth",
     "browser_session_idle_s": "Sign-in with a browser",
+    "groups": "Sharing",
     "audit_retention_days": "Audit log",
     "rate_user_per_minute": "Rate limits",
     "metrics_token": "Operations",

@@ -23,7 +23,7 @@ _RECORDING = ("observations_record",)
 _WRITING = (
     *("notes_create", "notes_update", "notes_append", "notes_delete"),
     *("chats_append", "prompts_save", "media_add_text"),
-    *("items_create", "items_update", "items_delete", "items_tag"),
+    *("items_create", "items_update", "items_delete", "items_tag", "items_copy"),
 )
 # Enough to find, read and change everything.
 _WRITE = (
@@ -35,7 +35,7 @@ _CONVERSATIONS = ("conversation_search",)
 _BUS = ("bus_connect", "msg_post", "msg_list", "msg_search")
 # Writing to the bus over REST. No profile names it, so those that include other tools permit it.
 BUS_WRITE = "bus_write"
-_SESSION_TOOLS = ("session_configure", "session_reset", "server_info")
+_SESSION_TOOLS = ("session_configure", "session_reset", "server_info", "libraries_list")
 
 # The instructions of the profiles, which models read before their first call.
 _ABOUT = (

@@ -42,6 +42,8 @@ COMMANDS = {
     "connect": "server.cli.connect:connect",
     "user": "server.cli.users:user",
     "key": "server.cli.keys:key",
+    "group": "server.cli.sharing:group",
+    "share": "server.cli.sharing:share",
     "token": "server.cli.tokens:token",
     "client": "server.cli.keys:client",
     "audit": "server.cli.audit:audit",

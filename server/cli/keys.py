@@ -43,6 +43,13 @@ def key() -> None:
     help="Restrict the key to this source, such as notes; repeat it for several. Default: all sources.",
 )
 @click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    metavar="NAME",
+    help="Besides the library of USER, only this one of a group or share; `-` for none. Default: all.",
+)
+@click.option(
     "--expires", metavar="WHEN", help="Expiry, such as 90d, 12h or 2026-12-31 (end of that day, UTC). Default: never."
 )
 @click.option("--quiet", is_flag=True, help="Print only the key.")
@@ -54,6 +61,7 @@ def create(
     scopes: tuple[str, ...],
     profile: str | None,
     sources: tuple[str, ...],
+    libraries: tuple[str, ...],
     expires: str | None,
     quiet: bool,
     as_json: bool,
@@ -65,7 +73,12 @@ def create(
     # `--quiet` prints nothing but the key, also not the data directory on stderr.
     settings = overrides.load().settings if quiet else load_for_change(overrides)
     request = keys.CreateKeyRequest(
-        name=name, scopes=scopes, profile=profile, sources=sources or None, expires_at=format_time(expires_at)
+        name=name,
+        scopes=scopes,
+        profile=profile,
+        sources=sources or None,
+        libraries=libraries or None,
+        expires_at=format_time(expires_at),
     )
     with admin_caller(settings, user=user) as call:
         created: NewKey = call(keys.create_key, request)
@@ -73,6 +86,7 @@ def create(
         " ".join(created.scopes),
         *([f"profile {created.profile}"] if created.profile is not None else []),
         *([f"only {' '.join(created.sources)}"] if created.sources is not None else []),
+        *([f"libraries {' '.join(created.libraries) or 'own'}"] if created.libraries is not None else []),
         f"expires {created.expires_at}" if created.expires_at is not None else "never expires",
     ]
     if as_json:
@@ -95,7 +109,7 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
     if as_json:
         print_json(listed.keys)
         return
-    limits, times = ("scopes", "profile", "sources"), ("created_at", "expires_at", "last_used_at")
+    limits, times = ("scopes", "profile", "sources", "libraries"), ("created_at", "expires_at", "last_used_at")
     columns = ("id", "user", "name", "state", *limits, *times)
     titles = [column.upper().replace("_AT", "").replace("_", " ") for column in columns]
     print_table(titles, [[_cell(getattr(one, column)) for column in columns] for one in listed.keys])
@@ -104,7 +118,7 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return value if isinstance(value, str) else " ".join(value)
+    return value if isinstance(value, str) else " ".join(value) or "own"
 
 
 @key.command()

@@ -10,7 +10,7 @@ from auth.context import ADMIN
 from server.cli.caller import admin_caller, library_caller
 from server.cli.lazy_group import SettingsOverrides
 from server.cli.options import admin_options, library_options, load_for_change
-from server.cli.output import echo, print_json, print_table, strip_control_characters
+from server.cli.output import confirm, echo, print_json, print_table, strip_control_characters
 from server.operations import operations_of
 from server.operations.operation import CommandBinding, Operation
 
@@ -35,9 +35,11 @@ def add_commands(group: click.Group, subject: str) -> None:
 
 
 def operation_command(operation: Operation, binding: CommandBinding) -> click.Command:
-    is_admin = operation.scope == ADMIN
+    is_admin = operation.scope == ADMIN or binding.is_account
 
-    def run(overrides: SettingsOverrides, as_json: bool, user: str | None = None, **options: Any) -> None:
+    def run(
+        overrides: SettingsOverrides, as_json: bool, user: str | None = None, yes: bool = False, **options: Any
+    ) -> None:
         from server.protocol.schema import read_arguments  # noqa: PLC0415 - not for `--help`
 
         # What is not given has its default.
@@ -45,10 +47,12 @@ def operation_command(operation: Operation, binding: CommandBinding) -> click.Co
             name: value for name, value in {**binding.values, **options}.items() if value not in (None, (), UNSET)
         }
         request = read_arguments(values, operation.input)
+        if binding.question and not yes:
+            confirm(binding.question.format_map(options))
         is_change = operation.method != "GET"
         settings = load_for_change(overrides) if is_change and is_admin else overrides.load().settings
         opened = (
-            admin_caller(settings, creates=binding.creates)
+            admin_caller(settings, user=user, creates=binding.creates)
             if is_admin
             else library_caller(settings, user, creates=binding.creates, writes=operation.is_write)
         )
@@ -63,6 +67,10 @@ def operation_command(operation: Operation, binding: CommandBinding) -> click.Co
 
     run.__doc__ = binding.help or operation.description
     decorated = (admin_options if is_admin else library_options)(run)
+    if binding.question:
+        decorated = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(decorated)
+    if binding.is_account:
+        decorated = click.option("--user", help="The person who does it. Default: the operator.")(decorated)
     command = click.command(binding.name.rpartition(" ")[2])(decorated)
     command.params[:0] = _parameters(operation, binding)
     return command

@@ -191,7 +191,12 @@ class BrowserGuard:
         token = session.csrf_token if session else csrf_token(secret)
         host = urlsplit(self.own_origin(request)).netloc
         notices = [_shown_notice(one) for one in await self._notices.list(session)] if session else []
-        shared = {"csrf_token": token, "server_host": host, "notices": notices, "page_path": _page_path(request)}
+        shared: dict[str, Any] = {
+            "csrf_token": token,
+            "server_host": host,
+            "notices": notices,
+            "page_path": _page_path(request),
+        }
         response = render_page(template, status=status, form_action=form_action, error=error, **shared, **values)
         return self.with_form_secret(request, response, secret) if secret else response
 

@@ -183,9 +183,10 @@ def clock_time(milliseconds: int) -> str:
 
 # Items contain text from anywhere. If escaping ever failed, the policy still stops foreign scripts, loads and forms.
 _POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:{media}; "
     "manifest-src 'self'; worker-src 'self'; "
-    "base-uri 'none'; form-action {form_action}; frame-ancestors 'none'"
+    # A script of a page can play a file that the person chose on this device; it is not uploaded.
+    "media-src blob:{media}; base-uri 'none'; form-action {form_action}; frame-ancestors 'none'"
 )
 _HEADERS = {
     "Cache-Control": "private, no-store",
@@ -196,10 +197,13 @@ _HEADERS = {
 }
 
 
-def render_page(template: str, *, status: int = 200, form_action: str = "'self'", **values: Any) -> Response:
-    """Returns a page. `form_action` lists where its forms may lead, redirects included (CSP's `form-action`)."""
+def render_page(
+    template: str, *, status: int = 200, form_action: str = "'self'", media_origin: str = "", **values: Any
+) -> Response:
+    """Returns a page. `form_action` lists where its forms may lead, redirects included (CSP's `form-action`).
+    `media_origin` is a server from which the person chose to play a recording or show an image."""
     text = render_text(template, **values)
-    policy = _POLICY.format(form_action=form_action)
+    policy = _POLICY.format(form_action=form_action, media=f" {media_origin}" if media_origin else "")
     return Response(text, status, {**_HEADERS, "Content-Security-Policy": policy}, "text/html")
 
 

@@ -15,7 +15,7 @@ from auth.accounts.service import LinkKind
 from server.console.about_pages import ABOUT_PATH, AboutPages
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
-from server.console.ask_page import ASK_PATH, AskPage
+from server.console.ask_page import ASK_MODEL_PATH, ASK_PATH, AskModelPage, AskPage
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.conversation_pages import HistoryPage, ThreadsPage
@@ -99,7 +99,9 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     manage = ManagePages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
+    browse = LibraryBrowser(runtime, browser)
     items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
+    ask_model = AskModelPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -125,12 +127,16 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/preferences", post=browser.set_preferences),
         page("/searches", post=search.save),
         page("/searches/delete", post=search.delete_saved),
+        page("/library", browse.show),
+        page("/library/timeline", browse.timeline),
         page(ASK_PATH, ask.show, ask.ask),
-        page("/library", LibraryBrowser(runtime, browser).show),
+        page(ASK_MODEL_PATH, ask_model.show, ask_model.change),
         page("/library/bulk", post=manage.bulk),
         page("/tags", manage.show_tags),
         page("/tags/rename", manage.show_tags, manage.rename_tag),
         page("/tags/delete", post=manage.delete_tag),
+        page("/duplicates", manage.show_duplicates, manage.find_duplicates),
+        page("/duplicates/merge", post=manage.merge),
         page("/pin", post=manage.pin),
         page("/changes/undo", post=manage.undo),
         page("/history", history.show),

@@ -4,6 +4,8 @@ The script of the page requests the results first and the filters after them (`p
 which need more reads. Without the script, one page has both.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, ClassVar
@@ -21,6 +23,7 @@ from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError, NotFound
 from config.times import format_clock
 from server.console.browser import see_other
+from server.console.charts import COLUMNS_MAX, ChartRow, calendar_chart, column_chart
 from server.console.edit_page import find_change
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
@@ -410,6 +413,9 @@ def _date(text: str) -> date | None:
 
 
 _LIBRARY_LIMIT = 50
+_YEAR = re.compile(r"[1-9]\d{3}", re.ASCII)
+# The most frequent tag is written in the largest of so many sizes.
+_TAG_SIZES = 5
 # Pinned items that the library page shows first.
 _PINNED_MAX = 50
 
@@ -424,6 +430,7 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
     tag: str = ""
     type: str = ""
     namespace: str = ""
+    created: str = ""
     since: str = ""
     until: str = ""
 
@@ -437,6 +444,7 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
             tag=self.tag or None,
             media_type=self.type or None,
             namespace=self.namespace or None,
+            created=self.created or None,
             since=self.since or None,
             until=self.until or None,
             limit=_LIBRARY_LIMIT,
@@ -488,3 +496,58 @@ class LibraryBrowser(LibraryPage):
             section="library",
             **values,
         )
+
+    async def timeline(self, request: Request) -> Response:
+        """When the items of a library were created, and their tags: pictures of what the list has."""
+        viewer = await self.admit(request, library.get_library_timeline)
+        year = request.query_params.get("year", "")
+        asked = library.LibraryTimelineRequest(year=int(year) if _YEAR.fullmatch(year) else None)
+        timeline: library.LibraryTimeline = await self.run(viewer, library.get_library_timeline, asked)
+        years = sorted({int(month[:_YEAR_CHARS]) for month in timeline.months}, reverse=True)
+        rows, is_by_year = self._timeline_rows(timeline.months)
+        most = max((one.items for one in timeline.tags), default=1)
+        tags = [(one.tag, one.items, 1 + int(_TAG_SIZES * (one.items - 1) / most)) for one in timeline.tags]
+        return await self.render(
+            request,
+            viewer,
+            "timeline.html",
+            timeline=timeline,
+            years=years,
+            rows=list(reversed(rows)),
+            is_by_year=is_by_year,
+            chart=column_chart(rows, list(self._sources.values())),
+            calendar=calendar_chart(timeline.year or 1, timeline.days),
+            months=[f"{date(2000, month, 1):%b}" for month in range(1, 13)],
+            tags=sorted(tags, key=lambda one: one[0].casefold()),
+            form=LibraryForm(),
+            section="library",
+        )
+
+    def _timeline_rows(self, months: Mapping[str, Mapping[str, int]]) -> tuple[list[ChartRow], bool]:
+        """A row for each month from the first to the last, or for each year if that would be too many."""
+        if not months:
+            return [], False
+        first, last = (12 * int(month[:_YEAR_CHARS]) + int(month[5:]) - 1 for month in (min(months), max(months)))
+        is_by_year = last - first >= COLUMNS_MAX
+        if is_by_year:
+            periods = [f"{year:04}" for year in range(first // 12, last // 12 + 1)][-COLUMNS_MAX:]
+        else:
+            periods = [f"{month // 12:04}-{month % 12 + 1:02}" for month in range(first, last + 1)]
+        counts: dict[str, Counter[str]] = {period: Counter() for period in periods}
+        for month, by_source in months.items():
+            if (period := month[: len(periods[0])]) in counts:
+                counts[period].update({self._sources.get(name, name): items for name, items in by_source.items()})
+        rows = []
+        for period, values in counts.items():
+            label = period if is_by_year else f"{date.fromisoformat(f'{period}-01'):%B %Y}"
+            parts = ", ".join(f"{items:,} {name}" for name, items in values.items())
+            rows.append(
+                ChartRow(
+                    label=label,
+                    short_label=period if is_by_year else f"{date.fromisoformat(f'{period}-01'):%b %y}",
+                    text=f"{label}: {parts}",
+                    values=values,
+                    address=LibraryForm(created=period).address(),
+                )
+            )
+        return rows, is_by_year

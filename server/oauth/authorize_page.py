@@ -52,18 +52,20 @@ class _ConsentPage:
         self._services = services
         self._browser = browser
 
-    def _read_decision(
-        self, form: Mapping[str, str], scopes: frozenset[str]
-    ) -> tuple[frozenset[str], frozenset[str] | None]:
-        """Returns the scopes and sources that were chosen in the form, which can only be less than what was asked for.
-        None means all sources."""
+    async def _read_decision(
+        self, form: Mapping[str, str], scopes: frozenset[str], session: BrowserSession
+    ) -> tuple[frozenset[str], frozenset[str] | None, frozenset[str]]:
+        """Returns the scopes, the sources and the handles of libraries of others that were chosen in the form, which
+        can only be less than what was asked for, and than what the person has. None means all sources."""
         chosen = frozenset(scope for scope in scopes if scope not in _OPTIONAL or form.get(_scope_field(scope)) == "on")
         if scopes <= set(_OPTIONAL) and len(scopes) == 1:
             chosen = scopes  # a single permission is not optional: deny leaves it out
         sources = frozenset(name for name in self._services.sources if form.get(f"source_{name}") == "on")
         if not chosen or not sources:
             raise InvalidParams("choose at least one permission and one source, or deny the request")
-        return chosen, None if sources == set(self._services.sources) else sources
+        handles = [one.handle for one in await self._services.sharing.libraries_of(session.user.id)]
+        libraries = frozenset(handle for handle in handles if form.get(f"library_{handle}") == "on")
+        return chosen, None if sources == set(self._services.sources) else sources, libraries
 
     async def _ask(
         self,
@@ -109,6 +111,7 @@ class _ConsentPage:
             ],
             profile=resource.profile,
             sources=self._services.sources,
+            libraries=await self._services.sharing.libraries_of(session.user.id),
             **values,
         )
 
@@ -116,7 +119,8 @@ class _ConsentPage:
 class AuthorizePage(_ConsentPage):
     async def show(self, request: Request) -> Response:
         """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
-        await self._services.request_limit.take(client_address(request))
+        signed_in = await self._browser.session_of(request)
+        await self._services.request_limit.take(("owner", signed_in.user.id) if signed_in else client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
         # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until
@@ -159,13 +163,15 @@ class AuthorizePage(_ConsentPage):
         except OAuthError as error:
             return see_other(address.failure(error))
         try:
-            scopes, sources = self._read_decision(form, authorization.scopes)
+            scopes, sources, libraries = await self._read_decision(form, authorization.scopes, session)
         except InvalidParams as error:
             return await self._ask_for(request, authorization, session, query, error.message)
         # Someone who finds an open browser must not be able to give an application access to all users.
         if ADMIN in scopes and not is_recent(session.created_at):
             return see_other(sign_in_again_path(safe_path(f"{request.url.path}?{query}")))
-        grant = _grant(session, address.client, address.redirect_uri, authorization.resource, scopes, sources)
+        grant = _grant(
+            session, address.client, address.redirect_uri, authorization.resource, scopes, sources, libraries
+        )
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
         return see_other(address.success(code))
@@ -195,11 +201,11 @@ class AuthorizePage(_ConsentPage):
             session, address.client, address.redirect_uri, authorization.resource, authorization.scopes, None
         )
         # The last grant that covers the request, unless the person has ended a connection of this client since. It may
-        # have fewer sources than there are, which is kept.
+        # have fewer sources and libraries than there are, which is kept.
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:
             return None
-        grant = replace(wanted, sources=earlier.sources)
+        grant = replace(wanted, sources=earlier.sources, libraries=earlier.libraries)
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
         return code
@@ -273,13 +279,13 @@ class DevicePage(_ConsentPage):
             return _message(_("Denied"), _("%(name)s gets no access. You can close this page.", name=client.name))
         if decision == "allow":
             try:
-                chosen, sources = self._read_decision(form, scopes)
+                chosen, sources, libraries = await self._read_decision(form, scopes, session)
             except InvalidParams as error:
                 problem = error.message
             else:
                 if ADMIN in chosen and not is_recent(session.created_at):
                     return see_other(sign_in_again_path(f"{DEVICE_PATH}?user_code={shown}"))
-                grant = _grant(session, client, "", device.resource, chosen, sources)
+                grant = _grant(session, client, "", device.resource, chosen, sources, libraries)
                 await self._services.device_codes.approve(device.user_code, grant)
                 self._services.record("connection.create", grant, request)
                 return _message(
@@ -313,6 +319,7 @@ def _grant(
     resource: grants.TokenResource,
     scopes: frozenset[str],
     sources: frozenset[str] | None,
+    libraries: frozenset[str] = frozenset(),
 ) -> grants.GrantRequest:
     return grants.GrantRequest(
         user=session.user,
@@ -322,6 +329,7 @@ def _grant(
         resource=resource,
         scopes=scopes,
         sources=sources,
+        libraries=libraries,
         auth_method=client.metadata.token_endpoint_auth_method,
     )
 

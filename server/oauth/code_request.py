@@ -15,6 +15,7 @@ from auth.oauth.clients import OAuthClient, OAuthClients
 from auth.oauth.grants import GrantRecord, GrantRequest, OAuthError, OAuthGrants, RequestRejected, Resources
 from auth.oauth.tokens import METHOD, DeviceCodes, OAuthTokens, is_challenge
 from auth.rate_limits import LimitRule, RateLimit
+from auth.sharing import Sharing
 from config.errors import FlorilegiumError, RateLimited, Unavailable
 from config.settings import Settings
 from server.console.browser import client_address
@@ -242,11 +243,13 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
     grants: OAuthGrants
     tokens: OAuthTokens
     device_codes: DeviceCodes
-    # Of the requests and new clients of one address, and of its failed attempts to guess a secret or a code.
+    # Of the requests of one user, or of one address without a user; of the new clients of one address, and of its
+    # failed attempts to guess a secret or a code.
     request_limit: RateLimit
     registration_limit: RateLimit
     failure_limit: RateLimit
     audit: Audit
+    sharing: Sharing
     sources: tuple[str, ...]
 
     def record(self, action: str, grant: GrantRequest | GrantRecord, request: Request) -> None:
@@ -298,5 +301,6 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
         registration_limit=make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
         failure_limit=runtime.limits.failures,
         audit=runtime.audit,
+        sharing=Sharing(database),
         sources=tuple(source.name for source in runtime.knowledge.sources),
     )

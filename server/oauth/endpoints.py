@@ -135,8 +135,7 @@ class OAuthEndpoints:
         return JSONResponse(registration, 201, NO_STORE)
 
     async def token(self, request: Request) -> Response:
-        await self._services.request_limit.take(client_address(request))
-        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        parameters = await self._read_limited(request, "code", "refresh_token", "device_code")
         client = await authenticate_client(self._services, request, parameters)
         grant_type = parameters.require("grant_type")
         if grant_type not in clients.GRANT_TYPES:
@@ -179,8 +178,7 @@ class OAuthEndpoints:
 
     async def revoke(self, request: Request) -> Response:
         """Answers 200 whether the token exists or not (RFC 7009 section 2.2)."""
-        await self._services.request_limit.take(client_address(request))
-        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        parameters = await self._read_limited(request, "token")
         client = await authenticate_client(self._services, request, parameters)
         grant = await self._services.tokens.revoke(
             parameters.require("token"), client.id, is_client_verified=client.is_verified
@@ -188,6 +186,15 @@ class OAuthEndpoints:
         if grant is not None:
             self._services.record("connection.revoke", grant, request)
         return Response(status_code=200, headers=NO_STORE)
+
+    async def _read_limited(self, request: Request, *credentials: str) -> Parameters:
+        """Reads a form and counts it: for the user whose code or token it has, or else for its address. All users of a
+        hosted assistant come from one address, and must not use up each other's limit."""
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        credential = next(filter(None, map(parameters.get, credentials)), "")
+        owner = await self._services.tokens.owner_of(credential) if credential else None
+        await self._services.request_limit.take(("owner", owner) if owner else client_address(request))
+        return parameters
 
     async def device_authorization(self, request: Request) -> Response:
         await self._services.registration_limit.take(client_address(request))

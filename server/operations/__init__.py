@@ -20,6 +20,7 @@ SUBJECTS = [
     "saved_searches",
     "items",
     "manage",
+    "duplicates",
     "source_items",
     "imports",
     "follows",
@@ -30,6 +31,7 @@ SUBJECTS = [
     "connection_test",
     "audit",
     "users",
+    "sharing",
 ]
 
 

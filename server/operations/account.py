@@ -94,7 +94,8 @@ class ConnectionRequest(Struct, frozen=True, kw_only=True):
 
 
 class ConnectedApplication(Struct, frozen=True, kw_only=True):
-    """An application that was allowed to use the library."""
+    """An application that was allowed to use the library. `libraries` are the handles of others that it may use,
+    too."""
 
     id: str
     client: str
@@ -102,6 +103,7 @@ class ConnectedApplication(Struct, frozen=True, kw_only=True):
     scopes: Sequence[str]
     profile: str | None
     sources: Sequence[str] | None
+    libraries: Sequence[str]
     created_at: str
     last_used_at: str | None
 
@@ -141,6 +143,7 @@ def _connection(grant: GrantRecord) -> ConnectedApplication:
         scopes=sorted(grant.scopes),
         profile=grant.profile,
         sources=_sorted(grant.sources),
+        libraries=sorted(grant.libraries),
         created_at=format_time_seconds(grant.created_at),
         last_used_at=None if grant.last_used_at is None else format_time_seconds(grant.last_used_at),
     )

@@ -28,6 +28,10 @@ class CreateKeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     scopes: Annotated[tuple[str, ...] | None, Meta(description="Default: those of your credential but admin.")] = None
     profile: Annotated[str | None, Meta(description="Restrict the key to this profile.")] = None
     sources: Annotated[tuple[str, ...] | None, Meta(description="Restrict the key to these sources.")] = None
+    libraries: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="Besides your own library, only these of others, by name or handle. `-`: none. Default: all."),
+    ] = None
     expires_at: Annotated[str | None, Meta(description="Such as 2026-12-31T00:00:00Z. Default: never.")] = None
 
 
@@ -44,6 +48,7 @@ class Key(Struct, frozen=True, kw_only=True):
     scopes: Sequence[str]
     profile: str | None
     sources: Sequence[str] | None
+    libraries: Sequence[str] | None
     created_at: str
     expires_at: str | None
     revoked_at: str | None
@@ -58,7 +63,7 @@ class NewKey(Key, frozen=True, kw_only=True):
 
 class CreatedWithKey(Struct, frozen=True, kw_only=True):
     """Something that was created with a key, or with a key that was created with it. `kind` is `key`,
-    `followed source`, `followed deployment`, `invitation` or `password reset link`."""
+    `followed source`, `followed deployment`, `invitation`, `password reset link`, `group invitation` or `share`."""
 
     kind: str
     id: str
@@ -100,7 +105,7 @@ async def create_key(context: RequestContext, services: Services, request: Creat
         raise InvalidParams(f"profile: expected one of {', '.join(PROFILE_NAMES)}, got {request.profile[:40]!r}")
     # A key for a misspelled source would reach nothing.
     require_known_sources(services.settings, request.sources or ())
-    expires_at = _expiry(request.expires_at, context.principal)
+    expires_at, names = _expiry(request.expires_at, context.principal), request.libraries
     record, secret = await services.registry.create_key(
         context.user_id,
         request.name,
@@ -109,6 +114,7 @@ async def create_key(context: RequestContext, services: Services, request: Creat
         request.profile,
         request.sources,
         context.principal.key_id,  # revoking that key can revoke the new one, too
+        None if names is None else context.principal.library_handles(names),
     )
     detail = " ".join(sorted(record.scopes))
     services.audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)
@@ -120,8 +126,8 @@ async def revoke_key(context: RequestContext, services: Services, request: Revok
     """Revoke an API key
 
     Revokes one of your API keys, from its next use on. Your credential needs all of its scopes. `created` in the
-    response lists what was created with the key: keys, followed sources, invitations. With `created=true` in the
-    request these are revoked, too.
+    response lists what was created with the key: keys, followed sources, invitations, shares. With `created=true` in
+    the request these are revoked, too.
     """
     record = await services.registry.key_by_id(request.id)
     is_operator = context.principal.kind == "operator"
@@ -191,6 +197,7 @@ def _key(record: KeyRecord, now: float) -> Key:
         scopes=sorted(record.scopes),
         profile=record.profile,
         sources=None if record.sources is None else sorted(record.sources),
+        libraries=None if record.libraries is None else sorted(record.libraries),
         created_at=format_time_seconds(record.created_at),
         expires_at=_time(record.expires_at),
         revoked_at=_time(record.revoked_at),

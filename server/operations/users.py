@@ -4,6 +4,7 @@ An administrator cannot lower, disable or delete their own account, so that one 
 """
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -11,9 +12,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from auth.accounts.passkeys import remove_all_passkeys
-from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
+from auth.accounts.service import AccountLinks, Accounts, NewLink, PendingInvitation
 from auth.authenticator import local_principal
-from auth.context import RequestContext, Role, build_context
+from auth.context import ROLE_SCOPES, RequestContext, Role, build_context
 from auth.control_database import ControlConnection
 from auth.library_files import recorded_files
 from auth.quotas import QuotaOverrides, describe_limits
@@ -212,7 +213,7 @@ async def purge_kept_library(context: RequestContext, services: Services, reques
     """Delete the databases of a deleted user"""
     if await services.registry.user_by_id(UserId(request.name)) is not None:
         raise NotFound("deleted user", request.name)
-    await _remove_library(services, UserId(request.name))
+    await remove_library(services, UserId(request.name))
     services.audit.record("user.delete", request.name, client=context.client_id, target=request.name, detail="purged")
 
 
@@ -220,18 +221,18 @@ async def purge_kept_library(context: RequestContext, services: Services, reques
 async def get_quotas(_context: RequestContext, services: Services, request: UserRequest) -> UserQuotas:
     """Get quotas
 
-    The quotas of a user.
+    The quotas of a user or a group.
     """
-    return await _user_quotas(services, await find_user(services, request.name))
+    return await _user_quotas(services, await _find_owner(services, request.name))
 
 
 @admin_operation("PUT " + _USER + "/quotas")
 async def set_quotas(context: RequestContext, services: Services, request: QuotasRequest) -> UserQuotas:
     """Set quotas
 
-    Replaces the quotas of a user. They apply from the next call on.
+    Replaces the quotas of a user or a group. They apply from the next call on.
     """
-    record = await find_user(services, request.name)
+    record = await _find_owner(services, request.name)
     overrides = QuotaOverrides(**{name: getattr(request, name) for name in QuotaOverrides.__struct_fields__})
     await services.quotas.set(record.id, overrides)
     limits = await services.quotas.limits(record.id)
@@ -303,12 +304,12 @@ async def remove_user(services: Services, user: UserRecord, *, purge: bool) -> N
     that no call writes to the files being deleted."""
     if purge:
         await services.registry.disable_user(user.id)
-        await _remove_library(services, user.id)
+        await remove_library(services, user.id)
     # Last, so that a deletion that failed halfway can be repeated.
     await services.registry.delete_user(user.id)
 
 
-async def _remove_library(services: Services, user_id: UserId) -> None:
+async def remove_library(services: Services, user_id: UserId) -> None:
     """Deletes the library, what copies of the control database from before migrations have of the user, and the log of
     reads. Other events of the user stay in the audit log."""
     # A source that is being read would write to the library again.
@@ -321,6 +322,14 @@ async def _remove_library(services: Services, user_id: UserId) -> None:
 
 async def find_user(services: Services, name: str) -> UserRecord:
     record = await services.registry.user_by_name(name)
+    if record is None:
+        raise NotFound("user", name[:60])
+    return record
+
+
+async def _find_owner(services: Services, name: str) -> UserRecord:
+    """Returns a user or a group."""
+    record = await services.registry.owner_by_name(name)
     if record is None:
         raise NotFound("user", name[:60])
     return record
@@ -357,7 +366,7 @@ async def _users(services: Services, records: Sequence[UserRecord]) -> list[User
             subject=record.subject,
             issuer=record.issuer,
             created_at=format_time_seconds(record.created_at),
-            disabled_at=None if record.disabled_at is None else format_time_seconds(record.disabled_at),
+            disabled_at=None if record.disabled_at is None else format_time_seconds(abs(record.disabled_at)),
             bytes=sizes[record.id],
             max_bytes=(await services.quotas.limits(record.id)).max_bytes,
         )
@@ -459,6 +468,34 @@ async def reset_password(context: RequestContext, services: Services, request: U
     link = await links.create_reset(record, _creator(context), context.principal.key_id)
     _record_change(context, services, "user.reset_password", record)
     return _link(services, link)
+
+
+class DemoAccountRequest(UserRequest, frozen=True, kw_only=True):
+    expires_at: float
+
+
+class DemoAccount(Struct, frozen=True, kw_only=True):
+    """What a reviewer needs. Password and key are shown only here."""
+
+    name: str
+    password: str
+    key: str
+    expires_at: str
+
+
+# Only the operator can do this: nobody else should learn the password of an account.
+@admin_operation("")
+async def add_demo_account(context: RequestContext, services: Services, request: DemoAccountRequest) -> DemoAccount:
+    """Add an account that expires, with a password and a key"""
+    registry, password = services.registry, secrets.token_urlsafe(15)
+    accounts = Accounts(services.settings, registry.database)
+    link = await accounts.links.create_invitation("writer", request.name)
+    record = await accounts.redeem_link("invitation", link.path.rpartition("/")[2], request.name, password)
+    record = await registry.expire_user(record.id, request.expires_at)
+    _, key = await registry.create_key(record.id, "demo", ROLE_SCOPES[record.role], request.expires_at)
+    expiry = format_time_seconds(request.expires_at)
+    _record_change(context, services, "user.add", record, f"demo account until {expiry}")
+    return DemoAccount(name=record.name, password=password, key=key, expires_at=expiry)
 
 
 # Only the operator can do this: with the link alone, nobody signs in where passkeys are required.

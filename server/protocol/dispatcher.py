@@ -16,7 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
+from aggregator.libraries import enter, split_library
 from auth.context import Principal
 from config import errors
 from config.logging import request_fields
@@ -299,15 +301,20 @@ class Dispatcher:
 
     async def _read_resource(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = require_string(params, "uri")
-        match = self._access.find_resource(call, uri)
+        plain, library = split_library(uri)
+        match = self._access.find_resource(call, plain)
         if match is None:
             raise resource_not_found(uri, call.era)
         resource, variables = match
         try:
-            work = resource.reader(call, uri, variables)
+            # The call itself stays the caller's: logs and limits are those of the caller.
+            reading = call if library is None else replace(call, context=enter(call.context, library, plain))
+            work = resource.reader(reading, plain, variables)
             contents = await run_handler(call, resource.name, work, self.options.deadline_ms)
         except errors.NotFound as error:
             raise resource_not_found(uri, call.era) from error
+        if library is not None:
+            contents = [{**content, "uri": uri} for content in contents]
         return self.options.cacheable({"contents": list(contents)}, call.era)
 
     async def _get_prompt(self, call: Call, params: Mapping[str, Any]) -> Result:

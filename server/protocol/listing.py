@@ -171,6 +171,9 @@ class ListMethods:
         permits = self._access.permits_resources(call)
         principal = call.context.principal
         visible = [listing for listing in listings if permits and is_listing_visible(listing, principal)]
+        if principal.libraries:
+            others = [listing.within(access) for access in principal.libraries for listing in visible]
+            visible += [listing for listing in others if listing is not None]
         errors = ListingErrors(call)
         page, cursor = await read_page(entries, visible, params.get("cursor"), self._options.page_size, errors)
         if not page:

@@ -285,7 +285,7 @@ async def read_thread(
 ) -> ResponseWithHeaders:
     """Messages of a thread in order, after after_seq. The header X-Has-More says whether there are more, and Link
     (rel=next) where."""
-    max_bytes = services.settings.conversation_response_max_bytes
+    max_bytes = services.settings.fixed.conversation_response_max_bytes
     async with services.libraries.library(context) as library:
         messages, has_more = await services.bus.read_messages(library.chats, request, max_bytes)
     context.record_read(uri_of("chats", request.thread_id))

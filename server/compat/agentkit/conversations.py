@@ -550,7 +550,7 @@ async def _read_messages(
     chats: Chats, conversation_id: str, offset: int, limit: int, settings: Settings
 ) -> Sequence[Message]:
     """Returns messages up to the limits of number and size, but at least one if there is any."""
-    page_size, remaining_bytes = settings.message_page_max, settings.conversation_response_max_bytes
+    page_size, remaining_bytes = settings.message_page_max, settings.fixed.conversation_response_max_bytes
     messages: list[Message] = []
     page: Sequence[Message] = (await chats.messages(conversation_id, page_size, offset)).rows
     while page:

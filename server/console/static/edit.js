@@ -21,6 +21,7 @@ for (const button of document.querySelectorAll("[data-add]")) {
 const show = document.querySelector("#show-preview");
 const preview = document.querySelector("#preview");
 const content = document.querySelector("#content");
+const isWide = matchMedia("(min-width: 64rem)");
 const DELAY_MS = 500;
 let timer = null;
 let request = null;
@@ -31,7 +32,7 @@ async function render() {
   const body = new URLSearchParams(new FormData(content.form));
   body.set("action", "preview");
   try {
-    const response = await fetch(content.form.action, { method: "POST", body, signal: request.signal, headers: { Accept: "text/html" } });
+    const response = await fetch(content.form.getAttribute("action"), { method: "POST", body, signal: request.signal, headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const text = page.querySelector("#preview");
     if (text && response.ok) preview.replaceChildren(...text.childNodes);
@@ -43,14 +44,14 @@ async function render() {
 function open(isOpen) {
   preview.hidden = !isOpen;
   show.setAttribute("aria-expanded", isOpen);
-  show.textContent = isOpen ? "Edit" : "Preview";
+  show.textContent = !isOpen ? "Preview" : isWide.matches ? "Hide the preview" : "Edit";
   content.form.classList.toggle("has-preview", isOpen);
   if (isOpen) render();
 }
 
 if (show) {
   // Wide screens show it from the beginning.
-  open(matchMedia("(min-width: 64rem)").matches || !preview.hidden);
+  open(isWide.matches || !preview.hidden);
   show.addEventListener("click", (event) => {
     event.preventDefault();
     open(preview.hidden);

@@ -70,6 +70,19 @@ COMMANDS = {
     "key create": ("eve",),
     "key list": (),
     "key revoke": ("{key}",),
+    "group create": ("team", "--manager", "eve"),
+    "group list": (),
+    "group add": ("team", "local", "--role", "reader"),
+    "group role": ("team", "local", "manager"),
+    "group members": ("team",),
+    "group invite": ("team",),
+    "group invitations": ("team",),
+    "group rename": ("team", "crew"),
+    "group incoming": ("--user", "eve"),
+    "group leave": ("crew", "--user", "eve"),
+    "share create": ("tag", "comet", "crew", "--user", "local"),
+    "share list": (),
+    "group delete": ("crew", "--yes"),
     "user delete": ("eve", "--purge", "--yes"),
     "client add": ("reader", "--device"),
     "client list": (),
@@ -79,7 +92,11 @@ COMMANDS = {
     "restore": ("saved", "--user", "local"),
 }
 # They need passwords or a model; their own tests cover what they do.
-NEEDS_MORE = {"similar", "model install", "model remove", "user invite", "user reset-password", "user adopt-local"}
+NEEDS_MORE = {
+    *("similar", "model install", "model remove", "user invite", "user reset-password", "user adopt-local"),
+    # They need what another command printed, or a third person.
+    *("group remove", "group accept", "group decline", "group uninvite", "share delete"),
+}
 
 
 def leaf_commands(group: click.Group, prefix: str = "") -> Iterator[str]:
@@ -115,7 +132,7 @@ def line(command: str, arguments: tuple[str, ...], names: Mapping[str, str]) -> 
 
 # What differs between two runs: ids, secrets, times, durations and sizes, and the paths of the two homes.
 _VOLATILE = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{16}\b|\b[a-z]+_[a-z2-7]{10,}|flo_\S+|\d{4}-\d\d-\d\d(T[\d:.]+Z)?"
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{16}\b|\b[a-z]+_[a-z2-7]{10,}|flog?_\S+|\d{4}-\d\d-\d\d(T[\d:.]+Z)?"
     r"|\b\d+(\.\d+)? [kMG]?B\b|replaced-\d+|127\.0\.0\.1:\d+| in \d+:\d+|\d+/s"
 )
 

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from auth.context import ADMIN, READ, WRITE
+from auth.context import ADMIN, READ, WRITE, ShareRule
+from auth.sharing import Sharing
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.oauth.browser import open_browser
@@ -55,6 +56,37 @@ async def test_people_can_drop_writing_and_sources(tmp_path: Path) -> None:
     assert (principal.kind, principal.scopes) == ("oauth", frozenset((READ,)))
     assert principal.sources == frozenset(("notes", "characters", "prompts"))
     assert "Can search and read · characters, notes, prompts" in connections.words
+
+
+async def test_people_choose_the_libraries_of_others(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        sharing = Sharing(server.runtime.registry.database)
+        client = await OAuthTestClient.register(server)
+        async with open_browser(server, "ada") as ada:
+            before = await ada.open(client.authorization_url())
+            user, ben = await server.user("ada"), await server.user("ben")
+            team, _ = await sharing.create_group(user.id, "team"), await sharing.create_group(user.id, "crew")
+            foreign = await sharing.create_group(ben.id, "foreign")
+            asked = await ada.open(client.authorization_url())
+            own = await ada.submit(asked, {"decision": "allow"})
+            await sharing.create_share(ben.id, ShareRule("tag", "recipes"), "ada")
+            again = await ada.open(client.authorization_url(prompt="consent"))
+            # A handle that the page did not offer is ignored.
+            chosen = {f"library_{team.handle}": "on", f"library_{foreign.handle}": "on", "decision": "allow"}
+            page = await ada.submit(again, chosen)
+            remembered = await ada.open(client.authorization_url())
+        libraries = []
+        for answer in (own, page, remembered):
+            tokens = (await client.redeem(answer.answer["code"])).json()
+            refreshed = (await client.refresh(tokens["refresh_token"])).json()
+            for access in (tokens["access_token"], refreshed["access_token"]):
+                principal = await server.runtime.authenticator.authenticate(f"Bearer {access}")
+                libraries.append([one.name for one in principal.libraries])
+
+    assert "Besides your own library" not in before.words
+    assert "Besides your own library crew team" in asked.words
+    assert "ben/recipes" in again.words
+    assert libraries == [[], [], ["team"], ["team"], ["team"], ["team"]]
 
 
 async def test_nothing_chosen_is_asked_again(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def test_query_parameters_cover_all_retrieval_and_loc_fields() -> None:
         "query",
         "cursor",
         "session",
+        "library",
     }
 
 

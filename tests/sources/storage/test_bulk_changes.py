@@ -71,6 +71,7 @@ async def test_deletions_are_undone_except_of_items_that_changed_since(kind: Ite
         skipped |= set(undone.skipped)
     assert (changed, skipped) == ({first.id}, {second.id})
     assert (await collection.list(10, 0)).total == 3
+    assert (await collection.get(first.id)).last_modified == first.last_modified
 
 
 async def test_batches_of_one_token_are_undone_together_and_expire(libraries: LibraryFixture) -> None:

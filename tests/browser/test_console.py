@@ -161,8 +161,18 @@ async def test_hostile_texts_run_and_load_nothing(browser: BrowserDriver, consol
     fields = {"personality": text, "scenario": text, "first_message": text, "creator_notes": text}
     paths.append(f"/items/characters/{await mallory.add_character(titles[4], text, tags=tags, **fields)}")
     paths.append(f"/items/prompts/{await mallory.add_prompt(titles[5], text, tags=tags, system_prompt=text)}")
+    found = await rest_client_of(console.server).request("POST", "/api/v1/duplicates", "mallory")
+    assert found.json()["found"] >= 1
     edits = [path.replace("/items/", "/edit/") for path in paths]
-    pages = ["/library", "/", "/?q=alert&tag=", "/?q=script+onerror", "/?q=%22%3E%3Cscript%3Exss%3D1%3C%2Fscript%3E"]
+    pages = [
+        "/library",
+        "/tags",
+        "/duplicates",
+        "/",
+        "/?q=alert&tag=",
+        "/?q=script+onerror",
+        "/?q=%22%3E%3Cscript%3Exss%3D1%3C%2Fscript%3E",
+    ]
     marked = [f"{path}?find=alert+script+img&assistant=true" for path in paths]
 
     await console.run(browser, "item.mjs", "hostile", "mallory", values=[*pages, *paths, *marked, *edits])

@@ -8,9 +8,9 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import fields, force_setattr, replace
 
 from auth.context import ADMIN, READ, WRITE, Principal, RequestContext
@@ -93,6 +93,10 @@ def is_recent(signed_in_at: float) -> bool:
 
 class NoArguments(Struct, frozen=True, kw_only=True):
     """Has no parameters."""
+
+
+class LibraryRequest(Struct, frozen=True, kw_only=True):
+    library: Annotated[str | None, Meta(description="A group that you manage. Default: your own library.")] = None
 
 
 class Upload(Struct, frozen=True):

@@ -69,7 +69,7 @@ class Retriever:
         async with self._libraries.library(context) as library:
             response = await address.source.get(context, library, address.item_id, request)
         context.record_read(uri)
-        return label(response, context.library), defaults
+        return label(response, context.library if name is not None else None), defaults
 
 
 def _address(request: KnowledgeGet, sources: Mapping[str, Source]) -> _ItemAddress:

@@ -86,6 +86,8 @@ COMPLETE_LIMIT = 20
 # How many passages of an item a result shows in addition to the best one, unless they score far below it.
 FURTHER_PASSAGES = 2
 _FURTHER_SCORE_SHARE = 1 / 3
+# Libraries that one search covers. Each is as much work as a search of its own.
+LIBRARIES_MAX = 20
 # The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
@@ -446,6 +448,9 @@ def _choose_libraries(plan: SearchPlan, read_as: str | None) -> tuple[Sequence[L
     if written and not libraries:
         known = ", ".join([OWN_LIBRARY, *(access.name for access in plan.context.principal.libraries)])
         read_as = matches_nothing(f"library:{written[0]}", f"this searches {known}")
+    if len(libraries) > LIBRARIES_MAX:
+        note = f"searched {LIBRARIES_MAX} of {len(libraries)} libraries; name others with library:"
+        libraries, read_as = libraries[:LIBRARIES_MAX], f"{read_as}; {note}" if read_as else note
     return libraries, read_as
 
 

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from aggregator.fanout import SearchQueue
+from aggregator.libraries import LibraryName
 from aggregator.responses import combined_status
 from aggregator.retrieval import KnowledgeGet, Retriever
 from auth.context import RequestContext
@@ -28,6 +29,7 @@ from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SourceQuery
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, Search
+from sources.storage.shared_part import permitted_sources
 from sources.text.chunking import run_text_work, split_into_chunks
 from sources.text.token_estimates import TokenScale
 
@@ -50,6 +52,7 @@ class ItemsSimilar(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limit: Annotated[int, Meta(description="Hits per page, 1..100.")] = 10
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
+    library: LibraryName = None
 
 
 class _SimilarHit(Struct, frozen=True):
@@ -81,7 +84,7 @@ class SimilarItems:
     async def find(self, context: RequestContext, request: ItemsSimilar) -> SearchResponse:
         """Takes turns with the searches of all sources. Raises Overloaded if it would have to wait too long. Finds
         nothing without an embedding model; `semantic` says so."""
-        async with self._queue.turn(context.user_id, None):
+        async with self._queue.turn(context.principal.user_id, None):
             # Read as the caller would, so that text which is redacted for an agent does not count.
             retrieval = RetrievalOptions(mode="full", max_tokens=_TEXT_MAX_TOKENS)
             # It is not delivered to the caller, so it does not count as read.
@@ -90,7 +93,8 @@ class SimilarItems:
             passages = await run_text_work(len(item.content), _passages, item)
             ranked: dict[tuple[str, str], _SimilarHit] = {}
             pages: list[SourceHits] = []
-            sources = [source for source in self._sources if context.principal.permits_source(source.name)]
+            permitted = permitted_sources(context)
+            sources = [source for source in self._sources if permitted is None or source.name in permitted]
             async with self._libraries.library(context) as library:
                 for passage in passages:
                     defaults = request_defaults(context.config)

@@ -275,11 +275,14 @@ class Audit:
         self._add(event, 2 * self._queue_max)
         self._is_urgent.set()
 
-    def record_read(self, principal: Principal, uri: str) -> None:
-        """Records that a client read an item. Written with the next batch."""
+    def record_read(self, principal: Principal, uri: str, owner_id: UserId | None = None) -> None:
+        """Records that a client read an item, for the owner of the item. The detail names the reader, if that is
+        someone else. Written with the next batch."""
         if self._settings.audit_reads:
             who, what, now = _short(principal.client_id), _short(uri), self._clock()
-            event = AuditEvent(time=now, action=READ_ACTION, user_id=principal.user_id, client=who, target=what)
+            owner_id = owner_id or principal.user_id
+            reader = "" if owner_id == principal.user_id else _short(principal.user_name)
+            event = AuditEvent(time=now, action=READ_ACTION, user_id=owner_id, client=who, target=what, detail=reader)
             self._add(event, self._queue_max)
 
     async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
@@ -344,7 +347,7 @@ class Audit:
                 combined: dict[tuple[str, ...] | int, AuditEvent] = {}
                 for number, event in enumerate(events):
                     is_read = event.action == READ_ACTION
-                    key = (event.user_id, event.client, event.target) if is_read else number
+                    key = (event.user_id, event.client, event.target, event.detail) if is_read else number
                     before = combined.get(key)
                     combined[key] = event if before is None else replace(before, count=before.count + event.count)
                 self.log.append(list(combined.values()))

@@ -285,10 +285,13 @@ class RegistryAuthenticator:
     async def _grant(
         self, principal: Principal, scopes: frozenset[str], access: _Access, cached_until: float, revision: int
     ) -> _Grant:
-        """The role of a user limits the scopes of all credentials of the user."""
+        """The role of a user limits the scopes of all credentials of the user, and the end of the account limits their
+        lifetime."""
+        ends = [end for end in (principal.expires_at, access.user.expires_at) if end is not None]
         principal = replace(
             principal,
             scopes=scopes & ROLE_SCOPES[access.user.role],
+            expires_at=min(ends, default=None),
             libraries=await self._libraries_of(access),
             library_limit=access.library_limit,
         )

@@ -164,6 +164,7 @@ def browser_principal(session: BrowserSession) -> Principal:
         kind="browser",
         credential_id=session.id,
         epoch=user.epoch,
+        expires_at=user.expires_at,
         signed_in_at=session.created_at,
     )
 

@@ -425,4 +425,13 @@ _SHARING = (
     ) WITHOUT ROWID""",
     "CREATE INDEX shares_to ON shares (to_id)",
 )
-CONTROL_SCHEMA = ControlSchema(first_version=12, statements=_STATEMENTS, migrations=(_SHARING,))
+# The language models that users chose for their own questions; see `auth.model_endpoints`.
+_MODELS = (
+    """CREATE TABLE model_endpoints (
+        user_id TEXT PRIMARY KEY NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+        url TEXT NOT NULL,
+        model TEXT NOT NULL,
+        key TEXT NOT NULL
+    ) WITHOUT ROWID""",
+)
+CONTROL_SCHEMA = ControlSchema(first_version=12, statements=_STATEMENTS, migrations=(_SHARING, _MODELS))

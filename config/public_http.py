@@ -187,7 +187,7 @@ class PublicFetch:
         try:
             # Of the whole exchange; that of `open_response` is for each part of it.
             async with asyncio.timeout(timeout_s):
-                address = await self._address_of(_split(url, ("https",)))
+                address = await self.check(url)
                 async with open_response("GET", url, headers=headers, timeout_s=timeout_s, address=address) as response:
                     if response.status != 200:
                         raise OutgoingRequestError(f"responded with status {response.status}")
@@ -197,6 +197,20 @@ class PublicFetch:
                     return await response.read(self._max_bytes)
         except TimeoutError as error:
             raise OutgoingRequestTimeout(f"took longer than {timeout_s:g} s") from error
+
+    @asynccontextmanager
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[IncomingResponse]:
+        """Sends a request to an https URL and yields its response, as `open_response` does. The time limit is for each
+        part of it, and the size is not limited."""
+        address = await self.check(url)
+        async with open_response(
+            "POST", url, headers=headers, body=body, timeout_s=self._timeout_s, address=address
+        ) as response:
+            yield response
+
+    async def check(self, url: str) -> str:
+        """Returns the address of an https URL. Raises `AddressRefused` if it is not public."""
+        return await self._address_of(_split(url, ("https",)))
 
     async def get_document(self, url: str, etag: str = "", last_modified: str = "") -> FetchedDocument | None:
         """Returns a document, or None if it has not changed since it had these validators. Follows redirects, each of
@@ -269,6 +283,12 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
+
+
+def origin_of(url: str) -> str:
+    """Returns scheme, host and port of an http or https URL. Raises `AddressRefused` for another one."""
+    parts = _split(url, ("https", "http"))
+    return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def _split(url: str, schemes: Sequence[str]) -> SplitResult:

@@ -223,8 +223,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connections_max: Annotated[
         int,
         _number("connections", 0, 1_000_000),
-        "Open connections; one user, or one address that is not a trusted proxy, can have half of them. 0: a third "
-        "of the limit on open files, at most 4096.",
+        "Open connections. One user can have half of them, and so can one address that is not a trusted proxy, before "
+        "its connections have sent a valid credential. 0: a third of the limit on open files, at most 4096.",
     ] = 0
     workers: Annotated[
         int,
@@ -729,8 +729,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rate_oauth_per_minute: Annotated[
         float,
         _number("requests/min", 0, 1e9),
-        "Requests to the OAuth endpoints per client address; one in 60 may be a new client or device code. 0: no "
-        "limit.",
+        "Requests to the OAuth endpoints per user, and per client address for those without a valid code or token; one "
+        "in 60 may be a new client or device code. 0: no limit.",
     ] = 600
 
     # Operations

@@ -144,6 +144,8 @@ async def open_runtime(
             oauth_grants=OAuthGrants(registry.database, settings),
             changes=ChangeFeed() if catalog is None else catalog.changes,
         )
+        # A change in a library of someone else is sent only to those who may still use it.
+        services.changes.recheck = authenticator.recheck
         catalog = catalog or build_catalog(services, bus)
         options = DispatcherOptions(
             name="florilegium",

@@ -23,7 +23,7 @@ _RECORDING = ("observations_record",)
 _WRITING = (
     *("notes_create", "notes_update", "notes_append", "notes_delete"),
     *("chats_append", "prompts_save", "media_add_text"),
-    *("items_create", "items_update", "items_delete", "items_tag"),
+    *("items_create", "items_update", "items_delete", "items_tag", "items_copy"),
 )
 # Enough to find, read and change everything.
 _WRITE = (

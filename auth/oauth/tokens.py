@@ -83,6 +83,11 @@ class AccessToken(Struct, frozen=True):
 _Outcome = IssuedTokens | OAuthError
 
 
+_OWNER = """SELECT user_id FROM oauth_grants WHERE id IN
+        (SELECT grant_id FROM oauth_tokens WHERE hash = ?1 UNION SELECT grant_id FROM oauth_codes WHERE hash = ?1)
+    UNION ALL SELECT user_code FROM oauth_device_codes WHERE hash = ?1"""
+
+
 class OAuthTokens:
     def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -111,6 +116,12 @@ class OAuthTokens:
         ).fetchone()
         grant = select_grant(db, row[0]) if row else None
         return AccessToken(digest.hex(), grant, frozenset(row[1].split()), row[2]) if grant is not None else None
+
+    @control_operation("read")
+    def owner_of(self, db: ControlConnection, credential: str) -> str | None:
+        """Returns whose code or token it is, valid or not: the id of the user, or the code of a device that waits."""
+        row = db.execute(_OWNER, (hash_credential(credential),)).fetchone()
+        return row[0] if row else None
 
     @control_operation("withdraw")
     def revoke(

@@ -6,6 +6,7 @@ from contextlib import suppress
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from aggregator.libraries import own_only
 from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext
@@ -25,7 +26,8 @@ ASK_NAMESPACE = "ask"
 PASSAGES_MAX = 10
 _PASSAGES_MAX_TOKENS = 4_000
 _PASSAGE_MAX_TOKENS = 600
-_CHARS_PER_TOKEN = 4
+# An estimate: the tokenizer of the model is not known here.
+CHARS_PER_TOKEN = 4
 # A message says little without its neighbours, and questions are often answered two messages later.
 _NEIGHBOURS = 2
 # Earlier conversations with Ask are among the hits, so that more pages are read until there are enough others.
@@ -59,6 +61,8 @@ async def find_evidence(
 ) -> FoundEvidence:
     """Finds the passages that may answer a question. `previous` is the question before it in the same conversation,
     which often names what this one is about."""
+    # What others share is neither sent to a model of this user, nor kept in this user's conversation.
+    context = own_only(context)
     query = f"{question} {previous}".strip()[: services.settings.fixed.query_max_chars]
     hits: list[KnowledgeItem] = []
     failed: tuple[str, ...] = ()
@@ -147,7 +151,7 @@ async def _read(
                 score=hit.score,
                 is_human_only=is_human_only,
             )
-            remaining_tokens -= len(text) // _CHARS_PER_TOKEN + 1
+            remaining_tokens -= len(text) // CHARS_PER_TOKEN + 1
     return tuple(found.values())
 
 

@@ -1,23 +1,25 @@
 """Answers a question: finds passages, chooses or writes sentences that cite them, and keeps both as a conversation.
 
-Without a language model the answer is extractive: the sentences of the best passages that answer the question, word
+A language model writes the answer, if the operator or the user chose one (`model`). Otherwise, or if the model fails,
+it is extractive: the sentences of the best passages that answer the question, word
 for word (`sources.search.answers`).
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from loguru import logger
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from auth.context import WRITE, RequestContext
 from config.errors import FlorilegiumError, NotFound
 from config.numbers import replace_unstorable
 from config.times import format_time
-from server.asking.cited_text import AnswerSentence, Citation, answer_text
+from server.asking.cited_text import AnswerSentence, Citation, CitedTextParser, answer_text, stored_sentences
 from server.asking.evidence import ASK_NAMESPACE, Evidence, extract_answer, find_evidence
+from server.asking.model import ModelFailed, ModelStream, Usage, build_messages, find_endpoint, usage_of
 from server.compat.agentkit.chat.passages import EXTRACTIVE
 from server.console.markdown import without_markup
 from server.services import Services
@@ -39,6 +41,7 @@ class AskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_id: Annotated[
         str | None, Meta(description="conversation_id of an earlier answer, which this question follows.")
     ] = None
+    use_model: Annotated[bool, Meta(description="false: quote passages, even if there is a language model.")] = True
 
 
 class FoundCitations(Struct, frozen=True, kw_only=True):
@@ -49,11 +52,15 @@ class FoundCitations(Struct, frozen=True, kw_only=True):
 
 class AnswerEnd(Struct, frozen=True, kw_only=True):
     """`model` is `extractive` if no language model was used. `conversation_id` is missing if the answer was not kept.
-    `notices` say what could not be done."""
+    `notices` say what could not be done. `removed_citations` are those of passages that were not found, and
+    `uncited_sentences` have no citation."""
 
     model: str
     conversation_id: str | None = None
     notices: tuple[str, ...] = ()
+    usage: Usage | None = None
+    removed_citations: int = 0
+    uncited_sentences: int = 0
 
 
 AnswerEvent = FoundCitations | AnswerSentence | AnswerEnd
@@ -71,37 +78,72 @@ async def answer_question(
     context: RequestContext, services: Services, request: AskRequest
 ) -> AsyncIterator[AnswerEvent]:
     """Yields the passages that may be cited, the sentences of the answer, and its end. Keeps the question and its
-    answer if the caller may write."""
+    answer if the caller may write. If the caller goes away before the end, the model is stopped, and nothing is
+    kept."""
     requested_at = format_time(datetime.now(UTC))
-    earlier = await _read_conversation(context, services, request.conversation_id)
+    endpoint = await find_endpoint(context, services) if request.use_model else None
+    # A model must not read messages that are hidden from agents, also of this conversation.
+    reader = context if endpoint is None else replace(context, is_agent=True)
+    earlier = await _read_conversation(reader, services, request.conversation_id)
     previous = next((one.content for one in reversed(earlier) if one.role == "user"), "")
-    found = await find_evidence(services, context, request.question, previous)
-    cited = await extract_answer(request.question, found)
-    evidence = [found.evidence[one.passage] for one in cited]
-    citations = cite(evidence, services.settings.base_url)
-    yield FoundCitations(citations=citations)
-    sentences = tuple(
-        AnswerSentence(text=without_markup(one.text), citations=(number,), starts_paragraph=True)
-        for number, one in enumerate(cited, 1)
-    )
-    for sentence in sentences:
-        yield sentence
+    found = await find_evidence(services, reader, request.question, previous)
     notices = [f"{name} could not be searched" for name in found.failed_sources]
+    citations = cite(found.evidence, services.settings.base_url)
+    sentences: list[AnswerSentence] = []
+    end = AnswerEnd(model=EXTRACTIVE)
+    if endpoint is not None and found.evidence:
+        yield FoundCitations(citations=citations)
+        messages = build_messages(request.question, found.evidence, _history(earlier))
+        stream = ModelStream(endpoint, services.settings, messages)
+        parser = CitedTextParser(range(1, len(citations) + 1))
+        try:
+            async for sentence in parser.read(stream.fragments()):
+                sentences.append(sentence)
+                yield sentence
+            if stream.is_cut:
+                notices.append("The answer is incomplete: the model stopped in the middle, or wrote too much")
+            elif not sentences:
+                raise ModelFailed("sent an empty answer")
+        except ModelFailed as error:
+            notices.append(f"The language model {error}")
+        if sentences:
+            text = " ".join(one.text for one in sentences)
+            name = (stream.completion.model if stream.completion is not None else None) or endpoint.model
+            end = AnswerEnd(
+                model=name or "language model",
+                usage=usage_of(stream.completion, messages, text),
+                removed_citations=parser.removed_citations,
+                uncited_sentences=parser.uncited_sentences,
+            )
     if not sentences:
-        notices.append(NOTHING_FOUND)
+        # Without a model, or instead of one that failed.
+        cited = await extract_answer(request.question, found)
+        citations = cite([found.evidence[one.passage] for one in cited], services.settings.base_url)
+        yield FoundCitations(citations=citations)
+        for number, one in enumerate(cited, 1):
+            sentences.append(AnswerSentence(text=without_markup(one.text), citations=(number,), starts_paragraph=True))
+            yield sentences[-1]
+        if not sentences:
+            notices.append(NOTHING_FOUND)
     conversation_id = None
     if context.principal.has_scope(WRITE):
-        answer = MessageDraft(
-            role="assistant",
-            content=replace_unstorable(answer_text(sentences, citations)) or NOTHING_FOUND,
-            model=EXTRACTIVE,
-            citations=_stored_citations(citations),
-            metadata=_VIA | ({"human_only": True} if any(one.is_human_only for one in evidence) else {}),
-        )
-        conversation_id = await _store(context, services, request, answer, requested_at)
+        hidden = {one.uri for one in found.evidence if one.is_human_only}
+        conversation_id = await _keep(context, services, request, sentences, citations, end, hidden, requested_at)
         if conversation_id is None:
             notices.append(NOT_KEPT)
-    yield AnswerEnd(model=EXTRACTIVE, conversation_id=conversation_id, notices=tuple(notices))
+    yield replace(end, conversation_id=conversation_id, notices=tuple(notices))
+
+
+def _history(messages: Sequence[Message]) -> list[Mapping[str, str]]:
+    """Returns earlier turns for the model, without citations: their numbers are those of other passages."""
+    turns = []
+    for message in messages:
+        text = message.content
+        if message.role == "assistant":
+            numbers = [one["number"] for one in message.citations if isinstance(one.get("number"), int)]
+            text = " ".join(one.text for one in stored_sentences(text, message.model, numbers))
+        turns.append({"role": message.role, "content": text})
+    return [one for one in turns if one["role"] in ("user", "assistant")]
 
 
 async def collect_answer(events: AsyncIterator[AnswerEvent]) -> Answer:
@@ -117,8 +159,7 @@ async def collect_answer(events: AsyncIterator[AnswerEvent]) -> Answer:
                 sentences.append(event)
             case AnswerEnd():
                 end = asdict(event)
-    numbers = {number for sentence in sentences for number in sentence.citations}
-    cited = tuple(one for one in citations if one.number in numbers)
+    cited = _cited(sentences, citations)
     return Answer(answer=answer_text(sentences, cited), sentences=tuple(sentences), citations=cited, **end)
 
 
@@ -166,12 +207,40 @@ def _path(url: str) -> str:
     return f"/items/{url.partition('/items/')[2]}"
 
 
-async def _store(
-    context: RequestContext, services: Services, request: AskRequest, answer: MessageDraft, requested_at: str
+def _cited(sentences: Sequence[AnswerSentence], citations: Sequence[Citation]) -> tuple[Citation, ...]:
+    numbers = {number for sentence in sentences for number in sentence.citations}
+    return tuple(one for one in citations if one.number in numbers)
+
+
+async def _keep(
+    context: RequestContext,
+    services: Services,
+    request: AskRequest,
+    sentences: Sequence[AnswerSentence],
+    citations: Sequence[Citation],
+    end: AnswerEnd,
+    hidden: Collection[str],
+    requested_at: str,
 ) -> str | None:
-    """Returns the id of the conversation, or None if the turn cannot be stored: an answer must reach its reader."""
+    """Stores a question and its answer. Returns the id of the conversation, or None if it cannot be stored: an answer
+    must reach its reader. `hidden` are the passages that agents may not read."""
+    cited = _cited(sentences, citations)
+    metadata: dict[str, Any] = dict(_VIA)
+    if any(one.uri in hidden for one in cited):
+        metadata["human_only"] = True
+    if end.usage is not None:
+        metadata |= {"usage": asdict(end.usage), "removed_citations": end.removed_citations}
     text = replace_unstorable(request.question)
-    drafts = (MessageDraft(role="user", content=text, metadata=_VIA, created_at=requested_at), answer)
+    drafts = (
+        MessageDraft(role="user", content=text, metadata=_VIA, created_at=requested_at),
+        MessageDraft(
+            role="assistant",
+            content=replace_unstorable(answer_text(sentences, cited)) or NOTHING_FOUND,
+            model=end.model,
+            citations=_stored_citations(cited),
+            metadata=metadata,
+        ),
+    )
     try:
         async with services.libraries.library(context) as library:
             if request.conversation_id is not None:

@@ -1,5 +1,7 @@
 """`florilegium user`: manages users. `server/operations/users.py` declares further commands."""
 
+import asyncio
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -9,21 +11,21 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from auth.context import Role
-from config.errors import ConfigurationError
+from config.errors import ConfigurationError, InvalidParams
 from config.paths import DataRoot, is_user_id
 from config.settings import Settings
-from server.cli.caller import admin_caller
+from server.cli.caller import admin_caller, run_long
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.operation_commands import add_commands
 from server.cli.options import admin_options, load_for_change
-from server.cli.output import confirm, local_url, pluralize, print_json, print_result, print_table
+from server.cli.output import confirm, local_url, parse_expiry, pluralize, print_json, print_result, print_table
 from server.cli.remote import admin_server, remote_server, settings_of_running_server
 from server.directory_lock import locked_directory
 from server.operations import users
 from server.operations.operation import NoArguments
 
 if TYPE_CHECKING:
-    from server.operations.users import AccountLinkResponse, AdoptedLibrary, User, UserList, UserQuotas
+    from server.operations.users import AccountLinkResponse, AdoptedLibrary, DemoAccount, User, UserList, UserQuotas
 
 ROLE = click.Choice(get_args(Role))
 
@@ -141,6 +143,40 @@ def _print_link(link: "AccountLinkResponse", sentence: str, as_json: bool) -> No
         return
     click.echo(f"{sentence}. It can be used once, until {link.expires_at}:", err=True)
     click.echo(link.url)
+
+
+@user.command()
+@click.argument("name", default="reviewer")
+@click.option("--expires", metavar="WHEN", default="30d", show_default=True, help="End of all access, as for keys.")
+@json_option
+@setting_options("data_dir", "public_url")
+def demo(overrides: SettingsOverrides, name: str, expires: str, as_json: bool) -> None:
+    """Create NAME for a reviewer: a password, a key and the demo library, until the account expires."""
+    settings = _load_for_link(overrides)
+    if remote_server() is not None:
+        raise click.UsageError("this command works on the server's machine only")
+    now = time.time()
+    expires_at = parse_expiry("expires", expires, now)
+    if expires_at <= now:
+        raise InvalidParams("expires: expected a time in the future, got one in the past")
+    with admin_caller(settings, creates=True) as call:
+        request = users.DemoAccountRequest(name=name, expires_at=expires_at)
+        account: DemoAccount = call(users.add_demo_account, request)
+    asyncio.run(run_long(settings, name, "demo"))
+    url = settings.public_url
+    if as_json:
+        print_json({"url": f"{url}/", "mcp": f"{url}/mcp", **to_builtins(account)})
+        return
+    click.echo(f"{name} has the demo library, until {account.expires_at}:\n")
+    rows = {
+        "Address": f"{url}/",
+        "MCP": f"{url}/mcp",
+        "Name": name,
+        "Password": account.password,
+        "API key": account.key,
+    }
+    click.echo("".join(f"    {label:9} {value}\n" for label, value in rows.items()))
+    click.echo(f"Delete the account with `florilegium user delete {name} --purge`.")
 
 
 @user.command("adopt-local")

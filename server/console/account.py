@@ -12,6 +12,7 @@ from auth.context import build_context
 from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
 from config.logging import current_request_id
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
+from server.console.language import N_, _
 from server.console.page_handler import PersonalPage, Viewer
 from server.http_services import HttpServices
 from server.operations import account, browser_sessions, own_data
@@ -22,11 +23,11 @@ from server.runtime import Runtime
 
 class AccountPages(PersonalPage):
     done_sentences: ClassVar = {
-        "password": "Your password is changed.",
-        "session": "That browser is signed out.",
-        "passkey": "The passkey is added. You can sign in with it now.",
-        "passkey-removed": "The passkey is removed.",
-        "deleted": "Your library is deleted.",
+        "password": N_("Your password is changed."),
+        "session": N_("That browser is signed out."),
+        "passkey": N_("The passkey is added. You can sign in with it now."),
+        "passkey-removed": N_("The passkey is removed."),
+        "deleted": N_("Your library is deleted."),
     }
 
     def __init__(self, runtime: Runtime, services: HttpServices) -> None:
@@ -143,9 +144,13 @@ class AccountPages(PersonalPage):
 
 # The title of each page, what it says, and its button.
 _TEXTS: dict[LinkKind, tuple[str, str, str]] = {
-    "setup": ("Set up this server", "Create the first account. It can manage this server.", "Create account"),
-    "invitation": ("Create your account", "You are invited to use this server.", "Create account"),
-    "reset": ("Set a new password", "Afterwards you are signed out in all other browsers.", "Set password"),
+    "setup": (
+        N_("Set up this server"),
+        N_("Create the first account. It can manage this server."),
+        N_("Create account"),
+    ),
+    "invitation": (N_("Create your account"), N_("You are invited to use this server."), N_("Create account")),
+    "reset": (N_("Set a new password"), N_("Afterwards you are signed out in all other browsers."), N_("Set password")),
 }
 
 
@@ -199,7 +204,7 @@ class LinkPage:
             is_name_fixed=bool(link.name),
             min_chars=self._settings.password_min_chars,
             max_chars=PASSWORD_MAX_CHARS,
-            title=title,
-            introduction=introduction,
-            button=button,
+            title=_(title),
+            introduction=_(introduction),
+            button=_(button),
         )

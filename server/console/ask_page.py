@@ -1,25 +1,31 @@
 """The page of questions: a question, its answer with citations, and the questions before it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+from msgspec import ValidationError, convert
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from config.errors import FlorilegiumError, NotFound
+from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.asking.cited_text import AnswerSentence, stored_sentences
 from server.asking.evidence import ASK_NAMESPACE
+from server.asking.model import Usage
 from server.asking.service import QUESTION_MAX_CHARS, Answer, AskRequest
 from server.compat.agentkit import conversations, schemas
 from server.compat.agentkit.chat.passages import EXTRACTIVE
 from server.console.browser import see_other
-from server.console.page_handler import LibraryPage, Viewer
+from server.console.language import N_, _, ngettext
+from server.console.page_handler import LibraryPage, PersonalPage, Viewer
 from server.console.pages import PageForm
-from server.operations.ask import ask
+from server.operations.ask import ModelChoice, ModelSettings, ask, get_ask_model, remove_ask_model, set_ask_model
+from server.operations.operation import NoArguments
 
 ASK_PATH = "/ask"
+ASK_MODEL_PATH = "/ask/model"
 # The newest turns of a conversation, and the earlier conversations next to it.
 _MESSAGES_MAX = 40
 _EARLIER_MAX = 20
@@ -54,7 +60,9 @@ class AskPage(LibraryPage):
         if not question:
             return see_other(form.address())
         try:
-            asked = AskRequest(question=question, conversation_id=form.conversation or None)
+            # A box that is not ticked is not sent, and neither is one that the page does not have.
+            use_model = values.get("use_model") == "yes"
+            asked = AskRequest(question=question, conversation_id=form.conversation or None, use_model=use_model)
             answer: Answer = await self.run(viewer, ask, asked)
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, [], error)
@@ -62,7 +70,8 @@ class AskPage(LibraryPage):
             # Reloading the page does not ask again.
             return see_other(f"{AskForm(conversation=answer.conversation_id).address()}#latest")
         citations = [asdict(one) for one in answer.citations]
-        turn = _turn(question, answer.sentences, citations, model=answer.model, notices=answer.notices)
+        turn = _turn(question, answer.sentences, citations, answer.model, answer.usage, answer.removed_citations)
+        turn["notices"] = answer.notices
         return await self._page(request, viewer, AskForm(), [turn], None)
 
     async def _turns(self, viewer: Viewer, conversation_id: str) -> list[Mapping[str, Any]]:
@@ -83,7 +92,11 @@ class AskPage(LibraryPage):
             citations = [one for one in message.citations or () if isinstance(one.get("number"), int)]
             numbers = [one["number"] for one in citations]
             sentences = stored_sentences(message.content, message.model, numbers)
-            turns.append(_turn(question, sentences, citations, model=message.model or ""))
+            usage, removed = None, 0
+            with suppress(ValidationError):  # any program can write a conversation
+                usage = convert(message.metadata.get("usage"), Usage | None)
+                removed = convert(message.metadata.get("removed_citations", 0), int)
+            turns.append(_turn(question, sentences, citations, message.model or EXTRACTIVE, usage, removed))
         return turns
 
     async def _page(
@@ -94,6 +107,9 @@ class AskPage(LibraryPage):
         turns: Sequence[Mapping[str, Any]],
         error: FlorilegiumError | None,
     ) -> Response:
+        model: ModelSettings | None = None
+        with suppress(FlorilegiumError):  # a key for some sources may not see the account
+            model = await self.run(viewer, get_ask_model, NoArguments())
         listing = schemas.ListConversationsRequest(limit=_EARLIER_MAX, namespace=ASK_NAMESPACE)
         earlier: schemas.ConversationList = await self.run(viewer, conversations.list_conversations, listing)
         return await self.render(
@@ -104,6 +120,7 @@ class AskPage(LibraryPage):
             error="" if error is None else error.message,
             form=form,
             turns=turns,
+            model=model,
             earlier=earlier.conversations,
             question_max_chars=QUESTION_MAX_CHARS,
             section="ask",
@@ -114,10 +131,10 @@ def _turn(
     question: str,
     sentences: Sequence[AnswerSentence],
     citations: Sequence[Mapping[str, Any]],
-    *,
     model: str,
-    notices: Sequence[str] = (),
-) -> Mapping[str, Any]:
+    usage: Usage | None,
+    removed_citations: int,
+) -> dict[str, Any]:
     """Returns the values of a question and its answer."""
     # With the words to mark on the page of the item.
     addresses = {one["number"]: _with_words(str(one.get("url", "")), question) for one in citations}
@@ -127,12 +144,25 @@ def _turn(
             paragraphs.append([])
         links = [(number, addresses[number]) for number in sentence.citations if number in addresses]
         paragraphs[-1].append((sentence.text, links))
+    facts = [_("Quoted word for word") if model == EXTRACTIVE else model]
+    if usage is not None:
+        sent, written = f"{usage.prompt_tokens:,}", f"{usage.completion_tokens:,}"
+        text = N_("about %(sent)s tokens sent, %(written)s written")
+        if not usage.is_estimated:
+            text = N_("%(sent)s tokens sent, %(written)s written")
+        facts.append(_(text, sent=sent, written=written))
+    if removed_citations:
+        facts.append(
+            ngettext("%(num)s invented citation removed", "%(num)s invented citations removed", removed_citations)
+        )
+    if uncited := sum(not one.citations for one in sentences):
+        facts.append(ngettext("%(num)s sentence without a source", "%(num)s sentences without a source", uncited))
     return {
         "question": question,
         "paragraphs": paragraphs,
         "citations": [{**one, "address": addresses[one["number"]]} for one in citations],
-        "model": "" if model == EXTRACTIVE else model,
-        "notices": notices,
+        "facts": facts,
+        "notices": (),
     }
 
 
@@ -140,3 +170,34 @@ def _with_words(url: str, question: str) -> str:
     """Returns the address on this server, whatever was stored. Any program can write a conversation."""
     path, mark, fragment = f"/items/{url.partition('/items/')[2]}".partition("#")
     return f"{path}{'&' if '?' in path else '?'}{urlencode({'find': question})}{mark}{fragment}"
+
+
+class AskModelPage(PersonalPage):
+    """The form for a language model of one's own."""
+
+    done_sentences: ClassVar = {
+        "saved": N_("The model is saved. Ask something to try it."),
+        "removed": N_("The model and its key are deleted."),
+    }
+
+    async def show(self, request: Request) -> Response:
+        return await self._page(request, await self.admit(request, get_ask_model))
+
+    async def change(self, request: Request) -> Response:
+        viewer, values = await self.admit_form(request, set_ask_model)
+        if values.get("remove"):
+            await self.run(viewer, remove_ask_model, NoArguments())
+            return see_other(f"{ASK_MODEL_PATH}?done=removed")
+        choice = ModelChoice(
+            url=values.get("url", ""), model=values.get("model", ""), key=values.get("key", "").strip() or None
+        )
+        try:
+            await self.run(viewer, set_ask_model, choice)
+        except InvalidParams as error:
+            return await self._page(request, viewer, error)
+        return see_other(f"{ASK_MODEL_PATH}?done=saved")
+
+    async def _page(self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None) -> Response:
+        model: ModelSettings = await self.run(viewer, get_ask_model, NoArguments())
+        shown = {"error": "" if error is None else error.message, "status": 200 if error is None else error.status}
+        return await self.render(request, viewer, "ask-model.html", model=model, section="ask", **shown)

@@ -101,6 +101,10 @@ class BrowserGuard:
         """Raises OriginRejected for an unknown host name, and for requests that pages of other sites cause."""
         self._origins.check(Headers(request.scope["headers"]))
 
+    def check_host(self, request: Request) -> None:
+        """Raises OriginRejected for an unknown host name only, whichever page causes the request."""
+        self._origins.check_probe(Headers(request.scope["headers"]))
+
     async def session_of(self, request: Request) -> BrowserSession | None:
         """Returns the session of the browser, or None if there is none that gives access."""
         session = await self._find_session(request)
@@ -133,11 +137,7 @@ class BrowserGuard:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
         `max_bytes` replaces the limit for forms whose fields are whole texts."""
         self.check_sender(request)
-        content_type = request.headers.get("content-type", "")
-        if media_type_of(content_type) != URLENCODED:
-            raise UnsupportedMediaType(content_type, URLENCODED)
-        body = await read_body(request, request.headers.get("content-length"), max_bytes or FORM_MAX_BYTES)
-        values = read_form(_FORM, content_type, body)
+        values = await read_fields(request, max_bytes or FORM_MAX_BYTES)
         await self.check_form_token(request, values.get(CSRF_FIELD, ""))
         return values
 
@@ -191,7 +191,12 @@ class BrowserGuard:
         token = session.csrf_token if session else csrf_token(secret)
         host = urlsplit(self.own_origin(request)).netloc
         notices = [_shown_notice(one) for one in await self._notices.list(session)] if session else []
-        shared = {"csrf_token": token, "server_host": host, "notices": notices, "page_path": _page_path(request)}
+        shared: dict[str, Any] = {
+            "csrf_token": token,
+            "server_host": host,
+            "notices": notices,
+            "page_path": _page_path(request),
+        }
         response = render_page(template, status=status, form_action=form_action, error=error, **shared, **values)
         return self.with_form_secret(request, response, secret) if secret else response
 
@@ -305,6 +310,14 @@ def _shown_notice(notice: Notice) -> dict[str, Any]:
         "time": time,
         "words": _("%(date)s at %(time)s UTC", date=time[:10], time=time[11:16]),
     }
+
+
+async def read_fields(request: Request, max_bytes: int) -> Mapping[str, str]:
+    """Returns the fields of a form, whoever sent it."""
+    content_type = request.headers.get("content-type", "")
+    if media_type_of(content_type) != URLENCODED:
+        raise UnsupportedMediaType(content_type, URLENCODED)
+    return read_form(_FORM, content_type, await read_body(request, request.headers.get("content-length"), max_bytes))
 
 
 def client_address(request: Request) -> str:

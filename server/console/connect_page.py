@@ -14,6 +14,7 @@ from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
 from server.client_guides import CLIENTS, ConnectionTarget
 from server.console.browser import see_other
+from server.console.language import N_, _
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm
 from server.doctor.replay import FLOWS
@@ -26,12 +27,18 @@ from server.profiles import PROFILE_NAMES
 CONNECT_PATH = "/connect"
 _DAY_S = 86_400
 _ACTIVITY_LIMIT = 20
-_EXPIRIES = {"": "Never", "7": "In 7 days", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
+_EXPIRIES = {
+    "": N_("Never"),
+    "7": N_("In 7 days"),
+    "30": N_("In 30 days"),
+    "90": N_("In 90 days"),
+    "365": N_("In a year"),
+}
 # A form offers only those that the person has.
 _RIGHTS = {
-    "write": ("Search, read and write", (READ, WRITE)),
-    "read": ("Search and read", (READ,)),
-    "admin": ("Manage this server too", SCOPES),
+    "write": (N_("Search, read and write"), (READ, WRITE)),
+    "read": (N_("Search and read"), (READ,)),
+    "admin": (N_("Manage this server too"), SCOPES),
 }
 
 
@@ -45,8 +52,8 @@ class ConnectForm(PageForm, frozen=True, kw_only=True):
 
 class ConnectPages(PersonalPage):
     done_sentences: ClassVar = {
-        "key-revoked": "The key is revoked. It is refused from its next call on.",
-        "disconnected": "The application is disconnected. It is refused from its next call on.",
+        "key-revoked": N_("The key is revoked. It is refused from its next call on."),
+        "disconnected": N_("The application is disconnected. It is refused from its next call on."),
     }
 
     async def show(self, request: Request) -> Response:
@@ -166,7 +173,7 @@ class ConnectPages(PersonalPage):
 def rights_text(scopes: "tuple[str, ...] | list[str]") -> str:
     """Returns what scopes allow, in words."""
     if ADMIN in scopes:
-        return "manage this server"
+        return _("manage this server")
     if WRITE in scopes:
-        return "search, read and write" if READ in scopes else "write"
-    return "search and read"
+        return _("search, read and write") if READ in scopes else _("write")
+    return _("search and read")

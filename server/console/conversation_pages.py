@@ -22,6 +22,7 @@ from server.compat.agentchatbus import schemas as bus_schemas
 from server.compat.agentkit import conversations, schemas
 from server.console.browser import see_other
 from server.console.item_page import ItemSection
+from server.console.language import N_, _, ngettext
 from server.console.markdown import TextRange, render_markdown
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
@@ -59,10 +60,10 @@ async def read_conversation(
     offset = conversation.messages_offset or 0
     parts: dict[str, int] = {}
     if offset:
-        parts |= {"First messages": 0, "Earlier messages": max(0, offset - MESSAGES_MAX)}
+        parts |= {_("First messages"): 0, _("Earlier messages"): max(0, offset - MESSAGES_MAX)}
     if conversation.next_messages_offset is not UNSET:
-        parts["Later messages"] = conversation.next_messages_offset
-        parts["Latest messages"] = max(0, conversation.message_count - MESSAGES_MAX)
+        parts[_("Later messages")] = conversation.next_messages_offset
+        parts[_("Latest messages")] = max(0, conversation.message_count - MESSAGES_MAX)
     return {
         "conversation": conversation,
         "messages": list(zip(sections, [message.seq for message in messages], strict=True)),
@@ -115,19 +116,25 @@ class ConversationsForm(PageForm, frozen=True, kw_only=True):
 # -- date groups -------------------------------------------------------------------------------------------------------
 # The headings under which a list of conversations is grouped by date: Today, Yesterday, Previous 7 days, October.
 
+_MONTHS = (
+    *(N_("January"), N_("February"), N_("March"), N_("April"), N_("May"), N_("June")),
+    *(N_("July"), N_("August"), N_("September"), N_("October"), N_("November"), N_("December")),
+)
+
 
 def date_group(time: datetime, now: datetime) -> str:
     """Returns the heading of a time, by the days of the time zone of `now`."""
     date, today = time.astimezone(now.tzinfo).date(), now.date()
     days = (today - date).days
     if days <= 0:
-        return "Today"
+        return _("Today")
     if days == 1:
-        return "Yesterday"
+        return _("Yesterday")
     for limit in (7, 30):
         if days <= limit:
-            return f"Previous {limit} days"
-    return f"{date:%B}" if date.year == today.year else f"{date:%B} {date.year}"
+            return ngettext("Previous %(num)s day", "Previous %(num)s days", limit)
+    month = _(_MONTHS[date.month - 1])
+    return month if date.year == today.year else _("%(month)s %(year)s", month=month, year=date.year)
 
 
 # The sidebar grows by this many rows, up to the maximum. Then it is continued on another page.
@@ -171,13 +178,13 @@ class HistoryForm(ConversationsForm, frozen=True, kw_only=True):
 
 class HistoryPage(LibraryPage):
     done_sentences: ClassVar = {
-        "rename": "The conversation is renamed.",
-        "pin": "The conversation is pinned.",
-        "unpin": "The conversation is no longer pinned.",
-        "archive": "The conversation is archived.",
-        "unarchive": "The conversation is back in the list.",
-        "delete": "The conversation is deleted.",
-        "restore": "The conversation is restored.",
+        "rename": N_("The conversation is renamed."),
+        "pin": N_("The conversation is pinned."),
+        "unpin": N_("The conversation is no longer pinned."),
+        "archive": N_("The conversation is archived."),
+        "unarchive": N_("The conversation is back in the list."),
+        "delete": N_("The conversation is deleted."),
+        "restore": N_("The conversation is restored."),
     }
 
     async def show(self, request: Request) -> Response:
@@ -325,10 +332,10 @@ class ThreadsPage(LibraryPage):
         results = [_result(match, form) for match in found.results]
         addresses = [result["address"] for result in results]
         index = next((n for n, match in enumerate(found.results, 1) if match.message_id == form.at), 0)
-        notes = [f"Read as: {found.read_as}"] if found.read_as is not UNSET else []
+        notes = [_("Read as: %(query)s", query=found.read_as)] if found.read_as is not UNSET else []
         notes += [f"{found.note[:1].upper()}{found.note[1:]}."] if found.note is not UNSET else []
         if len(results) == limit:
-            notes.append(f"Only the best {limit} messages are shown.")
+            notes.append(_("Only the best %(count)s messages are shown.", count=limit))
         links, count = {}, len(addresses)
         if addresses:
             # The results before and after the current one. After the last comes the first.

@@ -1,9 +1,10 @@
 """The pages that create and change items, and the forms that tag, delete and restore them."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -11,13 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from config.errors import Conflict, FlorilegiumError, InvalidParams
-from server.console.browser import see_other
+from server.console.browser import SignInRequired, read_fields, see_other
 from server.console.markdown import render_markdown
-from server.console.page_handler import LibraryPage, Viewer
+from server.console.page_handler import LibraryPage, PageHandler, Viewer
+from server.console.pages import render_page
 from server.operations import items, manage
 from server.operations.items import EditableItem
 from server.operations.operation import NoArguments, Operation
 from server.tools.research import Permalinks
+from server.version import is_web_address
 from sources.installed import ITEM_KINDS
 from sources.items import uri_of
 from sources.kinds import FieldShape, Kind
@@ -26,6 +29,7 @@ from sources.text.chunking import run_text_work
 
 _LINKS = Permalinks("")
 _DIGITS_MAX = 15
+_TITLE_MAX_CHARS = 1000
 
 
 # The order of the fields of a form by what they hold: long texts first.
@@ -34,12 +38,85 @@ _SHAPES: tuple[FieldShape, ...] = ("text", "list", "objects", "choice", "number"
 _PART = re.compile(r"(\w+)\.(\d{1,4})(?:\.(\w+))?\Z")
 
 
+SHARE_PATH = "/share"
+REVIEW_PATH = "/share/review"
+# A shared text: the bookmarklet sends at most 200,000 characters, which are 9 bytes each at most in a form.
+_SHARED_MAX_BYTES = 2 * 1024 * 1024
+_SHARED_FIELDS = ("title", "text", "url")
+
+
+# The bookmark for pages of other sites. It sends the selected text, or the longest article of the page, in a form: a
+# form needs no permission of this server (CORS), and its page opens in a new tab.
+_BOOKMARKLET = """
+(() => {
+  const parts = [...document.querySelectorAll("article, main, [role=main]")];
+  const longest = parts.sort((a, b) => b.innerText.length - a.innerText.length)[0] ?? document.body;
+  const text = (String(getSelection()) || longest.innerText).slice(0, 200000);
+  const form = document.createElement("form");
+  Object.assign(form, { method: "post", action: ADDRESS, target: "_blank", acceptCharset: "utf-8", hidden: true });
+  for (const [name, value] of Object.entries({ title: document.title, url: location.href, text })) {
+    const field = Object.assign(document.createElement("textarea"), { name, value });
+    form.append(field);
+  }
+  document.documentElement.append(form);
+  HTMLFormElement.prototype.submit.call(form);
+  form.remove();
+})()
+"""
+
+
+def bookmarklet(origin: str) -> str:
+    code = " ".join(line.strip() for line in _BOOKMARKLET.strip().splitlines())
+    return "javascript:" + quote(code.replace("ADDRESS", json.dumps(origin + SHARE_PATH)))
+
+
+class ShareHandler(PageHandler):
+    """Serves the page that other apps and sites send texts to. Everyone may send one: the page reads no cookie, shows
+    nothing but the text itself, and leads to a form that is saved only if the person says so."""
+
+    def check_sender(self, request: Request) -> None:
+        if request.method == "POST":
+            self._browser.check_host(request)
+        else:
+            super().check_sender(request)
+
+
 class EditPages(LibraryPage):
     async def show_new(self, request: Request) -> Response:
         viewer = await self.admit(request, items.create_item)
         source = request.query_params.get("source", "notes")
         item = _empty_item(source if source in items.SOURCE_NAMES else "notes")
         return await self._form(request, viewer, item, is_new=True)
+
+    async def show_shared(self, request: Request) -> Response:
+        """Shows the form of a new note with the text of the address. A link of another site leads here too."""
+        viewer = await self.admit(request, items.create_item)
+        return await self._shared_form(request, viewer, request.query_params)
+
+    async def receive_shared(self, request: Request) -> Response:
+        """Shows what an app or the bookmarklet sends. The browser sends no session with a form of another site
+        (SameSite), so the page sends the text again as a form of this server."""
+        values = await read_fields(request, _SHARED_MAX_BYTES)
+        return _shared_page({name: values.get(name, "") for name in _SHARED_FIELDS}, is_signed_out=False)
+
+    async def review_shared(self, request: Request) -> Response:
+        """Shows the form of a new note. It has the token of the session, which the page before cannot have."""
+        self._browser.check_sender(request)
+        values = await read_fields(request, _SHARED_MAX_BYTES)
+        try:
+            viewer = await self.admit(request, items.create_item)
+        except SignInRequired:
+            # The text stays on the page while the person signs in.
+            return _shared_page({name: values.get(name, "") for name in _SHARED_FIELDS}, is_signed_out=True)
+        return await self._shared_form(request, viewer, values)
+
+    async def _shared_form(self, request: Request, viewer: Viewer, values: Mapping[str, str]) -> Response:
+        title, text, url = (values.get(name, "").replace("\r\n", "\n").strip() for name in _SHARED_FIELDS)
+        if not url and is_web_address(text) and len(text.split()) == 1:
+            text, url = "", text  # most apps of Android share an address as the text
+        lines = [line for line in (text, f"<{url}>" if is_web_address(url) else url) if line]
+        item = replace(_empty_item("notes"), title=title[:_TITLE_MAX_CHARS], content="\n\n".join(lines))
+        return await self._form(request, viewer, item, is_new=True, action="/new", is_shared=True)
 
     async def create(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, items.create_item)
@@ -132,6 +209,8 @@ class EditPages(LibraryPage):
         *,
         is_new: bool = False,
         conflict: EditableItem | None = None,
+        action: str = "",
+        is_shared: bool = False,
         **shown: Any,
     ) -> Response:
         kind = _kind(item)
@@ -155,9 +234,14 @@ class EditPages(LibraryPage):
             conflict=conflict,
             version=(conflict or item).version,
             back=_LINKS.of(item.uri).partition("#")[0] if not is_new else "/library",
-            action=request.url.path,
+            action=action or request.url.path,
+            is_shared=is_shared,
             section="new" if is_new else "",
         )
+
+
+def _shared_page(values: Mapping[str, str], *, is_signed_out: bool) -> Response:
+    return render_page("share.html", values=values, is_signed_out=is_signed_out, review_path=REVIEW_PATH)
 
 
 async def _preview(item: EditableItem) -> str:

@@ -14,6 +14,8 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, see_other
+from server.console.edit_page import bookmarklet
+from server.console.language import N_, _, ngettext, thousands
 from server.console.page_handler import LibraryPage, Viewer
 from server.following.deployments import FollowedDeployment
 from server.following.status import FollowedSource
@@ -83,7 +85,7 @@ def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int
         raise InvalidParams("form data: expected the boundary at the start of the body")
     # The first delimiter has no line break before it.
     start = len(delimiter) - 2
-    for _ in range(_PARTS_MAX):
+    for _number in range(_PARTS_MAX):
         if content[start : start + 2] == b"--":  # the end (RFC 2046, section 5.1.1)
             return
         end = content.find(delimiter, start)
@@ -103,13 +105,13 @@ IMPORT_PATH = "/import"
 # The fields of the form and the delimiters around the file.
 _FORM_OVERHEAD_BYTES = 64 * 1024
 _OUTCOME_WORDS = {
-    "new": "new",
-    "updated": "updated",
-    "unchanged": "unchanged",
-    "kept": "newer here, kept",
-    "deleted": "deleted earlier",
-    "refused": "refused",
-    "total": "found",
+    "new": N_("new"),
+    "updated": N_("updated"),
+    "unchanged": N_("unchanged"),
+    "kept": N_("newer here, kept"),
+    "deleted": N_("deleted earlier"),
+    "refused": N_("refused"),
+    "total": N_("found"),
 }
 _MAIN_OUTCOMES = OUTCOMES[:3]
 
@@ -197,6 +199,7 @@ class ImportPage(LibraryPage):
             viewer,
             "import.html",
             status=error.status if error else 200,
+            bookmarklet=bookmarklet(self._browser.own_origin(request)),
             section="import",
             formats=formats.formats,
             suffixes=sorted({suffix for one in formats.formats for suffix in one.suffixes}),
@@ -218,9 +221,9 @@ def import_row(job: ImportJob) -> Mapping[str, Any]:
     row: dict[str, Any] = {"job": job, "columns": (), "kinds": (), "skipped": (), "problems_left_out": 0}
     if summary is None:
         progress = {
-            "waiting": "waiting for other imports",
-            "running": f"{job.items:,} items so far",
-            "cancelled": f"stopped after {job.items:,} items",
+            "waiting": _("waiting for other imports"),
+            "running": ngettext("%(num)s item so far", "%(num)s items so far", job.items),
+            "cancelled": ngettext("stopped after %(num)s item", "stopped after %(num)s items", job.items),
         }
         return row | {"result": progress.get(job.state, job.problem)}
     names = ["total"]
@@ -228,15 +231,15 @@ def import_row(job: ImportJob) -> Mapping[str, Any]:
         counted = summary.kinds.values()
         names = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(one, name) for one in counted)]
     totals = {name: sum(getattr(counts, name) for counts in summary.kinds.values()) for name in names}
-    parts = [f"{count:,} {_OUTCOME_WORDS[name]}" for name, count in totals.items() if count]
+    parts = [f"{thousands(count)} {_(_OUTCOME_WORDS[name])}" for name, count in totals.items() if count]
     if summary.failures:
-        parts.append("1 problem" if summary.failures == 1 else f"{summary.failures:,} problems")
-    result = ", ".join(parts) or "nothing to import"
+        parts.append(ngettext("%(num)s problem", "%(num)s problems", summary.failures))
+    result = ", ".join(parts) or _("nothing to import")
     if job.state == "failed":  # in short why nothing was imported: details and advice are listed below it
         result = job.problem.partition(";")[0]
     return row | {
         "result": result,
-        "columns": [_OUTCOME_WORDS[name] for name in names],
+        "columns": [_(_OUTCOME_WORDS[name]) for name in names],
         "kinds": [(kind, [getattr(counts, name) for name in names]) for kind, counts in sorted(summary.kinds.items())],
         "skipped": [count_reason(count, reason) for reason, count in sorted(summary.skipped.items())],
         "problems_left_out": max(0, summary.failures - len(summary.problems)),

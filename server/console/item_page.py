@@ -1,14 +1,15 @@
 """The page of an item. Its address is the item's permalink, where programs get the JSON of `read_item`.
 
-It shows only the caller's own items. Another user's item and a missing one get the same response.
+It shows only what the caller may read. Another user's item and a missing one get the same response.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
+from server.console.charts import LinkGraph, link_graph
 from server.console.language import use_preferences
 from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
@@ -170,6 +172,50 @@ _LINKS = Permalinks("")
 _MODES: tuple[Mode, ...] = ("snippet", "chunk", "chunk_with_siblings", "full")
 
 
+# The originals of items that a browser can show, by the suffix of their address. SVG is a document that runs scripts.
+_LINKED_MEDIA = {
+    "audio": (".mp3", ".m4a", ".aac", ".ogg", ".oga", ".opus", ".wav", ".flac"),
+    "video": (".mp4", ".m4v", ".webm", ".mov", ".ogv"),
+    "image": (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif"),
+}
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?")
+
+
+class LinkedMedia(Struct, frozen=True, kw_only=True):
+    """The original of an item on another server. It is requested only after the person has chosen so on a page that
+    names the server, and then the policy of the page permits that server and no other."""
+
+    kind: str
+    address: str
+    origin: str
+    host: str
+    play_address: str
+    is_open: bool
+
+
+def linked_media(url: str, page_address: str, *, is_open: bool) -> LinkedMedia | None:
+    """Returns None for an address that a browser cannot play, or whose host could be more than a host in a policy."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+    except ValueError:  # UnicodeError is one
+        return None
+    kinds = (kind for kind, suffixes in _LINKED_MEDIA.items() if parts.path.lower().endswith(suffixes))
+    kind = next(kinds, None)
+    if kind is None or parts.scheme not in ("http", "https") or not _HOST.fullmatch(host):
+        return None
+    origin = f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+    path, _, query = page_address.partition("?")
+    return LinkedMedia(
+        kind=kind,
+        address=urlunsplit(parts._replace(netloc=origin.partition("://")[2], fragment="")),
+        origin=origin,
+        host=origin.partition("://")[2],
+        play_address=f"{path}?{query}&play=true" if query else f"{path}?play=true",
+        is_open=is_open,
+    )
+
+
 class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     """The short parameters of a link, in addition to those of `read_item`."""
 
@@ -177,6 +223,7 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     message: Annotated[str | None, Meta(description="Id of a message of the conversation.")] = None
     at: Annotated[int | None, Meta(description="Character offset in the text, in `field` if it is set.")] = None
     assistant: Annotated[bool, Meta(description="Show what an assistant gets, in each mode.")] = False
+    play: Annotated[bool, Meta(description="Play or show the original from its own server.")] = False
     done: Annotated[str, Meta(description="What was done to the item just now.")] = ""
     find: Annotated[str | None, Meta(description="Words to mark on the page.")] = None
     back: Annotated[str, Meta(description="Query string of the search page that the link is on.")] = ""
@@ -205,7 +252,7 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
         return replace(self, mode=self.mode or "chunk_with_siblings", sibling_window=window, attachments=True)
 
     def for_whole_item(self) -> "PermalinkRequest":
-        return PermalinkRequest(source=self.source, id=self.id, mode="full", attachments=True)
+        return PermalinkRequest(source=self.source, id=self.id, library=self.library, mode="full", attachments=True)
 
     def for_passage(self) -> "PermalinkRequest":
         """Returns the request for the few sentences that a link points to."""
@@ -260,19 +307,24 @@ class ItemPage(LibraryPage):
         args = await self._args(request, IncomingRequest.from_scope(request.scope))
         item, marks = await self._read(viewer, args)
         links: ItemLinks | None = None
+        is_own = item.meta.library is UNSET
         if item.meta.source == "notes":
             found: ItemLinks = await self.run(viewer, get_item_links, ItemLinksRequest(uri=item.meta.uri))
             links = found
-            async with self._runtime.libraries.library(viewer.context) as library:
-                names = await library.notes.image_names(str(item.meta.id))
+            names: Sequence[str] = ()
+            if is_own:  # the addresses of images lead to the own library
+                async with self._runtime.libraries.library(viewer.context) as library:
+                    names = await library.notes.image_names(str(item.meta.id))
             marks = replace(
                 marks,
                 links={link.target: _LINKS.of(link.uri) for link in found.links},
                 images={name: f"/note-images/{quote(str(item.meta.id), safe='')}/{quote(name)}" for name in names},
             )
+        page_address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+        media = linked_media(item.meta.url or "", page_address, is_open=args.play)
         record: LibraryItem | None = None
-        if item.meta.source in ITEM_KINDS and viewer.can_write:
-            with suppress(NotFound):  # such as an item of someone else's library
+        if is_own and item.meta.source in ITEM_KINDS and viewer.can_write:
+            with suppress(NotFound):
                 record = await find_item(viewer.context, self._runtime, item.meta.uri)
         # Off the event loop if the text is long.
         sections = await run_text_work(len(item.content), sections_of, item, marks)
@@ -284,7 +336,11 @@ class ItemPage(LibraryPage):
         # What an assistant gets of the item in each mode.
         modes = _MODES if args.assistant else ()
         readings = [
-            await self.run(viewer, self._operation, PermalinkRequest(source=args.source, id=args.id, mode=mode))
+            await self.run(
+                viewer,
+                self._operation,
+                PermalinkRequest(source=args.source, id=args.id, library=args.library, mode=mode),
+            )
             for mode in modes
         ]
         return await self.render(
@@ -294,9 +350,15 @@ class ItemPage(LibraryPage):
             **values,
             readings=readings,
             record=record,
+            library=item.meta.library or "",
+            media=media,
+            start_seconds=int(args.seconds or (item.meta.loc.seconds if item.meta.loc else 0) or 0),
+            media_origin=media.origin if media is not None and media.is_open else "",
             results=SearchForm.of_query(args.back) if args.back else None,
             result_number=args.result,
+            links=links.links if links is not None else (),
             backlinks=links.backlinks if links is not None else (),
+            graph=_link_graph(links) if links is not None else None,
             section="item",
         )
 
@@ -320,7 +382,9 @@ class ItemPage(LibraryPage):
             return None
         has_more, next_index = True, _chunk_indexes(item)[-1] + 1
         try:
-            following = PermalinkRequest(source=args.source, id=args.id, chunk_index=next_index, mode="snippet")
+            following = PermalinkRequest(
+                source=args.source, id=args.id, library=args.library, chunk_index=next_index, mode="snippet"
+            )
             await self.run(viewer, self._operation, following)
         except (InvalidParams, NotFound):
             has_more = False
@@ -353,6 +417,15 @@ class ItemPage(LibraryPage):
             return item, marks
         passage: GetResponse = await self.run(viewer, self._operation, args.for_passage())
         return item, replace(marks, text=passage.content)
+
+
+def _link_graph(links: ItemLinks) -> LinkGraph | None:
+    out, back = (
+        {note.uri: (note.title, _LINKS.of(note.uri)) for note in notes} for notes in (links.links, links.backlinks)
+    )
+    if not (out or back):
+        return None
+    return link_graph(out, back, [(link.source, link.target) for link in links.between])
 
 
 def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def parse_po(text: str) -> dict[str, dict[str, str]]:
 
 
 @cache
-def catalog(language: str) -> Translations:
+def translations(language: str) -> Translations:
     if language == "en":
         return Translations()
     entries = parse_po((TRANSLATIONS / f"{language}.po").read_text("utf-8"))
@@ -111,7 +111,7 @@ def script_catalogs(scripts: list[str]) -> dict[str, bytes]:
     messages = [forms[0] for script in scripts for forms in texts_of_script(script)]
     files: dict[str, bytes] = {}
     for language in LANGUAGES:
-        known = catalog(language)
+        known = translations(language)
         texts = {message: known.texts[message] for message in messages if message in known.texts}
         data = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
         files[f"{language}.js"] = f"globalThis.messages={{texts:{data},form:(n)=>Number({known.plural})}}\n".encode()
@@ -167,12 +167,12 @@ def _accepted_language(header: str) -> str:
 
 def find_text(message: str) -> str:
     """Returns a text in the language of the request, with its placeholders."""
-    return catalog(preferences().code).texts.get(message, (message,))[0]
+    return translations(preferences().code).texts.get(message, (message,))[0]
 
 
 def find_form(singular: str, plural: str, number: int) -> str:
     """Returns the form of a text for a number, with its placeholders."""
-    known = catalog(preferences().code)
+    known = translations(preferences().code)
     forms = known.texts.get(singular)
     return forms[known.form(number)] if forms else (singular if number == 1 else plural)
 
@@ -194,3 +194,31 @@ def N_(message: str) -> str:  # noqa: N802 - the name that gettext's users know
 
 def thousands(number: int) -> str:
     return f"{number:,}".replace(",", preferences().language.thousands)
+
+
+# Words of the layers below that pages show with `_` or the filter `translated`: those of kinds of items, roles and
+# states, and the errors that people cause. A test fails if one of a kind is missing.
+WORDS = (
+    *(N_("notes"), N_("media"), N_("chats"), N_("characters"), N_("prompts")),
+    *(N_("Notes"), N_("Media"), N_("Chats"), N_("Characters"), N_("Prompts")),
+    *(N_("note"), N_("media item"), N_("conversation"), N_("character"), N_("prompt"), N_("message")),
+    *(N_("Title"), N_("Text"), N_("Text (Markdown)"), N_("Type"), N_("Address of the original"), N_("Author")),
+    *(N_("First message"), N_("Namespace"), N_("Number of the character"), N_("Name"), N_("Description")),
+    *(N_("Personality"), N_("Scenario"), N_("Example messages"), N_("System prompt"), N_("Notes of the creator")),
+    *(N_("Instructions after the history"), N_("Creator"), N_("Version"), N_("Nickname"), N_("Alternate greetings")),
+    *(N_("Greetings in groups"), N_("Prompt ({{name}} is a placeholder)"), N_("Arguments of the prompt")),
+    *(N_("Role"), N_("Sender"), N_("Model"), N_("user"), N_("assistant"), N_("system"), N_("tool")),
+    *(N_("reader"), N_("writer"), N_("admin")),
+    *(N_("waiting"), N_("running"), N_("done"), N_("cancelled"), N_("failed"), N_("new"), N_("current"), N_("paused")),
+    *(N_("not followed"), N_("active"), N_("revoked"), N_("expired"), N_("ok"), N_("warn"), N_("fail")),
+    *(N_("discuss"), N_("implement"), N_("review"), N_("closed"), N_("archived")),
+    N_("the name or the password is wrong"),
+    N_("the current password is wrong"),
+    N_("the two new passwords differ"),
+    N_("the two passwords differ"),
+    N_("the form is no longer valid; go back, reload the page and send it again"),
+    N_("this link is not valid any more; ask for a new one"),
+    N_("this passkey is registered already"),
+    N_("this account has a passkey; use it to sign in"),
+    N_("this server requires a passkey; add another one before you remove the last"),
+)

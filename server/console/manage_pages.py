@@ -1,6 +1,9 @@
 """The pages that change many items: the actions of the library list, the tags, and undoing what was done."""
 
-from collections.abc import Mapping
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -13,7 +16,7 @@ from server.console.edit_page import find_change, split_tags
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import PageForm
 from server.console.search_page import LibraryForm
-from server.operations import manage, own_data
+from server.operations import duplicates, manage, own_data
 from server.operations.library import LibraryFilter
 from server.operations.manage import LibraryChange, SelectedItem
 from server.operations.operation import NoArguments, Operation
@@ -21,6 +24,10 @@ from server.rest.requests import stream
 from sources.storage.tables.validation import fold_tag
 
 _ROWS = 200
+# Groups of duplicates on a page, and the words of each text whose differences are marked: comparing takes the square.
+_GROUPS = 10
+_WORDS_MAX = 400
+_WORDS = re.compile(r"\S+\s*")
 
 
 class TagsForm(PageForm, frozen=True, kw_only=True):
@@ -32,6 +39,11 @@ class TagsForm(PageForm, frozen=True, kw_only=True):
     q: str = ""
     sort: str = ""
     tag: str = ""
+
+
+class DuplicatesForm(PageForm, frozen=True, kw_only=True):
+    path: ClassVar[str] = "/duplicates"
+    field_max_chars: ClassVar[int] = 20
 
 
 class ManagePages(LibraryPage):
@@ -80,6 +92,44 @@ class ManagePages(LibraryPage):
         change = await self.run(viewer, manage.delete_tag, manage.TagDeletion(tag=values.get("tag", "")))
         return see_other(with_change("/tags", change))
 
+    # -- duplicates ----------------------------------------------------------------------------------------------------
+
+    async def show_duplicates(self, request: Request) -> Response:
+        form = DuplicatesForm.of(request)
+        viewer = await self.admit(request, duplicates.list_duplicates)
+        asked = duplicates.DuplicatesRequest(limit=_GROUPS, offset=form.position)
+        found: duplicates.DuplicateList = await self.run(viewer, duplicates.list_duplicates, asked)
+        return await self.render(
+            request,
+            viewer,
+            "duplicates.html",
+            form=form,
+            search=found.search,
+            groups=await asyncio.to_thread(_compared, found.groups),
+            change=await find_change(self, request, viewer),
+            section="library",
+            **form.paging(found.next_offset),
+        )
+
+    async def find_duplicates(self, request: Request) -> Response:
+        viewer, _ = await self.admit_form(request, duplicates.find_duplicates)
+        await self.run(viewer, duplicates.find_duplicates, NoArguments())
+        return see_other("/duplicates")
+
+    async def merge(self, request: Request) -> Response:
+        viewer, values = await self.admit_form(request, duplicates.merge_items)
+        items = [value.split(" ", 1) for name, value in values.items() if name.startswith("item-")]
+        merge = duplicates.MergeRequest(
+            uris=tuple(uri for _, uri in items),
+            versions=tuple(int(version) if version.isdecimal() else 0 for version, _ in items),
+            keep=values.get("keep") or None,
+            text="both" if values.get("text") == "both" else "kept",
+        )
+        change: LibraryChange = await self.run(viewer, duplicates.merge_items, merge)
+        return see_other(with_change("/duplicates", change))
+
+    # -- selections ----------------------------------------------------------------------------------------------------
+
     async def bulk(self, request: Request) -> Response:
         """Changes or exports the items that are selected on the library page, or all that match its filters."""
         values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
@@ -120,6 +170,17 @@ class ManagePages(LibraryPage):
         viewer, values = await self.admit_form(request, manage.undo_change)
         change = await self.run(viewer, manage.undo_change, manage.UndoRequest(undo=values.get("undo", "")))
         return see_other(with_change(own_path(values.get("back", ""), "/library"), change))
+
+
+def _compared(groups: Sequence[duplicates.DuplicateGroup]) -> list[tuple[duplicates.DuplicateGroup, list[Any]]]:
+    """Returns each group with its texts in parts, and says of each part whether it differs from the oldest text."""
+    return [(group, [_differences(group.items[0].text, one.text) for one in group.items]) for group in groups]
+
+
+def _differences(old: str, new: str) -> list[tuple[str, bool]]:
+    before, after = (_WORDS.findall(text)[:_WORDS_MAX] for text in (old, new))
+    changes = SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes()
+    return [("".join(after[start:end]), tag != "equal") for tag, _, _, start, end in changes if end > start]
 
 
 def _selection(values: Mapping[str, str], back: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from server.console.browser import (
     sign_in_again_path,
     sign_in_required,
 )
-from server.console.language import N_, _, use_preferences
+from server.console.language import N_, _, find_text, use_preferences
 from server.console.pages import render_page
 from server.middleware import error_headers
 from server.operations import operations_of
@@ -61,7 +61,7 @@ class PageHandler:
         use_preferences(scope)
         try:
             request = Request(scope, receive)
-            self._browser.check_origin(request)
+            self.check_sender(request)
             check_method(request.method, tuple(self._functions))
             response = await self._functions["GET" if request.method == "HEAD" else request.method](request)
         except SignInRequired as error:
@@ -74,10 +74,15 @@ class PageHandler:
             response = error_page(self._settings, error)
         await response(scope, receive, send)
 
+    def check_sender(self, request: Request) -> None:
+        """Raises for requests that pages of other sites cause."""
+        self._browser.check_origin(request)
+
 
 def error_page(settings: Settings, error: FlorilegiumError, link: str = "", link_text: str = "") -> Response:
     title = _(_TITLES.get(error.status, N_("Something went wrong") if error.status >= 500 else N_("Not accepted")))
-    sentence = error.message[:1].upper() + error.message[1:] + "."
+    message = find_text(error.message)
+    sentence = message[:1].upper() + message[1:] + "."
     shown: dict[str, Any] = {"title": title, "sentences": [sentence], "link": link, "link_text": link_text}
     response = render_page("message.html", status=error.status, **shown)
     for name, value in error_headers(settings, error).items():

@@ -1,6 +1,8 @@
 """Renders the templates of the web pages. All values are escaped, and no page contains or loads a script of others."""
 
 import hashlib
+import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
@@ -26,6 +28,7 @@ from server.console.language import (
     preferences,
     script_catalogs,
     thousands,
+    use_preferences,
 )
 from server.tools.research import Permalinks
 from server.transports.headers import Headers
@@ -44,9 +47,13 @@ if TYPE_CHECKING:
 ASSET_PATH = "/static/{version}/{name}"
 FAVICON_PATH = "/favicon.ico"
 _DIRECTORY = Path(__file__).with_name("static")
-_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".png": "image/png", ".svg": "image/svg+xml"}
 _IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
 _FAVICON_HEADERS = {"Cache-Control": "public, max-age=86400"}
+# What browsers need to install the pages as an app.
+MANIFEST_PATH = "/manifest.webmanifest"
+SERVICE_WORKER_PATH = "/service-worker.js"
+OFFLINE_PATH = "/offline"
 
 
 @cache
@@ -92,16 +99,64 @@ class Assets:
         self._admission.check_origin(Headers(request.scope["headers"]))
         return Response(asset_files()["favicon.svg"], 200, _FAVICON_HEADERS, _MEDIA_TYPES[".svg"])
 
+    async def manifest(self, request: Request) -> Response:
+        """Describes the app (W3C Web Application Manifest), and where other apps of a phone share texts to."""
+        self._admission.check_origin(Headers(request.scope["headers"]))
+        use_preferences(request.scope)
+        icons = [
+            {"src": asset_url(f"icon-{name}.png"), "sizes": f"{size}x{size}", "type": "image/png", "purpose": purpose}
+            for name, size, purpose in (("192", 192, "any"), ("512", 512, "any"), ("maskable", 512, "maskable"))
+        ]
+        fields = {"title": "title", "text": "text", "url": "url"}
+        manifest = {
+            "id": "/",
+            "name": "Florilegium",
+            "description": _("Search your library, and save what you read."),
+            "lang": preferences().language.tag,
+            "dir": preferences().language.direction,
+            "start_url": "/",
+            "scope": "/",
+            "display": "standalone",
+            "background_color": "#fdfcf9",
+            "theme_color": "#7a2e1d",
+            "icons": icons,
+            "shortcuts": [{"name": _("New note"), "url": "/new"}],
+            # In the body, because an address cannot hold a long text.
+            "share_target": {
+                "action": "/share",
+                "method": "POST",
+                "enctype": "application/x-www-form-urlencoded",
+                "params": fields,
+            },
+        }
+        return Response(json.dumps(manifest), 200, {"Cache-Control": "no-cache"}, "application/manifest+json")
 
-_MONTHS = (
+    async def service_worker(self, request: Request) -> Response:
+        """A script that shows a page of its own if the server cannot be reached. It keeps that page and nothing
+        else."""
+        self._admission.check_origin(Headers(request.scope["headers"]))
+        files = [OFFLINE_PATH, asset_url("console.css"), asset_url("favicon.svg")]
+        script = f"const FILES = {json.dumps(files)};\n".encode() + asset_files()["service-worker.js"]
+        return Response(script, 200, {"Cache-Control": "no-cache"}, _MEDIA_TYPES[".js"])
+
+    async def offline(self, request: Request) -> Response:
+        sentences = [_("The server cannot be reached. Check the connection, and reload the page.")]
+        return render_page("message.html", title=_("You are offline"), sentences=sentences)
+
+
+MONTHS = (
     *(N_("Jan"), N_("Feb"), N_("Mar"), N_("Apr"), N_("May"), N_("Jun")),
     *(N_("Jul"), N_("Aug"), N_("Sep"), N_("Oct"), N_("Nov"), N_("Dec")),
 )
 _DAYS_MAX = 7
 
 
+def month_text(month: date) -> str:
+    return _("%(month)s %(year)s", month=_(MONTHS[month.month - 1]), year=month.year)
+
+
 def date_text(moment: date) -> str:
-    return _("%(day)s %(month)s %(year)s", day=moment.day, month=_(_MONTHS[moment.month - 1]), year=moment.year)
+    return _("%(day)s %(month)s %(year)s", day=moment.day, month=_(MONTHS[moment.month - 1]), year=moment.year)
 
 
 def relative_time(time: str, now: datetime) -> str:
@@ -132,8 +187,10 @@ def clock_time(milliseconds: int) -> str:
 
 # Items contain text from anywhere. If escaping ever failed, the policy still stops foreign scripts, loads and forms.
 _POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action {form_action}; frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:{media}; "
+    "manifest-src 'self'; worker-src 'self'; "
+    # A script of a page can play a file that the person chose on this device; it is not uploaded.
+    "media-src blob:{media}; base-uri 'none'; form-action {form_action}; frame-ancestors 'none'"
 )
 _HEADERS = {
     "Cache-Control": "private, no-store",
@@ -144,10 +201,13 @@ _HEADERS = {
 }
 
 
-def render_page(template: str, *, status: int = 200, form_action: str = "'self'", **values: Any) -> Response:
-    """Returns a page. `form_action` lists where its forms may lead, redirects included (CSP's `form-action`)."""
+def render_page(
+    template: str, *, status: int = 200, form_action: str = "'self'", media_origin: str = "", **values: Any
+) -> Response:
+    """Returns a page. `form_action` lists where its forms may lead, redirects included (CSP's `form-action`).
+    `media_origin` is a server from which the person chose to play a recording or show an image."""
     text = render_text(template, **values)
-    policy = _POLICY.format(form_action=form_action)
+    policy = _POLICY.format(form_action=form_action, media=f" {media_origin}" if media_origin else "")
     return Response(text, status, {**_HEADERS, "Content-Security-Policy": policy}, "text/html")
 
 
@@ -191,7 +251,12 @@ def _environment() -> "Environment":
         "style_path": asset_url("console.css"),
         "version": VERSION,
     }
-    environment.filters |= {"ago": lambda time: relative_time(time, datetime.now(UTC)), "thousands": thousands}
+    filters: dict[str, Callable[[Any], str]] = {
+        "ago": lambda time: relative_time(time, datetime.now(UTC)),
+        "thousands": thousands,
+        "translated": find_text,  # a word of the server, such as a state
+    }
+    environment.filters |= filters
     return environment
 
 
@@ -237,5 +302,5 @@ def form_error(error: FlorilegiumError) -> str:
     if isinstance(error, RateLimited):
         seconds = retry_after_seconds(error.retry_after_s)
         return _("Too many failed attempts. Try again in %(seconds)s s.", seconds=seconds)
-    text = error.message.removeprefix("password: ").removeprefix("name: ")
+    text = find_text(error.message.removeprefix("password: ").removeprefix("name: "))
     return text[:1].upper() + text[1:] + "."

@@ -15,18 +15,19 @@ from auth.accounts.service import LinkKind
 from server.console.about_pages import ABOUT_PATH, AboutPages
 from server.console.account import AccountPages, LinkPage
 from server.console.admin_pages import USERS_PATH, AdminPages
-from server.console.ask_page import ASK_PATH, AskPage
+from server.console.ask_page import ASK_MODEL_PATH, ASK_PATH, AskModelPage, AskPage
 from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.conversation_pages import HistoryPage, ThreadsPage
-from server.console.edit_page import EditPages
+from server.console.edit_page import REVIEW_PATH, SHARE_PATH, EditPages, ShareHandler
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
 from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
 from server.console.manage_pages import ManagePages
 from server.console.page_handler import FormPages, PageFunction, PageHandler
-from server.console.pages import ASSET_PATH, FAVICON_PATH, Assets
+from server.console.pages import ASSET_PATH, FAVICON_PATH, MANIFEST_PATH, OFFLINE_PATH, SERVICE_WORKER_PATH, Assets
 from server.console.palette import Palette
 from server.console.search_page import LibraryBrowser, SearchPage
+from server.console.sharing_page import ACTIONS, JOIN_PATH, SHARING_PATH, SharingPages
 from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
 from server.runtime import Runtime
@@ -48,6 +49,7 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         page(USERS_PATH + "/{name}", admin.user, admin.change_user),
         page("/admin/invitations", post=admin.invite),
         page("/admin/invitations/revoke", post=admin.revoke_invitation),
+        page("/admin/usage", admin.usage),
         page("/admin/audit", admin.audit),
         *(page(path, show, run) for path, (show, run) in FormPages(runtime, browser).pages().items()),
     ]
@@ -99,7 +101,9 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     manage = ManagePages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
+    browse = LibraryBrowser(runtime, browser)
     items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
+    ask_model, sharing = AskModelPage(runtime, browser), SharingPages(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -116,25 +120,37 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     return [
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
+        Route(MANIFEST_PATH, assets.manifest),
+        Route(SERVICE_WORKER_PATH, assets.service_worker),
+        page(OFFLINE_PATH, assets.offline),
         page(ABOUT_PATH, AboutPages(runtime.data_root).show),
         page("/", show_index),
         page("/palette", Palette(runtime, browser).find),
         page("/preferences", post=browser.set_preferences),
         page("/searches", post=search.save),
         page("/searches/delete", post=search.delete_saved),
+        page("/library", browse.show),
+        page("/library/timeline", browse.timeline),
         page(ASK_PATH, ask.show, ask.ask),
-        page("/library", LibraryBrowser(runtime, browser).show),
+        page(ASK_MODEL_PATH, ask_model.show, ask_model.change),
         page("/library/bulk", post=manage.bulk),
         page("/tags", manage.show_tags),
         page("/tags/rename", manage.show_tags, manage.rename_tag),
         page("/tags/delete", post=manage.delete_tag),
+        page("/duplicates", manage.show_duplicates, manage.find_duplicates),
+        page("/duplicates/merge", post=manage.merge),
         page("/pin", post=manage.pin),
         page("/changes/undo", post=manage.undo),
+        page(SHARING_PATH, sharing.show),
+        *(page(f"{SHARING_PATH}/{action}", post=sharing.act(action)) for action in ACTIONS),
+        page(JOIN_PATH, sharing.join),
         page("/history", history.show),
         page("/history/{id}", history.show, history.change),
         page("/threads", threads.show),
         page("/threads/{id}", threads.show),
         page("/new", edit.show_new, edit.create),
+        Route(SHARE_PATH, ShareHandler(runtime.settings, browser, get=edit.show_shared, post=edit.receive_shared)),
+        page(REVIEW_PATH, post=edit.review_shared),
         page("/edit/{source}/{id:path}", edit.show_edit, edit.edit),
         page("/tag/{source}/{id:path}", post=edit.tag),
         page("/delete/{source}/{id:path}", post=edit.delete),

@@ -23,6 +23,7 @@ from server.console.browser import (
     see_other,
     sign_in_required,
 )
+from server.console.language import _
 from server.http_services import HttpServices
 from server.middleware import error_headers
 from server.operations.operation import require_recent_sign_in
@@ -52,7 +53,7 @@ class SignInPages:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
             return see_other(_start_path(providers[0], target))
         is_deleted = "deleted" in request.query_params
-        done = "Your account is deleted." if is_deleted else "Please sign in again." if is_again else ""
+        done = _("Your account is deleted.") if is_deleted else _("Please sign in again.") if is_again else ""
         response = await self._page(request, target, done=done)
         if session is None:
             return response

@@ -21,18 +21,19 @@ from auth.oauth.grants import OAuthError, RequestRejected, describe_target, is_l
 from auth.oauth.tokens import format_user_code, normalize_user_code
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
+from server.console.language import N_, _
 from server.console.pages import render_page
 from server.oauth import code_request
 from server.oauth.code_request import AuthorizationCodeRequest, OAuthServices, Parameters, ReturnAddress
 from server.operations.operation import is_recent
 
 SCOPE_WORDS = {
-    READ: "search and read your library",
-    WRITE: (
+    READ: N_("search and read your library"),
+    WRITE: N_(
         "add, change and delete items in your library; follow web pages, and files of this server in folders that its "
         "operator opened to you, and write notes to them"
     ),
-    ADMIN: (
+    ADMIN: N_(
         "see the users of this server, their quotas and invitations, its state and followed deployments, and the audit "
         "log of all users; it cannot change users, keys or quotas, and reaches no other files"
     ),
@@ -80,9 +81,9 @@ class _ConsentPage:
     ) -> Response:
         """Shows what a client asks for."""
         identity = {
-            "document": f"Its name is published by {urlsplit(client.id).netloc}, which we have checked.",
-            "manual": "The operator of this server added this application.",
-            "dynamic": (
+            "document": _("Its name is published by %(host)s, which we have checked.", host=urlsplit(client.id).netloc),
+            "manual": _("The operator of this server added this application."),
+            "dynamic": _(
                 "The application chose this name itself, and it has not been verified. Allow access only if you have "
                 "just started to connect it yourself."
             ),
@@ -118,7 +119,8 @@ class _ConsentPage:
 class AuthorizePage(_ConsentPage):
     async def show(self, request: Request) -> Response:
         """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
-        await self._services.request_limit.take(client_address(request))
+        signed_in = await self._browser.session_of(request)
+        await self._services.request_limit.take(("owner", signed_in.user.id) if signed_in else client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
         # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until
@@ -248,7 +250,7 @@ def _parse(query: str) -> Parameters:
 # -- device page -------------------------------------------------------------------------------------------------------
 # The page on which people enter the code of a device (RFC 8628 section 3.3) and decide what it may do.
 
-_UNKNOWN_CODE = "This code is not valid, or no longer. Check it on your device, or start again there."
+_UNKNOWN_CODE = N_("This code is not valid, or no longer. Check it on your device, or start again there.")
 
 
 class DevicePage(_ConsentPage):
@@ -267,14 +269,14 @@ class DevicePage(_ConsentPage):
         if device is None:
             # User codes are short, so that guesses count like wrong passwords (RFC 8628 section 5.1).
             await self._services.failure_limit.take(client_address(request))
-            return await self._ask_for_code(request, form.get("user_code", ""), _UNKNOWN_CODE)
+            return await self._ask_for_code(request, form.get("user_code", ""), _(_UNKNOWN_CODE))
         client = await self._services.find_client(device.client_id)
         scopes = grantable_scopes(device.scopes, session.user.role)
         shown = format_user_code(device.user_code)
         decision, problem = form.get("decision"), ""
         if decision == "deny":
             await self._services.device_codes.deny(user_code)
-            return _message("Denied", f"{client.name} gets no access. You can close this page.")
+            return _message(_("Denied"), _("%(name)s gets no access. You can close this page.", name=client.name))
         if decision == "allow":
             try:
                 chosen, sources, libraries = await self._read_decision(form, scopes, session)
@@ -287,7 +289,8 @@ class DevicePage(_ConsentPage):
                 await self._services.device_codes.approve(device.user_code, grant)
                 self._services.record("connection.create", grant, request)
                 return _message(
-                    "Connected", f"{client.name} now has access. You can close this page and go back to the device."
+                    _("Connected"),
+                    _("%(name)s now has access. You can close this page and go back to the device.", name=client.name),
                 )
         return await self._ask(
             request,

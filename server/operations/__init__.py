@@ -20,6 +20,7 @@ SUBJECTS = [
     "saved_searches",
     "items",
     "manage",
+    "duplicates",
     "source_items",
     "imports",
     "follows",

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from auth.audit import READ_ACTION, AuditEvent, AuditFilter
 from auth.context import ADMIN, RequestContext
+from auth.sharing import RoleNeeded
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.numbers import clamp
 from config.paths import UserId
@@ -48,6 +49,7 @@ class ReadsRequest(Struct, frozen=True, kw_only=True):
     since: _Since = None
     limit: _Limit = 100
     before: _Before = None
+    library: Annotated[str | None, Meta(description="Reads in the library of a group that you manage.")] = None
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ class AuditPage(Struct, frozen=True):
 
 class ReadEntry(Struct, frozen=True, kw_only=True):
     """`count` is how often the item was read within a moment, for example page by page. `title` is null if it was not
-    requested, or if the item is deleted."""
+    requested, or if the item is deleted. `reader` is who read it, if that is someone else."""
 
     id: int
     time: str
@@ -85,6 +87,7 @@ class ReadEntry(Struct, frozen=True, kw_only=True):
     client: str
     client_name: str
     count: int
+    reader: str | UnsetType = UNSET
 
 
 class ReadPage(Struct, frozen=True):
@@ -135,9 +138,11 @@ async def list_audit_events(context: RequestContext, services: Services, request
 async def list_reads(context: RequestContext, services: Services, request: ReadsRequest) -> ReadPage:
     """List reads of your items
 
-    Which client read which of your items, newest first. Whole items, passages, transcripts and messages count as read;
-    snippets in a list of hits do not.
+    Which client read which of your items, newest first, and who, if you share them. Whole items, passages, transcripts
+    and messages count as read; snippets in a list of hits do not. Managers of a group see the reads in its library.
     """
+    if context.library is not None and context.library.role != "manager":
+        raise RoleNeeded
     where = AuditFilter(
         user_id=context.user_id,
         actions=(READ_ACTION,),
@@ -161,10 +166,11 @@ async def list_reads(context: RequestContext, services: Services, request: Reads
             client=event.client,
             client_name=names.get(event.client, ""),
             count=event.count,
+            reader=event.detail or UNSET,
         )
         for event in events
     ]
-    return ReadPage(entries, next_before)
+    return ReadPage(tuple(entries), next_before)
 
 
 class CallsRequest(Struct, frozen=True, kw_only=True):

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 from urllib.parse import unquote
 
 from msgspec import UNSET, Meta, Struct
+from msgspec.structs import replace
 
+from aggregator.libraries import LibraryName, enter, label
 from auth.context import WRITE, RequestContext
 from config.errors import Conflict, InvalidParams, NotFound
 from config.settings import Settings
-from server.operations.operation import NOT_FOUND, ToolBinding, operation
+from server.operations.operation import NOT_FOUND, CommandBinding, ToolBinding, operation
 from server.protocol.catalog import Change, Hints
 from server.protocol.schema import read_values
 from server.services import Services
@@ -84,6 +86,7 @@ class ItemsCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tags: Tags = ()
     fields: Annotated[dict[str, Any] | None, Meta(description=_FIELDS_HELP)] = None
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class ItemChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +97,7 @@ class ItemChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tags: NewTags = None
     fields: Annotated[dict[str, Any] | None, Meta(description="As in items_create.")] = None
     expected_version: ExpectedVersion = None
+    library: LibraryName = None
 
 
 class ItemsUpdate(ItemChanges, frozen=True, kw_only=True):
@@ -103,15 +107,23 @@ class ItemsUpdate(ItemChanges, frozen=True, kw_only=True):
 class ItemsDelete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     uri: Annotated[str, Meta(description="uri of a hit; chats://conversation/message deletes one message.")]
     expected_version: ExpectedVersion = None
+    library: LibraryName = None
 
 
 class ItemsRestore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     uri: Annotated[str, Meta(description="uri of a deleted item.")]
+    library: LibraryName = None
+
+
+class ItemsCopy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    uri: Annotated[str, Meta(description="uri of an item of the user's own library.")]
+    to: Annotated[str, Meta(description="Name or handle of a group's library.")]
 
 
 class TagChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     add: Annotated[tuple[str, ...], Meta(description="Tags to add.")] = ()
     remove: Annotated[tuple[str, ...], Meta(description="Tags to remove, ignoring case.")] = ()
+    library: LibraryName = None
 
 
 class ItemsTag(TagChanges, frozen=True, kw_only=True):
@@ -160,6 +172,7 @@ class ItemDeleteRequest(Struct, frozen=True, kw_only=True):
     source: _Source
     id: _MessageId
     expected_version: ExpectedVersion = None
+    library: LibraryName = None
 
 
 class ItemTagRequest(TagChanges, frozen=True, kw_only=True):
@@ -169,6 +182,7 @@ class ItemTagRequest(TagChanges, frozen=True, kw_only=True):
 
 class EditableItemRequest(Struct, frozen=True, kw_only=True):
     uri: Annotated[str, Meta(description="uri of a hit.")]
+    library: LibraryName = None
 
 
 class _Written(Protocol):
@@ -354,6 +368,79 @@ async def restore_item(context: RequestContext, services: Services, request: Ite
     async with services.libraries.library(context) as library:
         item = await library.collection(address.source).restore(address.key)
     return published(context, services, write_result(address.source, item))
+
+
+@write_operation(
+    "POST /api/v1/items/copy",
+    status=201,
+    tool=ToolBinding(
+        name="items_copy",
+        title="Copy an item to a group",
+        description=(
+            "Copy an item of the user's own library to that of a group, whose members can then read it. The copy keeps "
+            'its origin in metadata. Example: {"uri": "notes://6f1c", "to": "Team"}'
+        ),
+        hints=ADD_HINTS,
+    ),
+    commands=(CommandBinding(name="copy", arguments=("uri", "to"), text="Copied to {uri}"),),
+)
+async def copy_item(context: RequestContext, services: Services, request: ItemsCopy) -> WriteResult:
+    """Copy an item to a group
+
+    Copy an item of your own library to that of a group, as items_copy does. Later changes of either do not affect the
+    other. Human-only messages are left out. What others share with you cannot be copied: only they decide who reads it.
+    """
+    address = parse_item_uri(request.uri)
+    if address.message_id is not None:
+        raise InvalidParams("uri: expected the URI of an item, got a message")
+    target = enter(context, request.to, scope=WRITE)
+    if target.library is None:
+        raise InvalidParams("to: expected the library of a group, got the user's own")
+    messages: list[MessageDraft] = []
+    # As an agent, who does not get human-only messages.
+    async with services.libraries.library(replace(context, is_agent=True)) as library:
+        record = await library.collection(address.source).get(await _key(library, address))
+        values = {field.name: getattr(record, field.name) for field in address.kind.editable}
+        if isinstance(record, MediaItem):
+            values["content"] = await library.media.content(record.id)
+            if record.has_transcript:
+                values["segments"] = await library.media.segments(record.id)
+        elif address.kind.content:
+            values[address.kind.content] = getattr(record, address.kind.content)
+        if address.kind.title:
+            values[address.kind.title] = title_of(address.kind, record)
+        if isinstance(record, Conversation):
+            del values["character_id"]  # a number that means another character there
+            messages = await _messages_to_copy(library, record, services.settings.batch_max_items)
+    origin = {"user": context.principal.user_name, "uri": uri_of(address.source, record.id), "version": record.version}
+    draft = make_draft(address.source, values, tags=record.tags, metadata={"copied_from": origin})
+    async with services.libraries.library(target) as library:
+        if address.source == "chats":
+            copy: Any = await library.chats.create(draft, messages)
+        else:
+            copy = await library.collection(address.source).create(draft)
+    return label(published(target, services, write_result(address.source, copy)), target.library)
+
+
+async def _messages_to_copy(library: Library, chat: Conversation, limit: int) -> list[MessageDraft]:
+    page = await library.chats.messages(chat.id, limit + 1, 0)
+    if len(page.rows) > limit:
+        raise InvalidParams(f"uri: expected a conversation with at most {limit} messages, got {page.total}")
+    return [
+        MessageDraft(
+            role=message.role,
+            sender=message.sender,
+            content=message.content,
+            model=message.model,
+            tool=message.tool,
+            attachments=message.attachments,
+            citations=message.citations,
+            is_canonical=message.is_canonical,
+            created_at=message.created_at,
+        )
+        for message in page.rows
+        if not message.is_human_only
+    ]
 
 
 # `{id:path}` matches several segments: `chats/9b2e/41f0` is the message 41f0 of the conversation 9b2e.

@@ -8,6 +8,7 @@ from msgspec.structs import fields
 
 from aggregator.facets import FacetedResponse
 from aggregator.filters import filter_names
+from aggregator.libraries import LibraryName
 from aggregator.responses import KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import FacetedSearch
@@ -30,6 +31,7 @@ class ItemReadOptions(RetrievalOptions, frozen=True, kw_only=True):
     query: Annotated[str | None, Meta(description="Read the passage that matches this query.")] = None
     cursor: Annotated[str | None, Meta(description="next_cursor of a response.")] = None
     session: Annotated[str | None, Meta(description="session of an earlier response.")] = None
+    library: LibraryName = None
     chunk_index: Annotated[int | None, Meta(description="Read the chunk with this index.")] = None
     chunk_uuid: Annotated[str | None, Meta(description="Read the chunk with this id.")] = None
     seconds: Annotated[float | None, Meta(description="Read a transcript at this time, in seconds.")] = None

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from aggregator.libraries import LibraryName, split_library
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from server.operations.items import SOURCE_NAMES, SourceName, parse_item_uri
-from server.operations.operation import NoArguments, operation
+from server.operations.operation import operation
 from server.services import Services
 from sources.installed import ITEM_KINDS
 from sources.items import local_time, short_title, uri_of
 from sources.kinds import is_pinned, text_chars, title_of
 from sources.records import Conversation, MediaItem
 from sources.search.arguments import parse_time_bound
+from sources.storage import shared_part
 from sources.storage.contract import ItemFilter, Library, LibraryUsage, TagCount
 
 _RECENT_MAX = 10
@@ -47,6 +49,7 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
     messages: int | None = None
     chars: int | None = None
     pinned: bool = False
+    library: str | UnsetType = UNSET
 
 
 class LibraryOverview(Struct, frozen=True, kw_only=True):
@@ -80,6 +83,11 @@ class LibraryFilter(Struct, frozen=True, kw_only=True):
 class LibraryItemsRequest(LibraryFilter, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Items per page, 1..200.")] = 50
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
+    library: LibraryName = None
+
+
+class LibraryOverviewRequest(Struct, frozen=True, kw_only=True):
+    library: LibraryName = None
 
 
 class LibraryItems(Struct, frozen=True, kw_only=True):
@@ -132,7 +140,7 @@ async def get_library_timeline(
 
 
 @operation("GET /api/v1/library", tools=("knowledge_search",))
-async def get_library(context: RequestContext, services: Services, _request: NoArguments) -> LibraryOverview:
+async def get_library(context: RequestContext, services: Services, _request: LibraryOverviewRequest) -> LibraryOverview:
     """Get an overview of the library
 
     How many items and words each source has, the most frequent tags, the media types and namespaces with their numbers
@@ -176,7 +184,7 @@ async def list_items(context: RequestContext, services: Services, request: Libra
             raise NotFound("source", request.source)
         if request.source is not None:
             page = await library.collection(request.source).browse(where, limit, offset)
-            items, total = [_listed(request.source, row) for row in page.rows], page.total
+            items, total = [listed_item(request.source, row) for row in page.rows], page.total
         else:
             if offset + limit > _MERGED_MAX:
                 raise InvalidParams(f"offset: expected a source for items beyond {_MERGED_MAX}")
@@ -189,10 +197,13 @@ async def list_items(context: RequestContext, services: Services, request: Libra
 
 
 async def find_item(context: RequestContext, services: Services, uri: str) -> LibraryItem:
-    """Returns an item of the library as lists show it; that of a message is its conversation."""
-    address = parse_item_uri(uri.partition("?")[0].partition("#")[0])
+    """Returns an item of the caller's own library as lists show it; that of a message is its conversation."""
+    own_uri, handle = split_library(uri.partition("#")[0])
+    if handle is not None:
+        raise NotFound("item", uri)
+    address = parse_item_uri(own_uri.partition("?")[0])
     async with services.libraries.library(context) as library:
-        return _listed(address.source, await library.collection(address.source).get(address.key))
+        return listed_item(address.source, await library.collection(address.source).get(address.key))
 
 
 def item_filter(context: RequestContext, services: Services, request: LibraryFilter) -> ItemFilter:
@@ -211,8 +222,9 @@ def item_filter(context: RequestContext, services: Services, request: LibraryFil
 
 
 def permitted_sources(context: RequestContext, services: Services) -> list[str]:
+    permitted = shared_part.permitted_sources(context)
     names = (name for name in SOURCE_NAMES if name not in services.settings.sources_off)
-    return [name for name in names if context.principal.permits_source(name)]
+    return [name for name in names if permitted is None or name in permitted]
 
 
 async def _pages(
@@ -221,7 +233,8 @@ async def _pages(
     """Returns the newest items of each source, and how many there are."""
     pages = await asyncio.gather(*(library.collection(name).browse(where, limit, 0) for name in sources))
     return {
-        name: ([_listed(name, row) for row in page.rows], page.total) for name, page in zip(sources, pages, strict=True)
+        name: ([listed_item(name, row) for row in page.rows], page.total)
+        for name, page in zip(sources, pages, strict=True)
     }
 
 
@@ -242,7 +255,7 @@ def _most_frequent(counts: Sequence[Sequence[TagCount]]) -> tuple[TagCount, ...]
     return tuple(TagCount(spellings[folded], items) for folded, items in totals.most_common(_TAGS_MAX))
 
 
-def _listed(source: str, item: Any) -> LibraryItem:
+def listed_item(source: str, item: Any) -> LibraryItem:
     chars = item.length_chars if isinstance(item, MediaItem) else None
     if not isinstance(item, MediaItem | Conversation):
         chars = text_chars(ITEM_KINDS[source], item)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from aggregator.libraries import LibraryName
 from auth.context import RequestContext
 from config.errors import InvalidParams
 from server.operations.items import parse_item_uri
@@ -24,6 +25,7 @@ _CANDIDATES_MAX = 50
 
 class ItemLinksRequest(Struct, frozen=True, kw_only=True):
     uri: Annotated[str, Meta(description="uri of a note.")]
+    library: LibraryName = None
 
 
 class LinkedNote(Struct, frozen=True, kw_only=True):
@@ -34,11 +36,20 @@ class LinkedNote(Struct, frozen=True, kw_only=True):
     target: str
 
 
+class NoteLink(Struct, frozen=True):
+    """A link from one note to another, both by URI."""
+
+    source: str
+    target: str
+
+
 class ItemLinks(Struct, frozen=True, kw_only=True):
-    """The notes that a note links to, and those that link to it. Links to notes that do not exist are left out."""
+    """The notes that a note links to, and those that link to it; `between` has the links among these notes. Links to
+    notes that do not exist are left out."""
 
     links: tuple[LinkedNote, ...]
     backlinks: tuple[LinkedNote, ...]
+    between: tuple[NoteLink, ...]
 
 
 @operation("GET /api/v1/items/links", tools=("knowledge_get",), source="notes", error_statuses=NOT_FOUND)
@@ -52,25 +63,45 @@ async def get_item_links(context: RequestContext, services: Services, request: I
         raise InvalidParams(f"uri: expected the URI of a note, got {request.uri[:60]!r}")
     async with services.libraries.library(context) as library:
         note = await library.notes.get(address.item_id)
-        links = [await _linked(services, library, target) for target in link_targets(note.content)]
-        title = note.title.strip().casefold()
+        linked = {target: await _linked(services, library, target) for target in link_targets(note.content)}
+        title = _folded(note.title)
         candidates = await _find(services, library, f'"{_unquoted(title)}"') if title else []
     # The search finds the words of the title anywhere, so that each candidate is checked for the link.
-    backlinks = [
-        LinkedNote(uri=uri_of("notes", other.id), title=other.title, target=note.title)
-        for other in candidates
-        if other.id != note.id
-        and title in {target.rpartition("/")[2].casefold() for target in link_targets(other.content)}
+    linking = [other for other in candidates if other.id != note.id and title in _linked_titles(other)]
+    around = {other.id: other for other in (*filter(None, linked.values()), *linking) if other.id != note.id}
+    ids = {_folded(other.title): other.id for other in around.values()}
+    between = [
+        NoteLink(uri_of("notes", one.id), uri_of("notes", ids[other]))
+        for one in around.values()
+        for other in _linked_titles(one)
+        if ids.get(other, one.id) != one.id
     ]
-    return ItemLinks(links=tuple(filter(None, links)), backlinks=tuple(backlinks))
+    return ItemLinks(
+        links=tuple([_listed(other, target) for target, other in linked.items() if other is not None]),
+        backlinks=tuple([_listed(other, note.title) for other in linking]),
+        between=tuple(between),
+    )
 
 
-async def _linked(services: Services, library: Library, target: str) -> LinkedNote | None:
-    """Returns the note of that title, ignoring case. A target may have a path, as in Obsidian."""
+def _listed(note: Note, target: str) -> LinkedNote:
+    return LinkedNote(uri=uri_of("notes", note.id), title=note.title, target=target)
+
+
+def _linked_titles(note: Note) -> set[str]:
+    """A target may have a path, as in Obsidian."""
+    return {_folded(target.rpartition("/")[2]) for target in link_targets(note.content)}
+
+
+def _folded(title: str) -> str:
+    return title.strip().casefold()
+
+
+async def _linked(services: Services, library: Library, target: str) -> Note | None:
+    """Returns the note of that title, ignoring case."""
     title = target.rpartition("/")[2]
     for note in await _find(services, library, f'title:"{_unquoted(title)}"'):
-        if note.title.strip().casefold() == title.casefold():
-            return LinkedNote(uri=uri_of("notes", note.id), title=note.title, target=target)
+        if _folded(note.title) == _folded(title):
+            return note
     return None
 
 

@@ -7,12 +7,13 @@ import inspect
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct
 from msgspec.structs import fields, force_setattr, replace
 
+from aggregator.libraries import enter, label, take_library
 from auth.context import ADMIN, READ, WRITE, Principal, RequestContext
 from config.errors import FlorilegiumError, InvalidParams
 from server.protocol.catalog import READ_ONLY, Hints
@@ -223,6 +224,8 @@ class Operation(Struct, frozen=True, kw_only=True):
             *_, input_type, response = self.handler.__annotations__.values()
             force_setattr(self, "input", input_type if self.input is Struct else self.input)
             force_setattr(self, "response", self.response or response)
+        if "library" in self.input.__struct_fields__ and not hasattr(self.handler, "__wrapped__"):
+            force_setattr(self, "handler", _in_library(self.handler, self.scope))
         if self.tool is not None and not self.tool.name:
             texts = {"title": self.summary, "description": self.description}
             force_setattr(self, "tool", replace(self.tool, name=self.id, **texts))
@@ -283,6 +286,24 @@ class Operation(Struct, frozen=True, kw_only=True):
     def at(self, services: Any) -> "Operation":
         """Returns the operation with the fields that depend on the services."""
         return self if self.make_fields is None else replace(self, **self.make_fields(services))
+
+
+def _in_library(handler: Handler, scope: str) -> Handler:
+    """Runs a handler in the library that the arguments `library` and `uri` name: the caller's own, or one of someone
+    else in which the caller has the scope. The handler sees neither, and the URIs of its result name the library."""
+
+    @wraps(handler)
+    async def run(context: RequestContext, services: Any, request: Any) -> Any:
+        request, name = take_library(request)
+        if name is None:
+            return await handler(context, services, request)
+        uri = getattr(request, "uri", None)
+        if uri is None and (item_id := getattr(request, "id", None)) is not None:
+            uri = f"{request.source}://{item_id}"
+        context = enter(context, name, uri, scope=scope)
+        return label(await handler(context, services, request), context.library)
+
+    return run
 
 
 @cache

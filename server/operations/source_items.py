@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
+from aggregator.libraries import LibraryName
 from auth.context import RequestContext
 from config.errors import InvalidParams
 from server.operations.items import (
@@ -38,6 +39,7 @@ class NotesCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     content: Annotated[str, Meta(description="Markdown.")] = ""
     tags: Tags = ()
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class NotesUpdate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +50,7 @@ class NotesUpdate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tags: NewTags = None
     expected_version: ExpectedVersion = None
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class NotesAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +59,7 @@ class NotesAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     text: Annotated[str, Meta(description="Text to add, on a new line.")]
     expected_version: ExpectedVersion = None
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class NotesDelete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +67,7 @@ class NotesDelete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     uri: UriArgument = None
     expected_version: ExpectedVersion = None
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class ChatsAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +77,7 @@ class ChatsAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     title: Annotated[str, Meta(description="For a new conversation.")] = ""
     tags: Annotated[tuple[str, ...], Meta(description="For a new conversation.")] = ()
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +92,7 @@ class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         int | None, Meta(description="Version you have read; 0 if the prompt must not exist yet.")
     ] = None
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class MediaAddText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,6 +103,7 @@ class MediaAddText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     author: Annotated[str, Meta(description="Author.")] = ""
     tags: Tags = ()
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 class AppendResult(Struct, frozen=True, kw_only=True):
@@ -110,6 +118,7 @@ class MessagesAppendRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fi
     conversation_id: Annotated[str, Meta(description="id of a conversation.")]
     messages: Annotated[tuple[ChatMessageInput, ...], Meta(description="Messages in order.")]
     idempotency_key: IdempotencyKey = None
+    library: LibraryName = None
 
 
 @write_operation(source="notes", tool=ToolBinding(hints=ADD_HINTS))

@@ -4,6 +4,7 @@ An administrator cannot lower, disable or delete their own account, so that one 
 """
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -11,9 +12,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from auth.accounts.passkeys import remove_all_passkeys
-from auth.accounts.service import AccountLinks, NewLink, PendingInvitation
+from auth.accounts.service import AccountLinks, Accounts, NewLink, PendingInvitation
 from auth.authenticator import local_principal
-from auth.context import RequestContext, Role, build_context
+from auth.context import ROLE_SCOPES, RequestContext, Role, build_context
 from auth.control_database import ControlConnection
 from auth.library_files import recorded_files
 from auth.quotas import QuotaOverrides, describe_limits
@@ -404,7 +405,7 @@ async def _users(services: Services, records: Sequence[UserRecord]) -> list[User
             subject=record.subject,
             issuer=record.issuer,
             created_at=format_time_seconds(record.created_at),
-            disabled_at=None if record.disabled_at is None else format_time_seconds(record.disabled_at),
+            disabled_at=None if record.disabled_at is None else format_time_seconds(abs(record.disabled_at)),
             bytes=sizes[record.id],
             max_bytes=(await services.quotas.limits(record.id)).max_bytes,
         )
@@ -506,6 +507,34 @@ async def reset_password(context: RequestContext, services: Services, request: U
     link = await links.create_reset(record, _creator(context), context.principal.key_id)
     _record_change(context, services, "user.reset_password", record)
     return _link(services, link)
+
+
+class DemoAccountRequest(UserRequest, frozen=True, kw_only=True):
+    expires_at: float
+
+
+class DemoAccount(Struct, frozen=True, kw_only=True):
+    """What a reviewer needs. Password and key are shown only here."""
+
+    name: str
+    password: str
+    key: str
+    expires_at: str
+
+
+# Only the operator can do this: nobody else should learn the password of an account.
+@admin_operation("")
+async def add_demo_account(context: RequestContext, services: Services, request: DemoAccountRequest) -> DemoAccount:
+    """Add an account that expires, with a password and a key"""
+    registry, password = services.registry, secrets.token_urlsafe(15)
+    accounts = Accounts(services.settings, registry.database)
+    link = await accounts.links.create_invitation("writer", request.name)
+    record = await accounts.redeem_link("invitation", link.path.rpartition("/")[2], request.name, password)
+    record = await registry.expire_user(record.id, request.expires_at)
+    _, key = await registry.create_key(record.id, "demo", ROLE_SCOPES[record.role], request.expires_at)
+    expiry = format_time_seconds(request.expires_at)
+    _record_change(context, services, "user.add", record, f"demo account until {expiry}")
+    return DemoAccount(name=record.name, password=password, key=key, expires_at=expiry)
 
 
 # Only the operator can do this: with the link alone, nobody signs in where passkeys are required.

@@ -13,11 +13,13 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from auth.context import READ, Principal
-from config.errors import FlorilegiumError, InvalidParams, NotFound, ResourceNotFound, Unavailable
+from aggregator.libraries import split_library, with_library
+from auth.context import READ, LibraryAccess, Principal
+from config.errors import FlorilegiumError, InvalidParams, NotFound, ResourceNotFound, Unauthenticated, Unavailable
 from config.paths import UserId
-from server.protocol.call import DEFAULT_PROFILE, Call, DispatcherOptions, Result
+from server.protocol.call import APP_MEDIA_TYPE, DEFAULT_PROFILE, Call, DispatcherOptions, Result
 from server.protocol.messages import Era, notification_message, require_object, require_string, wrong_type
 from server.protocol.schema import MirroredParameter, input_schema, mirrored_parameters, outline, output_schema
 
@@ -46,37 +48,73 @@ class Change(Struct, frozen=True):
         return f"notifications/{self.kind}/list_changed", {}
 
 
-class ChangeListener:
-    """The pending changes of one stream, limited to the kinds and URIs it subscribed to."""
+# Returns the principal with the libraries that it may use now. Raises Unauthenticated if it has lost access.
+Recheck = Callable[[Principal], Awaitable[Principal]]
 
-    def __init__(self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str]) -> None:
+
+class ChangeListener:
+    """The pending changes of one stream, limited to the kinds and URIs it subscribed to.
+
+    A change in a library of someone else is delivered only if the caller may use that library at that moment, and as a
+    whole or by its source: whether another rule covers an item is known only after it was read.
+    """
+
+    def __init__(
+        self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str], recheck: Recheck | None
+    ) -> None:
         self._principal = principal
+        self._recheck = recheck
         self._kinds = kinds
         self._uris = uris
         self._pending: dict[Change, None] = {}
         self._has_pending = asyncio.Event()
 
     def receive(self, change: Change) -> None:
-        if change.user_id not in (None, self._principal.user_id):
-            return
         if change.source is not None and not self._principal.permits_source(change.source):
             return
-        is_subscribed = change.uri in self._uris if change.kind == "updated" else change.kind in self._kinds
+        if change.user_id in (None, self._principal.user_id):
+            is_subscribed = change.uri in self._uris if change.kind == "updated" else change.kind in self._kinds
+        else:
+            is_subscribed = self._in_other_library(change) is not None
         if is_subscribed and len(self._pending) < BACKLOG_MAX:
             self._pending[change] = None
             self._has_pending.set()
 
     async def next(self, timeout_s: float | None = None) -> Change | None:
         """Returns the oldest pending change, or None after the timeout, if there is one."""
-        if not self._pending:
-            self._has_pending.clear()
-            try:
-                await asyncio.wait_for(self._has_pending.wait(), timeout_s)
-            except TimeoutError:
-                return None
-        change = next(iter(self._pending))
-        del self._pending[change]
-        return change
+        while True:
+            if not self._pending:
+                self._has_pending.clear()
+                try:
+                    await asyncio.wait_for(self._has_pending.wait(), timeout_s)
+                except TimeoutError:
+                    return None
+            change = next(iter(self._pending))
+            del self._pending[change]
+            if change.user_id in (None, self._principal.user_id):
+                return change
+            if self._recheck is not None:
+                try:
+                    self._principal = await self._recheck(self._principal)
+                except Unauthenticated:
+                    continue  # the stream ends at its next check
+            if (delivered := self._in_other_library(change)) is not None:
+                return delivered
+
+    def _in_other_library(self, change: Change) -> Change | None:
+        """Returns a change in a library of someone else as the caller knows it."""
+        for access in self._principal.libraries:
+            if access.owner_id == change.user_id and permits_changes(access, change.source):
+                if change.kind != "updated":
+                    return change if change.kind in self._kinds else None
+                uri = with_library(change.uri or "", access.handle)
+                if uri in self._uris:
+                    return replace(change, uri=uri)
+        return None
+
+
+def permits_changes(access: LibraryAccess, source: str | None) -> bool:
+    return access.rule is None or (access.rule.by == "source" and access.rule.value == source)
 
 
 class ChangeFeed:
@@ -85,6 +123,7 @@ class ChangeFeed:
     def __init__(self) -> None:
         self._listeners: set[ChangeListener] = set()
         self.relay: Callable[[Change], None] | None = None
+        self.recheck: Recheck | None = None
 
     def publish(self, change: Change) -> None:
         self.deliver(change)
@@ -100,7 +139,7 @@ class ChangeFeed:
     def listen(
         self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str]
     ) -> Iterator[ChangeListener]:
-        listener = ChangeListener(principal, kinds, uris)
+        listener = ChangeListener(principal, kinds, uris, self.recheck)
         self._listeners.add(listener)
         try:
             yield listener
@@ -151,12 +190,14 @@ class Tool(Struct, frozen=True, kw_only=True):
     hints: Hints = READ_ONLY
     source: str | None = None
     schema: Mapping[str, Any] | None = None
+    # The URI of the page that shows its results, in clients that show pages.
+    app: str = ""
 
     def __post_init__(self) -> None:
         assert _TOOL_NAME.match(self.name), f"some clients would reject the tool name {self.name!r}"
         assert len(self.description) <= DESCRIPTION_MAX_CHARS, f"the description of {self.name} is too long"
 
-    def as_listed(self) -> dict[str, Any]:
+    def as_listed(self, *, has_app: bool = False) -> dict[str, Any]:
         listed: dict[str, Any] = {
             "name": self.name,
             "title": self.title,
@@ -166,6 +207,9 @@ class Tool(Struct, frozen=True, kw_only=True):
         }
         if self.output is not None:
             listed["outputSchema"] = outline(output_schema(self.output))
+        if has_app and self.app:
+            # The second one is ChatGPT's name for it.
+            listed["_meta"] = {"ui": {"resourceUri": self.app}, "openai/outputTemplate": self.app}
         return listed
 
 
@@ -188,9 +232,13 @@ class _Readable(Struct, frozen=True, kw_only=True):
 
 
 class Resource(_Readable, frozen=True, kw_only=True):
-    """A resource with a fixed URI, of one source or of none."""
+    """A resource with a fixed URI, of one source or of none. An app is found through its tools, and has no data."""
 
     uri: str
+
+    @property
+    def is_app(self) -> bool:
+        return self.mime_type == APP_MEDIA_TYPE
 
     def as_listed(self) -> dict[str, Any]:
         return self._listed_with({"uri": self.uri})
@@ -265,6 +313,10 @@ class UserListing(Protocol):
 
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """Returns at most `limit` of the user's entries in their listed form, and whether more follow."""
+        ...
+
+    def within(self, access: LibraryAccess) -> "UserListing | None":
+        """Returns the listing of the same entries of a library of someone else, if it has any."""
         ...
 
 
@@ -477,6 +529,9 @@ class CatalogAccess:
         return self.profiles.permits_resources(call.context.principal)
 
     def find_resource(self, call: Call, uri: str) -> tuple[Resource | ResourceTemplate, dict[str, str]] | None:
+        app = self.catalog.resources.get(uri)
+        if app is not None and app.is_app:
+            return app, {}
         match = self.catalog.find_resource(uri) if self.permits_resources(call) else None
         return match if match is not None and _is_visible(match[0], call.context.principal) else None
 
@@ -579,8 +634,13 @@ class SubscriptionMethods:
 
     def _is_permitted(self, call: Call, uri: str) -> bool:
         """Whether the caller may read the resource, if it exists. The scheme of a URI is the name of its source."""
-        is_of_source = call.context.principal.permits_source(uri.partition("://")[0])
-        return is_of_source and self._access.permits_resources(call)
+        source, principal = uri.partition("://")[0], call.context.principal
+        handle = split_library(uri)[1]
+        if handle is not None and not any(
+            access.handle == handle and permits_changes(access, source) for access in principal.libraries
+        ):
+            return False
+        return principal.permits_source(source) and self._access.permits_resources(call)
 
     def _check_length(self, name: str, uri: str) -> None:
         if len(uri) > self._options.uri_max_chars:

@@ -16,21 +16,26 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
+from aggregator.libraries import enter, split_library
 from auth.context import Principal
 from config import errors
 from config.logging import request_fields
 from config.paths import UserId
 from config.tracing import is_tracing, span
 from server.protocol.call import (
+    APPS_EXTENSION,
     LOG_LEVELS,
     RETRY_AFTER_KEY,
     Call,
+    ClientInfo,
     DispatcherOptions,
     InputRequired,
     RequestStateSigner,
     Result,
     run_handler,
+    shows_apps,
 )
 from server.protocol.catalog import (
     Catalog,
@@ -196,12 +201,12 @@ class Dispatcher:
         _log_call("initialize", "", session.client_name, "ok")
         return {
             "protocolVersion": session.version,
-            "capabilities": self.capabilities(Era.LEGACY),
+            "capabilities": self.capabilities(Era.LEGACY, ClientInfo(session.client_name, "", session.capabilities)),
             "serverInfo": self.options.as_implementation(is_complete=True),
             **self._instructions(session.profile),
         }
 
-    def capabilities(self, era: Era) -> Result:
+    def capabilities(self, era: Era, client: ClientInfo) -> Result:
         """Prompts and resources are declared even while empty: some clients treat -32601 on their lists as fatal."""
         capabilities: Result = {
             "tools": {"listChanged": True},
@@ -213,6 +218,8 @@ class Dispatcher:
         # In the modern era a request sets its own log level, in `_meta`.
         if era is Era.MODERN:
             del capabilities["logging"]
+        if shows_apps(client):
+            capabilities["extensions"] = {APPS_EXTENSION: {}}
         return capabilities
 
     def _metric_labels(self, call: Call, request: Request) -> tuple[str, str]:
@@ -246,7 +253,7 @@ class Dispatcher:
     async def _discover(self, call: Call, params: Mapping[str, Any]) -> Result:
         result = {
             "supportedVersions": list(MODERN_VERSIONS),
-            "capabilities": self.capabilities(Era.MODERN),
+            "capabilities": self.capabilities(Era.MODERN, call.client),
             **self._instructions(call.profile),
             "_meta": {SERVER_INFO_KEY: self.options.as_implementation(is_complete=True)},
         }
@@ -299,15 +306,20 @@ class Dispatcher:
 
     async def _read_resource(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = require_string(params, "uri")
-        match = self._access.find_resource(call, uri)
+        plain, library = split_library(uri)
+        match = self._access.find_resource(call, plain)
         if match is None:
             raise resource_not_found(uri, call.era)
         resource, variables = match
         try:
-            work = resource.reader(call, uri, variables)
+            # The call itself stays the caller's: logs and limits are those of the caller.
+            reading = call if library is None else replace(call, context=enter(call.context, library, plain))
+            work = resource.reader(reading, plain, variables)
             contents = await run_handler(call, resource.name, work, self.options.deadline_ms)
         except errors.NotFound as error:
             raise resource_not_found(uri, call.era) from error
+        if library is not None:
+            contents = [{**content, "uri": uri} for content in contents]
         return self.options.cacheable({"contents": list(contents)}, call.era)
 
     async def _get_prompt(self, call: Call, params: Mapping[str, Any]) -> Result:

@@ -15,7 +15,7 @@ from config.errors import FlorilegiumError, Unauthenticated, Unavailable
 from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
-from server.console.language import N_, _
+from server.console.language import N_, _, find_text
 from server.console.pages import render_page
 from server.middleware import DEFAULT_ERROR_FORMAT, PRIVATE_HEADERS, error_headers, json_error
 from server.operations.operation import Operation, ResponseWithHeaders, StreamedFile, UploadRequest
@@ -154,7 +154,8 @@ _PAGE_TITLES = {
 def html_error(settings: Settings, error: FlorilegiumError) -> Response:
     """Returns an error page. Browsers can ask for a password but not for a token, so 401 also offers Basic."""
     # Messages are written for a program, as a part of a sentence. The template escapes them.
-    message = error.message[:1].upper() + error.message[1:] + "."
+    message = find_text(error.message)
+    message = message[:1].upper() + message[1:] + "."
     if isinstance(error, Unauthenticated):
         title, sentences = _("Sign in to read this"), [message, *map(_, _SIGN_IN_HELP)]
     else:

@@ -70,6 +70,7 @@ CONTROL_TABLES = (
     "group_members",
     "group_invitations",
     "shares",
+    "model_endpoints",
 )
 _LOCK_TIMEOUT_S = 10.0
 # Every write begins with this row, so that none can happen meanwhile.

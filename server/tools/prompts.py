@@ -12,13 +12,15 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from auth.context import READ
+from aggregator.libraries import enter, split_library, with_library
+from auth.context import READ, LibraryAccess
 from config.errors import InvalidParams, NotFound
 from server.protocol.call import Call
 from server.protocol.catalog import McpPrompt, McpPromptArgument, PromptResult
 from sources.items import uri_of
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
+from sources.storage.shared_part import permitted_sources
 from sources.text.chunking import fill_placeholders, join_paragraphs, prompt_arguments, run_text_work
 
 _DESCRIPTION_MAX_CHARS = 300
@@ -50,37 +52,56 @@ class CollectionPrompts(Generic[R]):
         libraries: Libraries,
         collection: Callable[[Library], NumberedCollection[R]],
         to_prompt: Callable[[R], McpPrompt],
+        access: LibraryAccess | None = None,
     ) -> None:
         self.name = f"{kind}s"
+        self._access = access
         self._kind = kind
         self._libraries = libraries
         self._collection = collection
         self._to_prompt = to_prompt
 
+    def within(self, access: LibraryAccess) -> "CollectionPrompts[R]":
+        return CollectionPrompts(self._kind, self._libraries, self._collection, self._to_prompt, access)
+
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        async with self._libraries.library(call.context) as library:
+        context = call.context if self._access is None else call.context.within(self._access)
+        permitted = permitted_sources(context)
+        if permitted is not None and self.name not in permitted:
+            return (), False
+        async with self._libraries.library(context) as library:
             page = await self._collection(library).list(limit, offset)
         chars = sum(map(_text_chars, page.rows))
-        listed = await run_text_work(chars, lambda: [self._to_prompt(row).as_listed() for row in page.rows])
+        listed = await run_text_work(chars, lambda: [self._labelled(row).as_listed() for row in page.rows])
         return listed, offset + len(page.rows) < page.total
+
+    def _labelled(self, row: R) -> McpPrompt:
+        prompt, access = self._to_prompt(row), self._access
+        if access is None:
+            return prompt
+        title = f"{prompt.title} ({access.name})"
+        return replace(prompt, name=with_library(prompt.name, access.handle), title=title)
 
     async def find(self, call: Call, name: str) -> McpPrompt | None:
         # Only the number identifies the item, so that a name from an old list still works.
-        match = _NAME.fullmatch(name)
+        plain, library_name = split_library(name)
+        match = _NAME.fullmatch(plain)
         if match is None or match[1] != self._kind:
             return None
+        uri, context = uri_of(self.name, int(match[2])), call.context
         try:
-            async with self._libraries.library(call.context) as library:
+            if library_name is not None:
+                context = enter(context, library_name, uri)
+            async with self._libraries.library(context) as library:
                 row = await self._collection(library).get(int(match[2]))
         except NotFound:
             return None
         prompt = await run_text_work(_text_chars(row), self._to_prompt, row)
-        uri = uri_of(self.name, int(match[2]))
 
         async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
             result = await prompt.handler(call, arguments)
             # The item counts as read when the prompt is rendered, not when it is listed.
-            call.context.record_read(uri)
+            context.record_read(uri)
             return result
 
         return replace(prompt, handler=render)

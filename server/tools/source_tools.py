@@ -1,10 +1,15 @@
 """Registers operations as tools, and the tools, resources and prompts of all sources, third-party ones included."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from msgspec import defstruct
+
 from aggregator.filters import session_context
-from auth.context import READ
+from aggregator.libraries import LibraryName, enter, label, take_library, with_library
+from auth.context import READ, LibraryAccess
+from config.errors import NotFound
 from config.settings import Settings
 from server.operations import operations_of
 from server.operations.operation import Operation, ToolBinding
@@ -15,9 +20,11 @@ from server.services import Knowledge, Services
 from server.tools.knowledge import with_caps
 from server.tools.prompts import character_prompts, saved_prompts
 from sessions.state import SessionStates
-from sources.items import GetResponse, RetrievalOptions
+from sources.items import GetResponse, RetrievalOptions, uri_of
+from sources.library_source import LibrarySource
 from sources.source import GetArguments, Source, SourceResource, SourceTool
 from sources.storage.contract import Libraries
+from sources.storage.shared_part import permitted_sources
 
 # A rendered prompt: arguments that repeat must not fill the memory.
 _PROMPT_MAX_CHARS = 1_000_000
@@ -31,14 +38,18 @@ _WHOLE = GetArguments(retrieval=RetrievalOptions(mode="full"))
 
 
 class SourceItems:
-    """The caller's items of one source."""
+    """The caller's items of one source, or those of a library of someone else."""
 
     scope = READ
 
-    def __init__(self, source: Source, libraries: Libraries) -> None:
+    def __init__(self, source: Source, libraries: Libraries, access: LibraryAccess | None = None) -> None:
         self.name = source.name
         self._source = source
         self._libraries = libraries
+        self._access = access
+
+    def within(self, access: LibraryAccess) -> "SourceItems | None":
+        return SourceItems(self._source, self._libraries, access) if isinstance(self._source, LibrarySource) else None
 
     def fixed(self) -> Iterator[Resource]:
         for resource in self._source.resources:
@@ -78,20 +89,27 @@ class SourceItems:
                 )
 
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        async with self._libraries.library(call.context) as library:
-            page = await self._source.list_items(call.context, library, limit, offset)
+        context = call.context if self._access is None else call.context.within(self._access)
+        permitted = permitted_sources(context)
+        if permitted is not None and self.name not in permitted:
+            return (), False
+        async with self._libraries.library(context) as library:
+            page = await self._source.list_items(context, library, limit, offset)
         # A source that returns no rows is at its end, whatever total it claims.
         has_more = 0 < len(page.rows) < page.total - offset
         rows = []
         for entry in page.rows:
-            name = entry.title or str(entry.id)
-            listed: dict[str, Any] = {"uri": entry.uri, "name": name, "mimeType": self._source.mime_type}
+            name, uri = entry.title or str(entry.id), entry.uri
+            if self._access is not None:
+                name, uri = f"{name} ({self._access.name})", with_library(uri, self._access.handle)
+            listed: dict[str, Any] = {"uri": uri, "name": name, "mimeType": self._source.mime_type}
             if entry.last_modified is not None:
                 listed["annotations"] = {"lastModified": entry.last_modified}
             rows.append(listed)
         return rows, has_more
 
     async def _read_item(self, call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+        self._require_permitted(call)
         async with self._libraries.library(call.context) as library:
             response = await self._source.get(call.context, library, variables["id"], _WHOLE)
         call.context.record_read(uri)
@@ -102,6 +120,7 @@ class SourceItems:
 
     def _reader(self, resource: SourceResource) -> ResourceReader:
         async def read(call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+            self._require_permitted(call)
             async with self._libraries.library(call.context) as library:
                 text = await self._source.read_resource(call.context, library, resource.uri, variables)
             if variables:
@@ -109,6 +128,11 @@ class SourceItems:
             return [{"uri": uri, "mimeType": resource.mime_type, "text": text}]
 
         return read
+
+    def _require_permitted(self, call: Call) -> None:
+        """Third-party code gets no library but the caller's."""
+        if call.context.library is not None and not isinstance(self._source, LibrarySource):
+            raise NotFound("resource", self.name)
 
     async def _complete(self, call: Call, value: str, arguments: Mapping[str, str]) -> Sequence[str]:
         """Returns ids of items whose id or a title word starts with the typed text, then ids of search hits."""
@@ -139,7 +163,7 @@ _RETRIEVAL: Mapping[str, Any] = {
 def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, settings: Settings) -> None:
     for source in knowledge.sources:
         for source_tool in source.tools:
-            schema = input_schema(source_tool.input)
+            schema = input_schema(tool_input(source, source_tool))
             if "retrieval" in schema["properties"]:
                 schema["properties"]["retrieval"] = _RETRIEVAL
             schema = with_caps(schema, settings)
@@ -152,6 +176,26 @@ def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, se
         catalog.add_resource_listing(items)
     catalog.add_prompt_listing(saved_prompts(libraries, _PROMPT_MAX_CHARS))
     catalog.add_prompt_listing(character_prompts(libraries, _PROMPT_MAX_CHARS))
+
+
+@cache
+def _with_library_argument(declared: Any) -> type[Any]:
+    fields: list[Any] = [("library", LibraryName, None)]
+    return defstruct(declared.__name__, fields, bases=(declared,), frozen=True, kw_only=True)
+
+
+def tool_input(source: Source, tool: SourceTool) -> type[Any]:
+    """The arguments of a source's tool, with that for the library if the source may read those of others. A source
+    never sees it."""
+    declared: Any = tool.input
+    return _with_library_argument(declared) if isinstance(source, LibrarySource) else tool.input
+
+
+def _named_uri(source: Source, arguments: Any) -> str | None:
+    """The URI of the item that a get names by its id or its URI, for the error if it does not exist."""
+    uri: str | None = getattr(arguments, "uri", None)
+    item_id = getattr(arguments, getattr(source, "id_argument", ""), None)
+    return uri or (None if item_id is None else uri_of(source.name, item_id))
 
 
 def add_operations(catalog: Catalog, services: Services) -> None:
@@ -189,17 +233,20 @@ def _catalog_tool(
 ) -> Tool:
     async def run_in_library(call: Call, arguments: Any) -> Any:
         context = await session_context(session_states, call.context)
+        arguments, name = take_library(arguments)
+        if name is not None:
+            context = enter(context, name, _named_uri(source, arguments), source)
         async with libraries.library(context) as library:
             result = await source.call_tool(context, library, source_tool.name, arguments)
         if isinstance(result, GetResponse):
             context.record_read(result.meta.uri)
-        return result
+        return label(result, context.library)
 
     return Tool(
         name=source_tool.name,
         title=source_tool.title,
         description=source_tool.description,
-        input=source_tool.input,
+        input=tool_input(source, source_tool),
         output=source_tool.output,
         schema=schema,
         source=source.name,

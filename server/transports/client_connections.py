@@ -79,7 +79,8 @@ class ClientConnections:
         if descriptors == resource.RLIM_INFINITY:
             descriptors = _CONNECTIONS_MAX * _DESCRIPTOR_SHARE
         self._max = settings.connections_max or min(_CONNECTIONS_MAX, descriptors // _DESCRIPTOR_SHARE)
-        # Neither one address nor one user can take all connections. A proxy's address stands for many clients.
+        # Neither one address nor one user can take all connections. A proxy's address stands for many clients, and so
+        # does that of a hosted assistant: a connection counts for its address until it has shown a valid credential.
         half = max(1, self._max // 2)
         self._address_max = self.user_max = half
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
@@ -117,10 +118,12 @@ class ClientConnections:
         self._closing += 1
         self._on_change(self._total - self._closing)
 
-    def close(self, address: str, *, is_closing: bool) -> None:
+    def close(self, *, is_closing: bool) -> None:
         self._total -= 1
         self._closing -= is_closing
         self._on_change(self._total - self._closing)
+
+    def leave_address(self, address: str) -> None:
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]
@@ -175,7 +178,7 @@ class ClientConnection:
     def __init__(self, connections: ClientConnections, address: str, *, is_operator: bool = False) -> None:
         self.is_operator = is_operator
         self._connections = connections
-        self._address = address
+        self._address: str | None = address
         self._share: _UserShare | None = None
         self._request_share: _UserShare | None = None
         self._request_bytes = self._unread_bytes = 0
@@ -198,6 +201,7 @@ class ClientConnection:
         if self.is_operator or (self._share is not None and user_id == self._share.user_id):
             return
         self._leave_user()
+        self._leave_address()
         share = self._share = self._connections.enter(user_id)
         if share.connections > self._connections.user_max:
             self._leave_user()
@@ -206,7 +210,8 @@ class ClientConnection:
 
     def close(self) -> None:
         self._leave_user()
-        self._connections.close(self._address, is_closing=self._is_closing)
+        self._leave_address()
+        self._connections.close(is_closing=self._is_closing)
 
     def begin_closing(self) -> None:
         """Says that the response closes this connection: the client's next one may come before this one has ended."""
@@ -240,6 +245,11 @@ class ClientConnection:
         self._share.unread_bytes += size - self._unread_bytes
         self._unread_bytes = size
         return self._share.unread_bytes
+
+    def _leave_address(self) -> None:
+        if self._address is not None:
+            self._connections.leave_address(self._address)
+            self._address = None
 
     def _leave_user(self) -> None:
         self.set_unread(0)

@@ -157,11 +157,11 @@ class _SentenceScorer:
 
 
 def _window(text: str, spans: Sequence[Sentence], number: int) -> tuple[int, int]:
-    """Returns a sentence with those after it, and then those before it, as far as they fit; no heading is crossed."""
+    """Returns a sentence with those after it, and then the one before it, as far as they fit; no heading is crossed."""
     first = last = number
     while last + 1 < len(spans) and not spans[last + 1].is_heading and _fits(spans[first], spans[last + 1]):
         last += 1
-    while first > 0 and not spans[first - 1].is_heading and _fits(spans[first - 1], spans[last]):
+    if first > 0 and not spans[first - 1].is_heading and _fits(spans[first - 1], spans[last]):
         first -= 1
     start = spans[first].start
     # A single sentence can be a page without full stops.

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -715,3 +716,31 @@ async def test_principal_of_a_key_has_its_sources(registry: Registry, keys_only:
 
     assert (await keys_only.authenticate(restricted)).sources == frozenset(("notes", "media"))
     assert (await keys_only.authenticate(free)).sources is None
+
+
+async def test_access_ends_at_the_time_at_which_a_user_expires(
+    registry: Registry, keys_only: RegistryAuthenticator, clock: FakeClock
+) -> None:
+    ada, header = await user_with_key(registry, "ada")
+    ben, limited = await user_with_key(registry, "ben", expires_at=NOW + 50)
+    for user in (ada, ben):
+        await registry.expire_user(user.id, NOW + 100)
+    principal = await keys_only.authenticate(header)
+
+    assert (principal.expires_at, (await keys_only.authenticate(limited)).expires_at) == (NOW + 100, NOW + 50)
+    clock.advance(99)
+    await keys_only.recheck(principal)
+    clock.advance(1)
+    with pytest.raises(Unauthenticated):
+        await keys_only.recheck(principal)
+
+
+async def test_user_who_has_expired_is_disabled(registry: Registry, keys_only: RegistryAuthenticator) -> None:
+    ada, header = await user_with_key(registry, "ada")
+
+    assert not (await registry.expire_user(ada.id, time.time() + 3600)).is_disabled
+    assert (await registry.expire_user(ada.id, time.time() - 1)).is_disabled
+    assert not await is_accepted(keys_only, header)
+    # Withdrawn access is disabled whatever the clock says.
+    assert (await registry.disable_user(ada.id)).disabled_at == NOW
+    assert (await registry.enable_user(ada.id)).disabled_at is None

@@ -11,7 +11,7 @@ const axe = require.resolve("axe-core/axe.min.js");
 const browser = await chromium.launch({ executablePath: path, args });
 
 /** Collects what must not happen on any page: errors, and requests to other hosts. */
-function watch(page, url, problems, expectedStatuses) {
+function watch(page, url, problems, expectedStatuses, expectedHosts) {
   page.on("console", (message) => {
     // Chromium also reports the status of a page itself, such as that of a form that was refused.
     const status = /^Failed to load resource: .* status of (\d+)/.exec(message.text())?.[1];
@@ -25,7 +25,8 @@ function watch(page, url, problems, expectedStatuses) {
   });
   page.on("request", (request) => {
     const address = request.url();
-    if (!address.startsWith(url) && !address.startsWith("data:")) problems.push(`request: ${address}`);
+    const isOwn = [url, "data:", "blob:", ...expectedHosts].some((start) => address.startsWith(start));
+    if (!isOwn) problems.push(`request: ${address}`);
   });
 }
 
@@ -41,7 +42,8 @@ async function audit(page, part) {
 }
 
 async function run({ file, step, url, cookie, values, options }) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  // Service workers are for tests of them: they would hide requests from `page.route`.
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, serviceWorkers: "block", ...options });
   const problems = [];
   try {
     if (cookie) await context.addCookies([{ ...cookie, url }]);
@@ -49,9 +51,10 @@ async function run({ file, step, url, cookie, values, options }) {
     const page = await context.newPage();
     page.setDefaultTimeout(15_000);
     const expectedStatuses = new Set();
-    watch(page, url, problems, expectedStatuses);
+    const expectedHosts = new Set();
+    watch(page, url, problems, expectedStatuses, expectedHosts);
     const { [step]: test } = await import(`./steps/${file}`);
-    const result = await test({ page, context, url, values, audit: (part) => audit(page, part), expectStatus: (status) => expectedStatuses.add(String(status)) });
+    const result = await test({ page, context, url, values, audit: (part) => audit(page, part), expectStatus: (status) => expectedStatuses.add(String(status)), expectHost: (start) => expectedHosts.add(start) });
     return { result: result ?? null, problems };
   } finally {
     await context.close();

@@ -69,6 +69,10 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     ),
     "get_library": (SampleRequest("GET", "/api/v1/library", has_content=False),),
     "list_items": (SampleRequest("GET", "/api/v1/library/items", has_content=False),),
+    "get_library_timeline": (SampleRequest("GET", "/api/v1/library/timeline", has_content=False),),
+    "list_saved_searches": (SampleRequest("GET", "/api/v1/searches", has_content=False),),
+    "save_search": (SampleRequest("PUT", "/api/v1/searches/mine", {"q": WORD}, has_content=False),),
+    "delete_saved_search": (SampleRequest("DELETE", "/api/v1/searches/mine", has_content=False),),
     "get_item_links": (SampleRequest("GET", "/api/v1/items/links?uri=notes://{note}", has_content=False),),
     "read_editable_item": (SampleRequest("GET", "/api/v1/items/fields?uri=notes://{note}"),),
     "restore_item": (

@@ -85,6 +85,7 @@ TOOLS: Mapping[str, str | Arguments] = {
     "items_create": tuple({"source": source, "title": "A title", "content": "A text"} for source in SOURCES),
     "items_update": tuple({"uri": uri, "title": "Changed"} for uri in URIS.values()),
     "items_tag": tuple({"uri": uri, "add": ["new"]} for uri in URIS.values()),
+    "items_copy": tuple({"uri": uri, "to": "Team"} for uri in URIS.values()),
     "items_delete": _READS,
     **dict.fromkeys(("notes_search", "notes_get", "notes_create", "notes_update", "notes_append"), "notes"),
     "notes_delete": "notes",
@@ -117,10 +118,13 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
         ("POST", f"/api/v1/items/{uri.replace('://', '/')}/tags", {"add": ["new"]}) for uri in URIS.values()
     ),
     "tag_item_by_uri": tuple(("POST", "/api/v1/items/tags", {"uri": uri, "add": ["new"]}) for uri in URIS.values()),
+    "copy_item": tuple(("POST", "/api/v1/items/copy", {"uri": uri, "to": "Team"}) for uri in URIS.values()),
     "restore_item": tuple(("POST", "/api/v1/items/restore", {"uri": uri}) for uri in URIS.values()),
     "read_editable_item": tuple(("GET", f"/api/v1/items/fields?uri={uri}", None) for uri in URIS.values()),
     "get_item_links": "notes",
     "get_library": (("GET", "/api/v1/library", None),),
+    "get_library_timeline": (("GET", "/api/v1/library/timeline", None),),
+    **dict.fromkeys(("list_saved_searches", "save_search", "delete_saved_search"), ALL),
     "list_items": (
         ("GET", "/api/v1/library/items", None),
         ("GET", "/api/v1/library/items?tag=secret", None),
@@ -163,6 +167,7 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
         ("GET", "/", None),
         *(("GET", f"/?{urlencode({'q': query})}", None) for query in QUERIES),
         *(("GET", f"/?q=harbour&source={source}", None) for source in SOURCES),
+        ("GET", "/?q=harbour&part=filters", None),
         *(("GET", f"/?similar={uri}", None) for uri in URIS.values()),
         ("GET", "/?q=harbour&namespace=bus", None),
         ("GET", "/?tag=secret&sort=recent", None),
@@ -181,6 +186,8 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     ),
     "/threads": tuple(("GET", f"/threads?{urlencode({'q': query})}", None) for query in ("", *QUERIES)),
     "/threads/{id}": (("GET", f"/threads/{THREAD}", None), ("GET", f"/threads/{CHAT}?q=harbour&at={MESSAGE}", None)),
+    "/library/timeline": (("GET", "/library/timeline", None),),
+    **dict.fromkeys(("/searches", "/searches/delete"), ALL),
     "/library/bulk": tuple(
         ("POST", "/library/bulk", {"action": "delete", "uri": uri, "tag": "new"}) for uri in URIS.values()
     ),
@@ -204,12 +211,13 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     **dict.fromkeys(("/account", "/account/password", "/account/sessions", "/account/delete"), PEOPLE),
     "/account/notices": PEOPLE,
     **dict.fromkeys(("/account/passkeys", "/account/passkeys/options", "/account/passkeys/remove"), PEOPLE),
-    **dict.fromkeys(("/admin", "/admin/users", "/admin/users/{name}", "/admin/audit"), PEOPLE),
+    **dict.fromkeys(("/admin", "/admin/usage", "/admin/users", "/admin/users/{name}", "/admin/audit"), PEOPLE),
     **dict.fromkeys(("/admin/invitations", "/admin/invitations/revoke"), PEOPLE),
     **dict.fromkeys(("/authorize", "/device"), PEOPLE),
     **dict.fromkeys(("/connect", "/connect/keys", "/connect/keys/revoke"), PEOPLE),
     **dict.fromkeys(("/connect/applications", "/connect/test"), PEOPLE),
-    **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/sign-in", "/sign-out"), NO_USER_DATA),
+    **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/about/{page}"), NO_USER_DATA),
+    **dict.fromkeys(("/sign-in", "/sign-out"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/openid/{provider}", "/sign-in/openid/{provider}/callback"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/passkey", "/sign-in/passkey/options"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/second-factor", "/sign-in/second-factor/options"), NO_USER_DATA),
@@ -408,7 +416,7 @@ async def test_every_page_is_decided_here(tmp_path: Path) -> None:
         routes = (
             *library_page_routes(runtime, services),
             *console_routes(runtime, services),
-            *oauth_routes(runtime, services.browser),
+            *oauth_routes(runtime, services),
         )
         assert {route.path for route in routes if isinstance(route, Route)} == set(PAGES)
 

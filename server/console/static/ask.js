@@ -1,6 +1,6 @@
 // Shows an answer as it is made. Without this script, the form loads a page with the whole answer.
 
-import { localizeTimes } from "./page.js";
+import { _, ngettext, number } from "./messages.js";
 
 const form = document.querySelector("#ask");
 const question = form.elements.question;
@@ -28,17 +28,19 @@ class Turn {
   constructor(words) {
     this.words = words;
     this.citations = new Map();
-    this.sources = element("ol", { className: "cited", hidden: true, ariaLabel: "Sources" });
-    this.facts = element("p", { className: "facts", textContent: "Searching your library …" });
+    this.sources = element("ol", { className: "cited", hidden: true, ariaLabel: _("Sources") });
+    this.facts = element("p", { className: "facts", textContent: _("Searching your library …") });
     this.item = element("li", { className: "turn", id: "latest" }, element("h2", { textContent: words }), this.sources, this.facts);
     document.querySelector("#latest")?.removeAttribute("id");
     turns.append(this.item);
     this.item.scrollIntoView({ block: "nearest" });
   }
 
+  /** Passages come again if the model failed, with other numbers. */
   FoundCitations({ citations }) {
+    this.citations.clear();
     for (const one of citations) this.citations.set(one.number, one);
-    this.facts.textContent = "Answering …";
+    this.facts.textContent = _("Answering …");
   }
 
   AnswerSentence({ text, citations, starts_paragraph: startsParagraph }) {
@@ -68,12 +70,21 @@ class Turn {
 
   AnswerEnd(end) {
     for (const notice of end.notices) this.facts.before(element("p", { className: "note", textContent: notice }));
-    this.facts.textContent = end.model === "extractive" ? "Quoted word for word" : end.model;
+    const facts = [end.model === "extractive" ? _("Quoted word for word") : end.model];
+    if (end.usage) {
+      const counts = { sent: number(end.usage.prompt_tokens), written: number(end.usage.completion_tokens) };
+      const isEstimated = end.usage.is_estimated;
+      facts.push(isEstimated ? _("about %(sent)s tokens sent, %(written)s written", counts) : _("%(sent)s tokens sent, %(written)s written", counts));
+    }
+    const { removed_citations: removed, uncited_sentences: uncited } = end;
+    if (removed) facts.push(ngettext("%(num)s invented citation removed", "%(num)s invented citations removed", removed));
+    if (uncited) facts.push(ngettext("%(num)s sentence without a source", "%(num)s sentences without a source", uncited));
+    this.facts.replaceChildren(...facts.flatMap((text) => [element("span", { textContent: text }), " "]));
     if (end.conversation_id) {
       form.elements.conversation.value = end.conversation_id;
       history.replaceState(null, "", `/ask?conversation=${encodeURIComponent(end.conversation_id)}`);
     }
-    announcement.textContent = "The answer is complete.";
+    announcement.textContent = _("The answer is complete.");
   }
 }
 
@@ -105,14 +116,14 @@ form.addEventListener("submit", async (event) => {
   const turn = new Turn(words);
   question.value = "";
   try {
-    const body = { question: words, conversation_id: form.elements.conversation.value || null };
+    const useModel = form.elements.use_model?.checked ?? false;
+    const body = { question: words, conversation_id: form.elements.conversation.value || null, use_model: useModel };
     const headers = { "Content-Type": "application/json", "X-CSRF-Token": form.elements.csrf_token.value };
     const response = await fetch("/api/v1/ask/stream", { method: "POST", headers, body: JSON.stringify(body), signal: request.signal });
     if (!response.ok) throw new Error((await response.json()).error?.message ?? `status ${response.status}`);
     await readEvents(response, turn);
-    localizeTimes(turn.item);
   } catch (error) {
-    turn.facts.textContent = error.name === "AbortError" ? "Stopped" : "Not answered";
+    turn.facts.textContent = error.name === "AbortError" ? _("Stopped") : _("Not answered");
     if (error.name !== "AbortError") {
       show(error.message);
       question.value = question.value || words;

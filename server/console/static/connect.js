@@ -1,12 +1,14 @@
 // Runs the connection test without leaving the page: it takes a few seconds.
 
+import { _ } from "./messages.js";
+
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (form.id !== "test-form") return;
   event.preventDefault();
   const button = form.querySelector("button");
   button.disabled = true;
-  button.textContent = "Testing…";
+  button.textContent = _("Testing…");
   try {
     const response = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
@@ -16,6 +18,6 @@ document.addEventListener("submit", async (event) => {
     if (problem) document.querySelector("#test").append(problem);
   } catch {
     button.disabled = false;
-    button.textContent = "Test connection";
+    button.textContent = _("Test connection");
   }
 });

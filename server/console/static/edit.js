@@ -1,5 +1,7 @@
 // The form of an item: adds a part to a list. Without this script, each list has one empty part.
 
+import { _ } from "./messages.js";
+
 for (const button of document.querySelectorAll("[data-add]")) {
   button.hidden = false;
   button.addEventListener("click", () => {
@@ -21,6 +23,7 @@ for (const button of document.querySelectorAll("[data-add]")) {
 const show = document.querySelector("#show-preview");
 const preview = document.querySelector("#preview");
 const content = document.querySelector("#content");
+const isWide = matchMedia("(min-width: 64rem)");
 const DELAY_MS = 500;
 let timer = null;
 let request = null;
@@ -31,26 +34,26 @@ async function render() {
   const body = new URLSearchParams(new FormData(content.form));
   body.set("action", "preview");
   try {
-    const response = await fetch(content.form.action, { method: "POST", body, signal: request.signal, headers: { Accept: "text/html" } });
+    const response = await fetch(content.form.getAttribute("action"), { method: "POST", body, signal: request.signal, headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const text = page.querySelector("#preview");
     if (text && response.ok) preview.replaceChildren(...text.childNodes);
   } catch (error) {
-    if (error.name !== "AbortError") preview.textContent = "The preview is not available. Check the connection.";
+    if (error.name !== "AbortError") preview.textContent = _("The preview is not available. Check the connection.");
   }
 }
 
 function open(isOpen) {
   preview.hidden = !isOpen;
   show.setAttribute("aria-expanded", isOpen);
-  show.textContent = isOpen ? "Edit" : "Preview";
+  show.textContent = !isOpen ? _("Preview") : isWide.matches ? _("Hide the preview") : _("Edit");
   content.form.classList.toggle("has-preview", isOpen);
   if (isOpen) render();
 }
 
 if (show) {
   // Wide screens show it from the beginning.
-  open(matchMedia("(min-width: 64rem)").matches || !preview.hidden);
+  open(isWide.matches || !preview.hidden);
   show.addEventListener("click", (event) => {
     event.preventDefault();
     open(preview.hidden);

@@ -1,5 +1,6 @@
 // The history page: filter while typing, open conversations next to the list, change them, and show new ones at once.
 
+import { _ } from "./messages.js";
 import { isShortcut } from "./page.js";
 import { DEBOUNCE_MS, createNavigation, follow } from "./regions.js";
 
@@ -49,8 +50,8 @@ function openMenu(button) {
   const { id, pinned, archived } = button.dataset;
   chosen = { ...button.dataset, address: button.closest(".row").querySelector("a").href };
   const [pin, archive] = menu.querySelectorAll("button[name=action]");
-  Object.assign(pin, pinned === "true" ? { value: "unpin", textContent: "Unpin" } : { value: "pin", textContent: "Pin" });
-  Object.assign(archive, archived === "true" ? { value: "unarchive", textContent: "Unarchive" } : { value: "archive", textContent: "Archive" });
+  Object.assign(pin, pinned === "true" ? { value: "unpin", textContent: _("Unpin") } : { value: "pin", textContent: _("Pin") });
+  Object.assign(archive, archived === "true" ? { value: "unarchive", textContent: _("Unarchive") } : { value: "archive", textContent: _("Archive") });
   for (const link of menu.querySelectorAll("[data-format]")) {
     link.href = `/conversations/${id}/download?format=${link.dataset.format}`;
     link.download = `conversation-${id}.${link.dataset.format}`;
@@ -66,7 +67,7 @@ function openDialog(dialog) {
   const title = dialog.querySelector("input[name=title]");
   if (title) title.value = chosen.title;
   const name = dialog.querySelector("[data-name]");
-  if (name) name.textContent = chosen.title || "Untitled conversation";
+  if (name) name.textContent = chosen.title || _("Untitled conversation");
   dialog.showModal();
   title?.select();
 }

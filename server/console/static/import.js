@@ -1,6 +1,7 @@
 // Uploads files and folders one after the other, and shows how far each is. The server renders the list of imports: it is
 // requested again when an import has ended.
 
+import { _, ngettext } from "./messages.js";
 import { localizeTimes } from "./page.js";
 import { zip } from "./zip.js";
 
@@ -17,7 +18,7 @@ let isBusy = false;
 // -- choosing ---------------------------------------------------------------------------------------------------------
 
 drop.querySelector(".drop-hint").hidden = false;
-drop.querySelector("[for=files]").textContent = "Choose files";
+drop.querySelector("[for=files]").textContent = _("Choose files");
 pickers.files.multiple = true;
 pickers.files.classList.add("visually-hidden");
 if ("webkitdirectory" in pickers.folder) {
@@ -40,10 +41,10 @@ function add(name, file, entries = null) {
   const size = entries ? entries.reduce((sum, [, one]) => sum + one.size, 0) : file.size;
   const count = entries ? `${entries.length} files, ` : "";
   const text = element("span", { className: "hint", textContent: `${count}${sizeText(size)}` });
-  const remove = element("button", { type: "button", className: "quiet", textContent: "Remove" });
-  remove.setAttribute("aria-label", `Remove ${name}`);
+  const remove = element("button", { type: "button", className: "quiet", textContent: _("Remove") });
+  remove.setAttribute("aria-label", _("Remove %(name)s", { name }));
   const bar = element("progress", { max: 1, value: 0, hidden: true });
-  bar.setAttribute("aria-label", `Progress of ${name}`);
+  bar.setAttribute("aria-label", _("Progress of %(name)s", { name }));
   const row = element("li", { chosen: { name, file, entries, text, bar } }, element("div", {}, element("p", { textContent: name }), text, bar), remove);
   remove.addEventListener("click", () => row.remove());
   queue.append(row);
@@ -60,7 +61,7 @@ function addFolder(entries) {
   if (notes.length) add(folder, null, notes);
   for (const [path, file] of usable) if (!NOTE.test(path)) add(path, file);
   const others = entries.length - usable.length;
-  document.querySelector("#left-out").textContent = others ? `Left out: ${others} ${others === 1 ? "file" : "files"} of other formats in ${folder}.` : "";
+  document.querySelector("#left-out").textContent = others ? ngettext("Left out: %(num)s file of another format in %(folder)s.", "Left out: %(num)s files of other formats in %(folder)s.", others, { folder }) : "";
 }
 
 pickers.files.addEventListener("change", () => {
@@ -106,7 +107,7 @@ document.addEventListener("drop", async (event) => {
         if (entries.length) addFolder(entries);
       }
     } catch {
-      report(`${entry?.name ?? "A file"} cannot be read.`);
+      report(_("%(name)s cannot be read.", { name: entry?.name ?? "?" }));
     }
   }
 });
@@ -130,7 +131,7 @@ function send(address, body, onProgress) {
     request.responseType = "json";
     request.upload.addEventListener("progress", (event) => onProgress(event.loaded / (event.total || 1)));
     request.addEventListener("load", () => resolve([request.status, request.response]));
-    request.addEventListener("error", () => reject(new Error("The server cannot be reached.")));
+    request.addEventListener("error", () => reject(new Error(_("The server cannot be reached."))));
     request.send(body);
   });
 }
@@ -149,7 +150,7 @@ function follow(id, onProgress) {
       // Refused, for example because of too many requests.
       await wait(RETRY_MS);
       const { status: code } = await fetch(`/api/v1/import/${id}`);
-      if (code === 404) reject(new Error("The server was restarted. Import the file again to complete it."));
+      if (code === 404) reject(new Error(_("The server was restarted. Import the file again to complete it.")));
       else follow(id, onProgress).then(resolve, reject);
     });
   });
@@ -160,15 +161,15 @@ async function start(address, body, onProgress, onWait) {
   for (;;) {
     const [code, answer] = await send(address, body, onProgress);
     if (code === 202) return answer;
-    if (code !== 503 && code !== 429) throw new Error(answer?.error?.message ?? `The server answered ${code}.`);
-    onWait(answer?.error?.message ?? "Waiting…");
+    if (code !== 503 && code !== 429) throw new Error(answer?.error?.message ?? _("The server answered %(code)s.", { code }));
+    onWait(answer?.error?.message ?? _("Waiting…"));
     await wait(RETRY_MS);
   }
 }
 
 async function importOne({ name, file, entries, text, bar }, isDryRun) {
   text.className = "hint";
-  text.textContent = entries ? "Packing…" : "Uploading…";
+  text.textContent = entries ? _("Packing…") : _("Uploading…");
   bar.hidden = false;
   bar.value = 0;
   const body = entries ? await zip(entries) : file;
@@ -181,26 +182,26 @@ async function importOne({ name, file, entries, text, bar }, isDryRun) {
   const job = await start(
     `/api/v1/import?${query}`,
     body,
-    (share) => show(share / 2, `Uploading, ${Math.round(100 * share)} %`),
+    (share) => show(share / 2, _("Uploading, %(percent)s %%", { percent: Math.round(100 * share) })),
     (words) => show(0, words),
   );
   await refresh();
   const ended = await follow(job.id, (now) =>
     show(
       0.5 + now.bytes_read / (2 * Math.max(now.bytes_total, 1)),
-      now.state === "waiting" ? "Waiting for other imports" : `${now.items.toLocaleString()} items so far`,
+      now.state === "waiting" ? _("Waiting for other imports") : ngettext("%(num)s item so far", "%(num)s items so far", now.items),
     ),
   );
   await refresh(ended.id);
   const result = document.querySelector(`#import-${ended.id} .result`);
-  text.textContent = `${isDryRun ? "Dry run: " : ""}${result?.textContent ?? ended.state}`;
+  text.textContent = isDryRun ? _("Dry run: %(result)s", { result: result?.textContent ?? ended.state }) : (result?.textContent ?? ended.state);
   if (ended.state !== "done" || ended.summary?.problems.length) text.classList.add("failed");
   return ended;
 }
 
 async function importAll(isDryRun) {
   const rows = [...queue.children].filter((row) => !row.classList.contains("finished"));
-  if (!rows.length) return report("Choose a file first.");
+  if (!rows.length) return report(_("Choose a file first."));
   report("");
   isBusy = true;
   for (const button of form.querySelectorAll("button")) button.disabled = true;
@@ -254,7 +255,7 @@ function watchRunning() {
     follow(row.id.slice("import-".length), (now) => {
       bar.max = Math.max(now.bytes_total, 1);
       bar.value = now.bytes_read;
-      result.textContent = `${now.items.toLocaleString()} items so far`;
+      result.textContent = ngettext("%(num)s item so far", "%(num)s items so far", now.items);
     }).finally(() => refresh());
   }
 }

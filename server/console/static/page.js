@@ -68,3 +68,6 @@ if (preferences) {
 for (const dialog of document.querySelectorAll("dialog")) {
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
 }
+
+// Shows a page if the server cannot be reached, in the language of this one. Nothing else is kept.
+if (isSecureContext) navigator.serviceWorker?.register(`/service-worker.js?${document.documentElement.lang}`).catch(() => {});

@@ -1,6 +1,8 @@
 // Passkeys: asks the device, and sends what it returns with the form around the button. Without this script, or without
 // passkeys in the browser, the buttons stay hidden and people sign in with a password or a provider.
 
+import { _ } from "./messages.js";
+
 const decode = (text) =>
   Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0));
 
@@ -39,7 +41,7 @@ function serialize(credential) {
 async function ask(form) {
   const body = new URLSearchParams({ csrf_token: form.elements.csrf_token.value });
   const response = await fetch(form.dataset.options, { method: "POST", body });
-  if (!response.ok) throw new Error("This page is no longer valid. Reload it and try again.");
+  if (!response.ok) throw new Error(_("This page is no longer valid. Reload it and try again."));
   const options = await response.json();
   return form.dataset.passkey === "create"
     ? navigator.credentials.create({ publicKey: creationOptions(options) })
@@ -54,7 +56,7 @@ async function submit(form) {
     form.submit();
   } catch (error) {
     message.textContent =
-      error.name === "NotAllowedError" ? "Nothing was chosen on the device. Try again." : error.message;
+      error.name === "NotAllowedError" ? _("Nothing was chosen on the device. Try again.") : error.message;
     message.hidden = false;
   }
 }

@@ -2,12 +2,13 @@
 // they lead to, and its regions replace those that differ. What has not changed stays as it is, with focus and scroll
 // position. The address of the page is its whole state.
 
+import { _ } from "./messages.js";
 import { localizeTimes } from "./page.js";
 
 const EVENTS = "/api/v1/conversations/events";
 const REFRESH_MS = 1000;
 const RETRY_MS = 30_000;
-const UNREACHABLE = "The server cannot be reached. Check the connection and try again.";
+const UNREACHABLE = _("The server cannot be reached. Check the connection and try again.");
 export const DEBOUNCE_MS = 300;
 export const layout = document.querySelector("div#layout");
 const notice = document.querySelector("div#notice");
@@ -65,7 +66,7 @@ export function createNavigation({ prefix, regions, prepare = () => {}, shown = 
   }
 
   function report(text) {
-    const retry = Object.assign(document.createElement("button"), { className: "secondary small", textContent: "Try again" });
+    const retry = Object.assign(document.createElement("button"), { className: "secondary small", textContent: _("Try again") });
     retry.addEventListener("click", () => show(location.href));
     const message = Object.assign(document.createElement("p"), { className: "error" });
     message.setAttribute("role", "alert");

@@ -1,5 +1,7 @@
 // Writes a zip without compression: a folder is uploaded as one file, so that notes in it find each other.
 
+import { _ } from "./messages.js";
+
 const LIMIT_BYTES = 0xffffffff;
 const LIMIT_FILES = 0xffff;
 const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, n) => {
@@ -38,7 +40,7 @@ function dosTime(milliseconds) {
 /** Returns a zip as a Blob. `entries` are pairs of a path and a File. */
 export async function zip(entries) {
   const total = entries.reduce((sum, [path, file]) => sum + file.size + 2 * path.length + 200, 0);
-  if (total > LIMIT_BYTES || entries.length > LIMIT_FILES) throw new Error("The folder is too large for a browser. Use florilegium import on the server.");
+  if (total > LIMIT_BYTES || entries.length > LIMIT_FILES) throw new Error(_("The folder is too large for a browser. Use florilegium import on the server."));
   const parts = [];
   const directory = [];
   let offset = 0;

@@ -4,6 +4,8 @@ The previous values are rows of the table `state`, written in the transaction of
 was changed before a crash can therefore be undone, and nothing can be undone twice.
 """
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +20,7 @@ from sources.drafts import make_draft
 from sources.kinds import Record, is_pinned
 from sources.storage.contract import ChangeResult, ItemChange, ItemsChange
 from sources.storage.tables.item_table import ItemKey, ItemTable, WriteContext
-from sources.storage.tables.sql import SAVE_STATE, Delete, SqlConnection
+from sources.storage.tables.sql import SAVE_STATE, Delete, SqlConnection, Update
 from sources.storage.tables.validation import fold_tag
 
 # How long changes can be undone. Expired rows are deleted by the next change or undo in the same file.
@@ -30,9 +32,11 @@ _TOKEN = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{12}Z-[0-9a-f]{16}\Z")
 
 class _OldState(Struct, frozen=True, kw_only=True):
     """What a change did to an item: the fields with their values before and after it. Only if a field was changed again
-    since, undoing would lose something."""
+    since, undoing would lose something. Undoing also restores the modification time, by which lists are ordered."""
 
     key: ItemKey
+    changed_at: str
+    last_modified: str
     is_deleted: bool = False
     is_pinned: bool | None = None
     old: Mapping[str, Any] = {}
@@ -89,7 +93,7 @@ def _change(
     """Returns what the item was, or None if it is already as it should be."""
     if change.deletes:
         table.delete(connection, key, None, context)
-        return _OldState(key=key, is_deleted=True)
+        return _OldState(key=key, changed_at=context.time, last_modified=record.last_modified, is_deleted=True)
     values = dict(change.values)
     pins = change.is_pinned
     if pins is not None and table.has_column("is_pinned"):
@@ -113,7 +117,14 @@ def _change(
         table.set_pinned(connection, key, is_pinned=pins)
     if not new and was_pinned is None:
         return None
-    return _OldState(key=key, is_pinned=was_pinned, old=_values(record, new), new=_values(stored, new))
+    return _OldState(
+        key=key,
+        changed_at=context.time,
+        last_modified=record.last_modified,
+        is_pinned=was_pinned,
+        old=_values(record, new),
+        new=_values(stored, new),
+    )
 
 
 def _draft(source: str, values: Mapping[str, Any]) -> Any:
@@ -151,9 +162,13 @@ def undo_items(
     for state in reversed(states):
         try:
             if state.is_deleted:
+                sql = f"SELECT last_modified FROM {table.name} WHERE deleted = 1 AND {table.key} = ?"
+                row = connection.execute(sql, (state.key,)).fetchone()
+                modified = row[0] if row else ""
                 table.restore(connection, state.key, context)
             else:
                 record = table.get(connection, state.key)
+                modified = record.last_modified
                 if msgspec.json.encode(_values(record, state.new)) != msgspec.json.encode(state.new):
                     raise Conflict(f"{table.kind} {str(state.key)!r} has changed since")
                 if state.old:
@@ -165,6 +180,9 @@ def undo_items(
             problem = problem or error.message
         else:
             changed.append(state.key)
+            if modified == state.changed_at:  # nothing else has changed the item since
+                restore_time = Update(table.name, "last_modified = ?", f"{table.key} = ?")
+                connection.execute(restore_time, (state.last_modified, state.key))
     connection.execute(Delete("state", "name = ?"), (name,))
     return ChangeResult(changed=tuple(changed), skipped=tuple(skipped), problem=problem, undo=undo)
 

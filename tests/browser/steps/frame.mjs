@@ -100,3 +100,57 @@ export async function palette({ page, url, values, audit }) {
   seen.findings.push(...(await audit("#help")));
   return seen;
 }
+
+/** Loses the connection: the next page says so, and nothing that was read before is shown. */
+export async function offline({ page, context, url, values }) {
+  await page.goto(`${url}/library`);
+  await page.evaluate(async () => {
+    await navigator.serviceWorker.ready;
+    if (!navigator.serviceWorker.controller) await new Promise((resolve) => navigator.serviceWorker.addEventListener("controllerchange", resolve));
+  });
+  const kept = await page.evaluate(async () => {
+    const names = await caches.keys();
+    const requests = await Promise.all(names.map(async (name) => (await caches.open(name)).keys()));
+    return requests.flat().map((request) => new URL(request.url).pathname.split("/").at(-1));
+  });
+  await context.setOffline(true);
+  await page.goto(`${url}/library`);
+  const text = await page.locator("main").innerText();
+  await shot(page, values, "offline");
+  const styled = await page.evaluate(() => getComputedStyle(document.querySelector("main")).maxWidth);
+  await context.setOffline(false);
+  await page.reload();
+  return { kept, text, styled, back: await page.locator("h1").first().innerText() };
+}
+
+/** Saves a page of another site with the bookmarklet: opens its form, and saves it. */
+export async function bookmarklet({ page, context, url, values }) {
+  const code = decodeURIComponent(values.code.replace("javascript:", ""));
+  const other = await context.newPage();
+  await other.goto(values.site);
+  if (values.selects) await other.locator("#quote").selectText();
+  const opened = context.waitForEvent("page");
+  await other.evaluate(code);
+  const form = await opened;
+  if (values.cookie) {
+    await form.waitForURL(/\/share\/review/);
+    await shot(form, values, "share-signed-out");
+    const text = await form.locator("main").innerText();
+    await context.addCookies([values.cookie]);
+    await form.getByRole("button", { name: "Continue" }).click();
+    await form.locator("#content").waitFor();
+    return { text, content: await form.locator("#content").inputValue() };
+  }
+  await form.locator("#content").waitFor();
+  const seen = { title: await form.locator("#title").inputValue(), content: await form.locator("#content").inputValue() };
+  await shot(form, values, "share");
+  seen.before = await count(page, url);
+  await form.getByRole("button", { name: /^(Create|Save)/ }).first().click();
+  await form.waitForURL(/\/items\/notes\//);
+  return { ...seen, after: await count(page, url), link: await form.locator(".text a").last().getAttribute("href") };
+}
+
+async function count(page, url) {
+  await page.goto(`${url}/library?source=notes`);
+  return page.locator("[data-item]").count();
+}

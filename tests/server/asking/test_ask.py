@@ -165,7 +165,8 @@ async def post_question(api: RestClient, question: str, user: str = "ada", conve
     """Sends the form of the page, and returns the address that it leads to."""
     cookie = await session_cookie(api, user)
     token = csrf_token((await api.get("/ask", None, accept=HTML, cookie=cookie)).body.decode())
-    body = urlencode({"csrf_token": token, "question": question, "conversation": conversation}).encode()
+    fields = {"csrf_token": token, "question": question, "conversation": conversation, "use_model": "yes"}
+    body = urlencode(fields).encode()
     headers = {"content_type": "application/x-www-form-urlencoded", "accept": HTML, "cookie": cookie}
     headers["origin"] = api.server.runtime.settings.base_url
     response = await api.request("POST", "/ask", None, headers, body)

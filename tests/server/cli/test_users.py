@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from tests.server.cli.program import EXECUTABLE, TIMEOUT_S, Program
+from tests.server.cli.requests import who_am_i
 from tests.servers.storage import uses_postgres
 
 MULTI_USER = {"FLORILEGIUM_REQUIRE_AUTH": "true"}
@@ -225,3 +226,28 @@ def test_role_is_set_for_one_user(program: Program) -> None:
         "ben": "writer",
     }
     assert program.run("user", "role", "ada", "king").code == 2
+
+
+def test_demo_account_works_at_once_and_is_deleted_with_its_library(program: Program) -> None:
+    with program.serving("--port", "0", **MULTI_USER) as up:
+        account = program.run("user", "demo", "rita", "--json", **MULTI_USER).json
+        text = program.expect("user", "demo", "--expires", "2d", **MULTI_USER)
+        again = program.run("user", "demo", **MULTI_USER)
+        found = program.run("search", "why does the dome stick", "--user", "rita", "--json", **MULTI_USER)
+        accepted = who_am_i(up.mcp, account["key"])
+        deleted = program.run("user", "delete", "rita", "--purge", "--yes", **MULTI_USER)
+        refused = who_am_i(up.mcp, account["key"])
+
+    assert account["mcp"] == up.mcp
+    assert account["password"] not in str(program.run("user", "list", "--json").json)
+    assert (again.code, "already exists" in again.stderr) == (1, True)
+    assert found.code == deleted.code == 0
+    assert (accepted, refused) == ((200, "rita"), (401, ""))
+    assert all(label in text for label in ("Address", "Password", "API key", "user delete reviewer --purge"))
+
+
+@pytest.mark.parametrize("arguments", [("--expires", "2020-01-01"), ("--expires", "soon"), ("../x",)])
+def test_demo_account_without_a_valid_end_or_name_is_not_created(program: Program, arguments: tuple[str, ...]) -> None:
+    program.with_users("ada")
+    assert program.run("user", "demo", *arguments, **MULTI_USER).code == 2
+    assert program.states() == {"ada": "active"}

@@ -1,15 +1,17 @@
 """What the page of an item makes of its text: Markdown, wikilinks, marks and times."""
 
 import re
+from html import escape
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.console.item_page import linked_media
 from server.console.markdown import TextRange, render_markdown
 from server.version import address_at_time
 from sources.records import Segment
 from tests.cases import each_case
-from tests.server.console.signed_in import page_text
+from tests.server.console.signed_in import HTML, page_text
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
@@ -30,6 +32,26 @@ async def test_wikilinks_lead_to_notes_of_the_same_user_and_back(
     assert "[[Harbour]]" in page
     assert re.findall(r'<li><a href="/items/notes/([^"]+)">Voyage</a></li>', linked) == [source]
     assert "Other" not in linked
+
+
+async def test_note_shows_the_notes_around_it(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "To [[Harbour]] and [[Map]].")
+    others = {
+        title: await ada.add_note(title, text)
+        for title, text in (("Harbour", "See [[Map]]."), ("Map", "Of the [[voyage]]."), ("<b>Log</b>", "[[Voyage]]"))
+    }
+    await ben.add_note("Foreign", "[[Voyage]]")
+    lonely = await ada.add_note("Lonely", "Nothing.")
+
+    page = await page_text(api, f"/items/notes/{note}")
+
+    nodes = dict(re.findall(r'<a href="([^"]+)" tabindex="-1"><title>(.*?)</title>', page))
+    assert nodes == {f"/items/notes/{uri}": escape(title) for title, uri in others.items()}
+    lines = re.findall(r'<line class="(\w+)"', page)
+    assert sorted(lines) == ["between", "both", "in", "out"]
+    links = (await api.get(f"/api/v1/items/links?uri=notes://{note}")).json()
+    assert links["between"] == [{"source": f"notes://{others['Harbour']}", "target": f"notes://{others['Map']}"}]
+    assert '<svg class="chart' not in await page_text(api, f"/items/notes/{lonely}")
 
 
 async def test_transcript_links_to_the_original_at_each_time(api: RestClient, ada: LibraryUser) -> None:
@@ -108,3 +130,44 @@ def test_marks_never_break_the_page(text: str, first: int, second: int) -> None:
 
     assert page.tags.isdisjoint({"script", "img", "iframe", "style", "svg"})
     assert ("passage" in page.ids) == bool(marks) or text[start:end].isspace() or not any(map(str.isalnum, text))
+
+
+async def test_original_on_another_server_is_named_and_permitted_only_after_a_click(
+    api: RestClient, ada: LibraryUser
+) -> None:
+    address = "https://media.example:8443/talk.mp4?a=1"
+    item = await ada.add_media("Talk", "x", url=address)
+
+    before = await api.get(f"/items/media/{item}", accept=HTML)
+    after = await api.get(f"/items/media/{item}?play=true", accept=HTML)
+
+    assert "media.example" not in (before.header("content-security-policy") or "")
+    assert "<video" not in before.body.decode()
+    assert f'href="/items/media/{item}?play=true"' in before.body.decode()
+    assert "Play from media.example:8443" in before.body.decode()
+    policy = after.header("content-security-policy") or ""
+    assert "media-src blob: https://media.example:8443;" in policy
+    assert "script-src 'self';" in policy
+    assert f'src="{address}"' in after.body.decode()
+
+
+def test_only_addresses_of_media_files_with_a_plain_host_can_be_played() -> None:
+    played = {
+        "https://a.example/x.MP3": ("audio", "https://a.example"),
+        "http://127.0.0.1:8080/x.webm": ("video", "http://127.0.0.1:8080"),
+        "https://user:secret@a.example/x.png#t=5": ("image", "https://a.example"),
+        "https://bücher.example/x.mp4": ("video", "https://xn--bcher-kva.example"),
+    }
+    for url, expected in played.items():
+        media = linked_media(url, "/items/media/1?t=5", is_open=True)
+        assert media is not None
+        assert (media.kind, media.origin, media.play_address) == (*expected, "/items/media/1?t=5&play=true")
+        assert media.address.startswith(f"{media.origin}/")
+    refused = (
+        *("", "x.mp3", "javascript:alert(1)//x.mp3", "data:audio/mp3,x.mp3", "file:///etc/x.mp3", "//a.example/x.mp3"),
+        *("https://a.example/x.svg", "https://a.example/x.html", "https://a.example/", "https://a.example:99999/x.mp3"),
+        *("https://a.example;script-src */x.mp3", "https://a.example x/x.mp3", "https://*/x.mp3", "https://[::1/x.mp3"),
+        f"https://{'a' * 300}/x.mp3",
+    )
+    for url in refused:
+        assert linked_media(url, "/items/media/1", is_open=True) is None, url

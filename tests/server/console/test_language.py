@@ -6,7 +6,7 @@ import pytest
 from jinja2 import Environment
 
 from server.console import language, pages
-from server.console.language import _, catalog, ngettext, parse_po, use_preferences
+from server.console.language import _, ngettext, parse_po, translations, use_preferences
 from tests.cases import each_case
 from tests.server.console.signed_in import HTML
 from tests.server.rest.rest_client import RestClient
@@ -106,4 +106,4 @@ def test_texts_of_scripts_are_found_and_served_in_every_language() -> None:
     files = language.script_catalogs([script])
     assert files.keys() == {f"{code}.js" for code in language.LANGUAGES}
     assert '"%(num)s hour ago":["vor %(num)s Stunde","vor %(num)s Stunden"]' in files["de.js"].decode()
-    assert catalog("de").form(1) == 0
+    assert translations("de").form(1) == 0

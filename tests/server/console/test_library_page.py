@@ -204,6 +204,55 @@ async def test_prompt_says_how_to_use_it_over_mcp(api: RestClient, ada: LibraryU
     assert page.count(">Summary<") == 1
 
 
+async def test_timeline_leads_to_the_items_of_each_month_and_day(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    await ada.add_note("One", "a galleon", tags=["sea", "<b>north</b>"], created_at="2025-01-05T12:00:00Z")
+    await ada.add_note("Two", "a galleon", tags=["sea"], created_at="2025-01-05T13:00:00Z")
+    await ada.add_media("Film", "a galleon", created_at="2025-03-05T12:00:00Z")
+    await ben.add_note("Harbour", "a galleon", created_at="2025-02-05T12:00:00Z")
+
+    page = await page_text(api, "/library/timeline")
+
+    columns = re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"><title>', page)
+    assert columns == [
+        ("/library?created=2025-01", "Jan 2025: 2 Notes"),
+        ("/library?created=2025-03", "Mar 2025: 1 Media"),
+    ]
+    days = re.findall(r'<a href="([^"]*)" tabindex="-1"><title>(.*?)</title>', page)
+    assert days == [
+        ("/library?created=2025-01-05", "2025-01-05: 2"),
+        ("/library?created=2025-03-05", "2025-03-05: 1"),
+    ]
+    # The tables have the same values.
+    assert '<a href="/library?created=2025-01">Jan 2025</a>' in page
+    assert '<a href="/library?created=2025-03-05">2025-03-05</a></th><td class="number">1</td>' in page
+    assert '<a class="size-3" href="/library?tag=sea">sea <span class="count">2</span></a>' in page
+    assert "<b>north" not in page
+    assert "2025-02" not in page
+    january = await page_text(api, "/library?created=2025-01")
+    assert all((f">{title}</a>" in january) == (title in ("One", "Two")) for title in ("One", "Two", "Film"))
+    assert 'aria-label="Remove: created 2025-01"' in january
+
+
+async def test_long_timeline_is_shown_by_year_and_days_of_the_chosen_one(api: RestClient, ada: LibraryUser) -> None:
+    for year in (2019, 2023, 2025):
+        await ada.add_note(f"Of {year}", "a galleon", created_at=f"{year}-06-05T12:00:00Z")
+
+    page = await page_text(api, "/library/timeline?year=2019")
+
+    assert [address for address, _ in re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"><title>', page)] == [
+        f"/library?created={year}" for year in (2019, 2023, 2025)
+    ]
+    assert re.findall(r"<title>(\d{4}-\d\d-\d\d): 1</title>", page) == ["2019-06-05"]
+    assert '<a class="chip active" href="/library/timeline?year=2019" aria-current="page">2019</a>' in page
+
+
+async def test_timeline_of_an_empty_library_says_so(api: RestClient, ada: LibraryUser) -> None:
+    for year in ("", "?year=x", "?year=0"):
+        assert "What you add to your library appears here." in await page_text(api, f"/library/timeline{year}")
+
+
 async def test_preview_of_the_editor_shows_markdown_safely_and_saves_nothing(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "first text")
     browser = await sign_in(api, "ada")

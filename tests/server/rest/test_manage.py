@@ -137,3 +137,65 @@ async def test_reader_cannot_change_many_items(api: RestClient, ada: LibraryUser
         ("POST", "/api/v1/items/undo"),
     ):
         assert (await api.request(method, path, None, bearer)).status == 403
+
+
+async def test_duplicates_are_found_merged_and_separated_again(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    text = " ".join(f"word{number}" for number in range(200))
+    old = await ada.add_note("Voyage", text, tags=["sea"])
+    new = await ada.add_note("Voyage again", f"{text} and the end", tags=["Ship", "SEA"])
+    media = [await ada.add_media(f"Film {number}", text) for number in range(2)]
+    await ada.add_note("Other", "nothing in common with the rest of the notes here")
+    await ben.add_note("Voyage", text)
+    assert (await api.get("/api/v1/duplicates")).json()["search"]["state"] == "none"
+
+    search = (await send(api, "POST", "/api/v1/duplicates")).json()
+    groups = (await api.get("/api/v1/duplicates")).json()["groups"]
+
+    assert (search["state"], search["scanned"], search["found"]) == ("done", 5, 2)
+    uris = [[one["item"]["uri"] for one in group["items"]] for group in groups]
+    assert uris == [[f"media://{media[0]}", f"media://{media[1]}"], [f"notes://{old}", f"notes://{new}"]]
+    assert (groups[0]["share"], groups[1]["share"] < 1) == (1.0, True)
+    assert (await api.get("/api/v1/duplicates", "ben")).json()["groups"] == []
+
+    merge = {"uris": uris[1], "versions": [1, 1], "text": "both"}
+    assert (await send(api, "POST", "/api/v1/items/merge", merge, "ben")).status == 404
+    assert (await send(api, "POST", "/api/v1/items/merge", {**merge, "versions": [1, 2]})).status == 409
+    merged = await send(api, "POST", "/api/v1/items/merge", merge)
+    assert (merged.status, merged.json()["changed"]) == (200, 2)
+    kept = await ada.read("notes", old, retrieval={"mode": "full"})
+    assert kept["meta"]["tags"] == ["sea", "Ship"]
+    assert kept["content"] == f"{text}\n\n---\n\n{text} and the end"
+    assert (await api.get(f"/api/v1/items/notes/{new}")).status == 404
+    assert len((await api.get("/api/v1/duplicates")).json()["groups"]) == 1
+    assert (await undo(api, merged.json())).json()["changed"] == 2
+    assert (await ada.read("notes", old, retrieval={"mode": "full"}))["content"] == text
+    assert (await ada.read("notes", new))["meta"]["tags"] == ["Ship", "SEA"]
+
+    refused = [
+        {"uris": [uris[0][0], uris[1][0]]},
+        {"uris": uris[0][:1]},
+        {"uris": uris[0], "text": "both"},
+        {"uris": uris[0], "keep": uris[1][0]},
+    ]
+    for body in refused:
+        assert (await send(api, "POST", "/api/v1/items/merge", body)).status == 400
+    assert (await send(api, "POST", "/api/v1/items/merge", {"uris": uris[0], "keep": uris[0][1]})).status == 200
+    assert (await api.get(f"/api/v1/items/media/{media[0]}")).status == 404
+
+
+async def test_large_library_is_compared_in_the_background(api: RestClient, ada: LibraryUser) -> None:
+    async with ada.libraries.library(ada.context) as library:
+        for start in range(0, 600, 100):
+            drafts = [NoteDraft(title=f"Note {start + number}", content=f"Text {number}") for number in range(100)]
+            await library.notes.create_many(drafts)
+
+    started = (await send(api, "POST", "/api/v1/duplicates")).json()
+    assert (started["state"], started["total"]) == ("running", 600)
+    while (found := (await api.get("/api/v1/duplicates?limit=50")).json())["search"]["state"] == "running":
+        await asyncio.sleep(0.05)
+
+    assert (found["search"]["state"], found["search"]["scanned"], found["search"]["found"]) == ("done", 600, 100)
+    assert [len(group["items"]) for group in found["groups"]] == [6] * 50
+    assert found["next_offset"] == 50

@@ -286,8 +286,8 @@ async def test_the_reference_page_shows_all_operations_and_schemas_and_loads_no_
 
     assert response.header("content-type") == "text/html; charset=utf-8"
     assert (response.header("content-security-policy") or "").startswith("default-src 'none'; style-src 'self';")
-    files = ("console.css", "favicon.svg", "page.js", "reference.js")
-    assert page.loads == [asset_url(name) for name in files]
+    files = ("console.css", "favicon.svg", "icon-192.png", "page.js", "reference.js")
+    assert set(page.loads) == {"/manifest.webmanifest", *(asset_url(name) for name in files)}
     assert page.targets <= page.ids
     for operation in operations_of(document).values():
         names = {operation["operationId"], operation["path"], *(p["name"] for p in operation["parameters"])}

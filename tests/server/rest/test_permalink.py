@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.context import SCOPES
+from server.console.charts import link_graph
 from server.console.item_page import PassageMarks, page_values, sections_of
 from server.console.pages import render_page
+from server.console.search_page import SearchForm
 from server.version import is_web_address
 from sources.drafts import MessageDraft
 from sources.items import GetResponse, ResultItem
@@ -38,6 +40,10 @@ ELEMENTS = {
         "output",
         "svg",
         "path",
+        "text",
+        "rect",
+        "circle",
+        "line",
         "select",
         "option",
         "template",
@@ -345,8 +351,12 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "csrf_token": "",
         "done": "",
         "readings": [item],
+        "links": (),
         "backlinks": (),
-        "results": None,
+        "library": "",
+        "graph": link_graph({"notes://a": (title, "/items/notes/a")}, {"notes://b": (tag, "/items/notes/b")}, []),
+        "results": SearchForm(q=content, tag=tag),
+        "result_number": 1,
         "page_path": "/",
         "record": None,
         "notices": (),
@@ -356,4 +366,4 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
     assert page.tags <= ELEMENTS
     assert not any(name.startswith("on") or name in ("style", "srcdoc", "formaction") for name in page.attributes)
     assert [link for link in page.links if not link.startswith(("#", "/")) and not is_web_address(link)] == []
-    assert [address for address in page.loads if not address.startswith("/static/")] == []
+    assert [one for one in page.loads if not one.startswith("/static/")] == ["/manifest.webmanifest"]

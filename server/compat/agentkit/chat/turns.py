@@ -224,7 +224,7 @@ class CompletionStreamParser:
         self._limits = limits
         self._remaining_bytes = max_bytes
         self._partial_line = b""
-        self._content: list[str] = []
+        self.fragments: list[str] = []
         self._tool_calls: dict[int, dict[str, Any]] = {}
         self._model: str | None = None
         self._finish_reason: str | None = None
@@ -255,7 +255,7 @@ class CompletionStreamParser:
         self._partial_line = b""
         message = {
             "role": "assistant",
-            "content": "".join(self._content),
+            "content": "".join(self.fragments),
             "tool_calls": [self._tool_calls[index] for index in sorted(self._tool_calls)],
         }
         turn = parse_turn(message, self._limits)
@@ -288,7 +288,7 @@ class CompletionStreamParser:
                     # A refusal is an answer, too.
                     text = delta.get("content") or delta.get("refusal")
                     if isinstance(text, str):
-                        self._content.append(text)
+                        self.fragments.append(text)
                     for part in _objects(delta.get("tool_calls")):
                         # The parts of one call share an index; its name comes once, its arguments in fragments.
                         if not isinstance(index := part.get("index", 0), int):

@@ -384,6 +384,7 @@ def hit_view(
         "at": format_clock(item.loc.seconds) if item.loc is not None and item.loc.seconds is not None else "",
         "sender": item.sender or "",
         "media_type": item.media_type or "",
+        "library": item.library or "",
         "tags": [(tag, form.address(tag=tag, similar="")) for tag in item.tags or ()],
         "score": item.score,
         "why": list(_reasons(explanation)) if explanation is not None else [],

@@ -351,6 +351,7 @@ class ItemPage(LibraryPage):
             **values,
             readings=readings,
             record=record,
+            library=item.meta.library or "",
             media=media,
             start_seconds=int(args.seconds or (item.meta.loc.seconds if item.meta.loc else 0) or 0),
             media_origin=media.origin if media is not None and media.is_open else "",

@@ -348,6 +348,7 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "readings": [item],
         "backlinks": (),
         "results": None,
+        "library": "",
         "page_path": "/",
         "record": None,
         "notices": (),

@@ -17,6 +17,7 @@ class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `id` is part of the redirect URI, and `name` is shown on the button. People in one of the allowed lists may sign in;
     with `allow_everyone`, everyone with an account there. `role` is the role of users who sign in for the first time.
     `group_map` says which groups of this server those in `groups_claim` are, as `VALUE=GROUP ROLE`.
+    With `assertion_grants`, the provider also decides which clients may act for them, without asking them (ID-JAG).
     """
 
     id: str
@@ -34,6 +35,7 @@ class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name_claim: str = ""
     allow_everyone: bool = False
     role: Literal["reader", "writer", "admin"] = "writer"
+    assertion_grants: bool = False
 
     @property
     def title(self) -> str:

@@ -17,11 +17,13 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
+from auth.audit import Audit
 from auth.registry import Registry, UserRecord, is_printable_text
+from auth.sharing import Sharing, record_claims
 from auth.signing_keys import RemoteKeys, fetch_url
 from auth.tokens import check_times, find_claim, verify_signature
 from config.errors import ConfigurationError, FlorilegiumError, NotFound, Unauthenticated, Unavailable
-from config.openid import OpenIdProvider, is_trusted_url
+from config.openid import OpenIdProvider, claimed_roles, is_trusted_url, read_group_map
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
@@ -329,9 +331,10 @@ _NAME_CLAIM = "preferred_username"
 
 
 class OpenIdSignIn:
-    def __init__(self, settings: Settings, registry: Registry) -> None:
+    def __init__(self, settings: Settings, registry: Registry, audit: Audit | None = None) -> None:
         self._settings = settings
         self._registry = registry
+        self._audit = audit
         self._clients = {
             provider.id: OpenIdClient(settings, provider, _read_secret(provider))
             for provider in settings.openid_providers
@@ -358,10 +361,15 @@ class OpenIdSignIn:
         provider, needed = client.provider, {self._name_claim(client.provider)}
         if provider.allowed_emails or provider.allowed_domains:
             needed.add("email")
-        if provider.allowed_groups:
+        if provider.allowed_groups or provider.group_map:
             needed.add(provider.groups_claim)
         claims = await client.redeem(flow, response["code"], response.get("iss"), needed)
-        return await self.user_of(provider_id, claims), flow.target
+        user = await self.user_of(provider_id, claims)
+        if provider.group_map:
+            roles = claimed_roles(read_group_map(provider.group_map), find_claim(claims, provider.groups_claim))
+            changes = await Sharing(self._registry.database).apply_claims(user.id, provider.issuer, roles, now)
+            record_claims(self._audit, user.id, provider.issuer, changes)
+        return user, flow.target
 
     async def verify_grant(self, provider_id: str, assertion: str) -> tuple[Mapping[str, Any], float]:
         """Like `OpenIdClient.verify_grant`."""

@@ -84,6 +84,13 @@ async def test_saved_search_is_opened_by_its_name(browser: BrowserDriver, consol
     assert seen == {"opened": ["Voyage"], "left": 0, "findings": []}
 
 
+async def test_timeline_leads_to_the_items(browser: BrowserDriver, console: Console) -> None:
+    seen = await console.run(browser, "search.mjs", "timeline")
+
+    assert seen["month"] >= seen["day"] >= 8
+    assert (seen["tagged"], seen["findings"]) == (4, [])
+
+
 async def test_late_answer_of_an_earlier_query_is_not_shown(browser: BrowserDriver, console: Console) -> None:
     seen = await console.run(browser, "search.mjs", "stale")
 
@@ -103,7 +110,7 @@ async def test_search_works_without_javascript(browser: BrowserDriver, console: 
 async def test_pages_pass_the_audit_and_fit_the_screen(
     browser: BrowserDriver, console: Console, options: dict[str, Any]
 ) -> None:
-    pages = ["/", "/?q=galleon", "/library", "/new?source=characters", "/connect"]
+    pages = ["/", "/?q=galleon", "/library", "/library/timeline", "/new?source=characters", "/connect"]
     paths = [*pages, console.paths["chat"], f"{console.paths['prompt']}?assistant=true"]
 
     findings = await console.run(browser, "search.mjs", "look", values=paths, **options)
@@ -154,8 +161,18 @@ async def test_hostile_texts_run_and_load_nothing(browser: BrowserDriver, consol
     fields = {"personality": text, "scenario": text, "first_message": text, "creator_notes": text}
     paths.append(f"/items/characters/{await mallory.add_character(titles[4], text, tags=tags, **fields)}")
     paths.append(f"/items/prompts/{await mallory.add_prompt(titles[5], text, tags=tags, system_prompt=text)}")
+    found = await rest_client_of(console.server).request("POST", "/api/v1/duplicates", "mallory")
+    assert found.json()["found"] >= 1
     edits = [path.replace("/items/", "/edit/") for path in paths]
-    pages = ["/library", "/", "/?q=alert&tag=", "/?q=script+onerror", "/?q=%22%3E%3Cscript%3Exss%3D1%3C%2Fscript%3E"]
+    pages = [
+        "/library",
+        "/tags",
+        "/duplicates",
+        "/",
+        "/?q=alert&tag=",
+        "/?q=script+onerror",
+        "/?q=%22%3E%3Cscript%3Exss%3D1%3C%2Fscript%3E",
+    ]
     marked = [f"{path}?find=alert+script+img&assistant=true" for path in paths]
 
     await console.run(browser, "item.mjs", "hostile", "mallory", values=[*pages, *paths, *marked, *edits])

@@ -211,7 +211,7 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     **dict.fromkeys(("/account", "/account/password", "/account/sessions", "/account/delete"), PEOPLE),
     "/account/notices": PEOPLE,
     **dict.fromkeys(("/account/passkeys", "/account/passkeys/options", "/account/passkeys/remove"), PEOPLE),
-    **dict.fromkeys(("/admin", "/admin/users", "/admin/users/{name}", "/admin/audit"), PEOPLE),
+    **dict.fromkeys(("/admin", "/admin/usage", "/admin/users", "/admin/users/{name}", "/admin/audit"), PEOPLE),
     **dict.fromkeys(("/admin/invitations", "/admin/invitations/revoke"), PEOPLE),
     **dict.fromkeys(("/authorize", "/device"), PEOPLE),
     **dict.fromkeys(("/connect", "/connect/keys", "/connect/keys/revoke"), PEOPLE),

@@ -1,5 +1,7 @@
 // The form of an item: adds a part to a list. Without this script, each list has one empty part.
 
+import { _ } from "./messages.js";
+
 for (const button of document.querySelectorAll("[data-add]")) {
   button.hidden = false;
   button.addEventListener("click", () => {
@@ -37,14 +39,14 @@ async function render() {
     const text = page.querySelector("#preview");
     if (text && response.ok) preview.replaceChildren(...text.childNodes);
   } catch (error) {
-    if (error.name !== "AbortError") preview.textContent = "The preview is not available. Check the connection.";
+    if (error.name !== "AbortError") preview.textContent = _("The preview is not available. Check the connection.");
   }
 }
 
 function open(isOpen) {
   preview.hidden = !isOpen;
   show.setAttribute("aria-expanded", isOpen);
-  show.textContent = !isOpen ? "Preview" : isWide.matches ? "Hide the preview" : "Edit";
+  show.textContent = !isOpen ? _("Preview") : isWide.matches ? _("Hide the preview") : _("Edit");
   content.form.classList.toggle("has-preview", isOpen);
   if (isOpen) render();
 }

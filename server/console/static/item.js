@@ -53,7 +53,10 @@ function mark() {
   if (line === marked) return;
   marked?.classList.remove("playing");
   line?.classList.add("playing");
-  if (line && follow.checked && !player.paused) line.scrollIntoView({ block: "center", behavior: "smooth" });
+  if (line && follow.checked && !player.paused) {
+    // The beginning of a long passage, below the player.
+    line.scrollIntoView({ block: line.offsetHeight > innerHeight / 2 ? "start" : "center", behavior: "smooth" });
+  }
 }
 
 function prepare() {

@@ -1,6 +1,8 @@
 // Selecting many items: everything on the page at once, a range with the shift key, all that match the filters, and how
 // many are selected. A page that shows a running change is loaded again until it has ended.
 
+import { ngettext } from "./messages.js";
+
 const boxes = [...document.querySelectorAll("[data-item]")];
 const all = document.querySelector("#select-all");
 const matching = document.querySelector("#select-matching");
@@ -11,7 +13,7 @@ let last = null;
 function report() {
   const count = boxes.filter((box) => box.checked).length;
   const isAll = matching?.checked ?? false;
-  bar.querySelector("output").textContent = isAll ? "" : count === 1 ? "1 selected" : `${count} selected`;
+  bar.querySelector("output").textContent = isAll ? "" : ngettext("%(num)s selected", "%(num)s selected", count);
   bar.hidden = count === 0 && !isAll;
   all.checked = isAll || count === boxes.length;
   all.indeterminate = !isAll && count > 0 && count < boxes.length;

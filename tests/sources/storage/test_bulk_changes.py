@@ -3,8 +3,10 @@
 import pytest
 
 from config.errors import Conflict, NotFound
-from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.exporters import lines
 from sources.kinds import PINNED_KEY, is_pinned
+from sources.records import NOTE, PROMPT
 from sources.storage.contract import ChangeResult, ItemChange, ItemFilter, ItemsChange, Library
 from sources.storage.tables.bulk import UNDO_KEPT_S
 from tests.cases import each_case
@@ -191,3 +193,24 @@ async def test_message_whose_metadata_says_that_it_is_pinned_is_stored_as_it_is(
     [message] = (await ada.chats.messages(chat.id, 10, 0)).rows
     changed = await ada.chats.update_message(message.id, MessageDraft(metadata={PINNED_KEY: True}))
     assert changed.metadata == {PINNED_KEY: True}
+
+
+async def test_exported_pin_is_imported_again(ada: Library, ben: Library) -> None:
+    note = await ada.notes.create(NoteDraft(title="Tea"))
+    prompt = await ada.prompts.create(PromptDraft(name="Brew", user_prompt="How?"))
+    media = await ada.media.create(MediaDraft(title="Film", content="Leaves."))
+    for collection, key in ((ada.notes, note.id), (ada.prompts, prompt.id), (ada.media, media.id)):
+        await collection.change_many(changes_of(ItemsChange(is_pinned=True), (key, None)))
+
+    chunks = await ada.media.chunks(media.id, 0, 10)
+    line = lines.media_line(await ada.media.get(media.id), "Leaves.", (), chunks)
+    drafts = {
+        "notes": lines.item_draft(lines.item_line(NOTE, await ada.notes.get(note.id)))[1],
+        "prompts": lines.item_draft(lines.item_line(PROMPT, await ada.prompts.get(prompt.id)))[1],
+        "media": lines.media_draft(line),
+    }
+    for source, draft in drafts.items():
+        await ben.collection(source).upsert_many([draft])
+
+    for source in drafts:
+        assert (await ben.collection(source).browse(ItemFilter(is_pinned=True), 10, 0)).total == 1, source

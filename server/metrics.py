@@ -3,9 +3,11 @@
 Label values are known names (method, tool, outcome, status), never text from a request.
 """
 
+import asyncio
 import time
 from bisect import bisect_left
 from collections import Counter as Totals
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
@@ -20,13 +22,19 @@ from config.settings import Settings
 from server.runtime import Runtime
 from server.stores import control_location
 from server.worker_processes import WorkerPlace
-from server.worker_state import WorkerReports, WorkerState, read_worker_state
+from server.worker_state import HourFigures, WorkerReports, WorkerState, read_worker_state
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 # The ends of the buckets of the histogram of durations, in seconds.
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# The hours whose figures are kept, and how often they are updated, in seconds. A process that ends loses them: for
+# more, let Prometheus read the metrics.
+HOURS_KEPT = 7 * 24
+_HOUR_S = 3600
+_SAMPLE_INTERVAL_S = 60.0
+_SERVER_ERROR = 500
 # How long figures from databases are not read again, in seconds: anyone with the token may ask often.
 _STORED_VALID_S = 60.0
 
@@ -70,6 +78,10 @@ class Metrics:
         self.stored = StoredFigures()
         self._stored_read_at = float("-inf")
         self.runtime: Runtime | None = None
+        # The totals at the last update, which are those at the start of an hour when the hour changes.
+        self._last_totals: HourFigures | None = None
+        self._hour_start: HourFigures | None = None
+        self.hours: deque[HourFigures] = deque(maxlen=HOURS_KEPT)
         # How often this worker was started; 1 without workers.
         self.starts: Callable[[], int] = lambda: 1
 
@@ -98,17 +110,51 @@ class Metrics:
     def record_response(self, status: int) -> None:
         self.responses[status] += 1
 
+    def update_hours(self, now: float) -> None:
+        """Adds what happened since the last update to the current hour. Calls only count totals, so that they cost
+        nothing more; what happened since the last update of an hour counts in the next."""
+        if self.runtime is None:
+            return
+        searches = self.runtime.knowledge.aggregator.outcomes
+        buckets = [one.counts for one in self.durations.values()] or [[0] * (len(BUCKETS_S) + 1)]
+        totals = HourFigures(
+            hour=int(now // _HOUR_S),
+            calls=self.calls.total(),
+            failed_calls=sum(count for (_, _, outcome), count in self.calls.items() if outcome != "ok"),
+            searches=searches.total(),
+            failed_searches=searches["refused"] + searches["failed"] + searches["error"],
+            responses=self.responses.total(),
+            server_errors=sum(count for status, count in self.responses.items() if status >= _SERVER_ERROR),
+            seconds=sum(one.seconds for one in self.durations.values()),
+            durations=tuple(map(sum, zip(*buckets, strict=True))),
+        )
+        if self._hour_start is None or not self.hours or self.hours[-1].hour != totals.hour:
+            # Everything before the first update happened in its hour: this process has just started.
+            self._hour_start = self._last_totals or totals.plus(totals, -1)
+            self.hours.append(totals)
+        self.hours[-1] = totals.plus(self._hour_start, -1)
+        self._last_totals = totals
+
+    async def _update_regularly(self) -> None:
+        while True:
+            self.update_hours(time.time())
+            await asyncio.sleep(_SAMPLE_INTERVAL_S)
+
     @asynccontextmanager
     async def shared(self, place: WorkerPlace | None) -> AsyncIterator[None]:
-        """Includes all workers, if this process is one of several."""
-        if place is None:
-            yield
-            return
-        self.starts = partial(place.table().starts, place.number)
-        workers = WorkerReports(place, lambda: self._registry, self._read_state)
-        async with workers.answering():
-            self._workers = workers
-            yield
+        """Updates the figures of hours, and includes all workers, if this process is one of several."""
+        task = asyncio.create_task(self._update_regularly())
+        try:
+            if place is None:
+                yield
+                return
+            self.starts = partial(place.table().starts, place.number)
+            workers = WorkerReports(place, lambda: self._registry, self._read_state)
+            async with workers.answering():
+                self._workers = workers
+                yield
+        finally:
+            task.cancel()
 
     async def render(self) -> bytes:
         from server.metric_families import generate_latest  # noqa: PLC0415 - see there
@@ -162,4 +208,5 @@ class Metrics:
         for (_, _, outcome), count in self.calls.items():
             calls[outcome] += count
         responses = {str(status): count for status, count in self.responses.items()}
-        return read_worker_state(self.runtime, self.started_at, calls, responses)
+        self.update_hours(time.time())
+        return read_worker_state(self.runtime, self.started_at, calls, responses, tuple(self.hours))

@@ -19,9 +19,35 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 
+class HourFigures(Struct, frozen=True, kw_only=True):
+    """What happened in one hour, or until now. `hour` counts from 1970. `durations` has the numbers of MCP calls in the
+    buckets of the histogram (`server.metrics.BUCKETS_S`)."""
+
+    hour: int
+    calls: int
+    failed_calls: int
+    searches: int
+    failed_searches: int
+    responses: int
+    server_errors: int
+    seconds: float
+    durations: tuple[int, ...]
+
+    def plus(self, other: "HourFigures", sign: int = 1) -> "HourFigures":
+        """Adds or subtracts figures. The hour stays."""
+        counts = {
+            name: getattr(self, name) + sign * getattr(other, name)
+            for name in self.__struct_fields__
+            if name not in ("hour", "durations")
+        }
+        pairs = zip(self.durations, other.durations, strict=True)
+        return HourFigures(hour=self.hour, durations=tuple([one + sign * two for one, two in pairs]), **counts)
+
+
 class WorkerState(Struct, frozen=True, kw_only=True):
-    """`calls`, `responses` and `searches` count from the start of the process, by outcome and by status.
-    `skipped_users` is the number of users for whom a source is skipped, by source."""
+    """`calls`, `responses` and `searches` count from the start of the process, by outcome and by status; `hours` has
+    the same of the last hours, oldest first. `skipped_users` is the number of users for whom a source is skipped, by
+    source."""
 
     started_at: float
     libraries: LibrariesState
@@ -33,10 +59,15 @@ class WorkerState(Struct, frozen=True, kw_only=True):
     searches: Mapping[str, int]
     calls: Mapping[str, int]
     responses: Mapping[str, int]
+    hours: Sequence[HourFigures]
 
 
 def read_worker_state(
-    runtime: Runtime, started_at: float, calls: Mapping[str, int], responses: Mapping[str, int]
+    runtime: Runtime,
+    started_at: float,
+    calls: Mapping[str, int],
+    responses: Mapping[str, int],
+    hours: Sequence[HourFigures],
 ) -> WorkerState:
     aggregator = runtime.knowledge.aggregator
     return WorkerState(
@@ -50,6 +81,7 @@ def read_worker_state(
         searches={outcome: aggregator.outcomes[outcome] for outcome in get_args(SearchOutcome)},
         calls=calls,
         responses=responses,
+        hours=hours,
     )
 
 
@@ -91,7 +123,15 @@ def add_worker_states(states: Sequence[WorkerState]) -> WorkerState:
         searches=_add_counts([state.searches for state in states]),
         calls=_add_counts([state.calls for state in states]),
         responses=_add_counts([state.responses for state in states]),
+        hours=_add_hours([hour for state in states for hour in state.hours]),
     )
+
+
+def _add_hours(hours: Sequence[HourFigures]) -> Sequence[HourFigures]:
+    total: dict[int, HourFigures] = {}
+    for one in hours:
+        total[one.hour] = total[one.hour].plus(one) if one.hour in total else one
+    return [total[hour] for hour in sorted(total)]
 
 
 def _add_counts(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:

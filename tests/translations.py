@@ -6,6 +6,7 @@ A catalog keeps the translations of texts that still exist, in the order of the 
 import ast
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment
@@ -25,6 +26,7 @@ _PLURALS = {
 _PLURAL = "nplurals=2; plural=(n != 1);"
 
 
+@cache
 def source_texts() -> dict[str, tuple[str, str]]:
     """Returns the form for several (empty if there is none) and the file of each text of the pages."""
     found: dict[str, tuple[str, str]] = {}

@@ -1,6 +1,6 @@
 """The pages for administrators: the state of the server, users and invitations, and the audit log."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -11,18 +11,22 @@ from auth.context import ROLE_SCOPES
 from auth.quotas import QuotaOverrides
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
-from server.console.language import N_
+from server.console.charts import COLUMNS_MAX, ChartRow, column_chart
+from server.console.language import N_, _
 from server.console.page_handler import PersonalPage, Viewer
 from server.console.pages import PageForm
 from server.http_services import HttpServices
 from server.operations import users
 from server.operations.audit import AuditPage, AuditRequest, list_audit_events
 from server.operations.operation import NoArguments
-from server.operations.status import ServerStatus, status_operation
+from server.operations.status import HourStatus, ServerStatus, status_operation
 from server.runtime import Runtime
 
 USERS_PATH = "/admin/users"
 _AUDIT_LIMIT = 100
+# Hours and users on the page about usage. REST has all of them.
+_HOURS_SHOWN = 48
+_USERS_SHOWN = 20
 # No event has a number with more digits.
 _NUMBER_MAX_DIGITS = 16
 # What people can be given, with the words that the page has for it.
@@ -76,6 +80,48 @@ class AdminPages(PersonalPage):
         viewer = await self.admit(request, self._status)
         status: ServerStatus = await self.run(viewer, self._status, NoArguments())
         return await self.render(request, viewer, "admin.html", state=status, section="admin", tab="overview")
+
+    async def usage(self, request: Request) -> Response:
+        """What this server did in the last hours, and how many users and how much data it has."""
+        viewer = await self.admit(request, self._status)
+        status: ServerStatus = await self.run(viewer, self._status, NoArguments())
+        listed: users.UserList = await self.run(viewer, users.list_users, NoArguments())
+        hours = status.hours[-_HOURS_SHOWN:]
+        charts = [
+            (_("Searches"), "", {_("answered"): _answered, _("failed or refused"): lambda hour: hour.failed_searches}),
+            (_("MCP calls"), "", {_("succeeded"): _succeeded, _("failed"): lambda hour: hour.failed_calls}),
+            (_("95 %% of MCP calls took at most"), " ms", {_("milliseconds"): lambda hour: hour.call_ms_p95 or 0}),
+            (_("Server errors (HTTP 5xx)"), "", {_("errors"): lambda hour: hour.server_errors}),
+        ]
+        growth: dict[str, int] = {}
+        for number, user in enumerate(sorted(listed.users, key=lambda one: one.created_at), 1):
+            growth[user.created_at[: len("2026-01")]] = number
+        largest = sorted(listed.users, key=lambda one: -one.bytes)
+        return await self.render(
+            request,
+            viewer,
+            "admin-usage.html",
+            hours=hours,
+            charts=[
+                (title, unit, column_chart([_hour_row(hour, unit, series) for hour in hours], list(series)))
+                for title, unit, series in charts
+            ],
+            growth=growth,
+            growth_chart=column_chart(
+                [
+                    ChartRow(label=month, text=f"{month}: {count:,}", values={_("users"): count})
+                    for month, count in list(growth.items())[-COLUMNS_MAX:]
+                ],
+                [_("users")],
+            ),
+            largest=largest[:_USERS_SHOWN],
+            others=largest[_USERS_SHOWN:],
+            most_bytes=max([1, *(user.bytes for user in largest)]),
+            workers=len(status.workers),
+            user_path=_user_path,
+            section="admin",
+            tab="usage",
+        )
 
     async def users(self, request: Request) -> Response:
         return await self._users_page(request, await self.admit(request, users.list_users))
@@ -132,8 +178,9 @@ class AdminPages(PersonalPage):
                 case "deleted":
                     if values.get("confirmation", "").strip() != name:
                         raise InvalidParams(f"name: type {name} to confirm")
-                    purge = values.get("purge") == "yes"
-                    await run(viewer, users.delete_user, users.DeleteUserRequest(name=name, purge=purge))
+                    purge, with_groups = values.get("purge") == "yes", values.get("delete_groups") == "yes"
+                    deletion = users.DeleteUserRequest(name=name, purge=purge, delete_groups=with_groups)
+                    await run(viewer, users.delete_user, deletion)
                 case "reset":
                     # The link is shown in the response to the form, and never again.
                     link: users.AccountLinkResponse = await run(
@@ -204,6 +251,21 @@ class AdminPages(PersonalPage):
             tab="users",
             **{"link": None, **values},
         )
+
+
+def _answered(hour: HourStatus) -> float:
+    return hour.searches - hour.failed_searches
+
+
+def _succeeded(hour: HourStatus) -> float:
+    return hour.calls - hour.failed_calls
+
+
+def _hour_row(hour: HourStatus, unit: str, series: Mapping[str, Callable[[HourStatus], float]]) -> ChartRow:
+    values = {name: value(hour) for name, value in series.items()}
+    clock = hour.time[len("2026-01-01T") : len("2026-01-01T00:00")]
+    parts = ", ".join(f"{value:,.10g}{unit or f' {name}'}" for name, value in values.items())
+    return ChartRow(label=hour.time, short_label=clock, text=f"{hour.time[:10]} {clock} UTC: {parts}", values=values)
 
 
 def _user_path(name: str) -> str:

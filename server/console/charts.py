@@ -13,6 +13,7 @@ from msgspec import Struct
 # Units of the view box; the picture is scaled to the width of the page.
 _WIDTH, _HEIGHT = 720, 190
 _LEFT, _TOP, _BOTTOM = 40, 8, 22
+_COLUMN_WIDTH_MAX = 40
 # Labels below the columns that fit next to each other.
 _LABELS_MAX = 12
 # More columns than this are hard to point at.
@@ -65,6 +66,7 @@ def column_chart(rows: Sequence[ChartRow], series: Sequence[str]) -> ColumnChart
     top = _round_up(max((sum(row.values.values()) for row in rows), default=0) or 1)
     floor, room = _HEIGHT - _BOTTOM, _HEIGHT - _BOTTOM - _TOP
     slot = (_WIDTH - _LEFT) / max(1, len(rows))
+    width = min(slot * 0.8, _COLUMN_WIDTH_MAX)
     step = math.ceil(len(rows) / _LABELS_MAX)
     columns = []
     for index, row in enumerate(rows):
@@ -77,8 +79,8 @@ def column_chart(rows: Sequence[ChartRow], series: Sequence[str]) -> ColumnChart
                 parts.append(ColumnPart(round(y, 1), round(height, 1), number))
         columns.append(
             Column(
-                x=round(_LEFT + slot * index + slot * 0.1, 1),
-                width=round(slot * 0.8, 1),
+                x=round(_LEFT + slot * index + (slot - width) / 2, 1),
+                width=round(width, 1),
                 label=row.label,
                 # Counted from the end, which is what people look at.
                 axis_label=(row.short_label or row.label) if (len(rows) - 1 - index) % step == 0 else "",

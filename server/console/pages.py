@@ -144,15 +144,19 @@ class Assets:
         return render_page("message.html", title=_("You are offline"), sentences=sentences)
 
 
-_MONTHS = (
+MONTHS = (
     *(N_("Jan"), N_("Feb"), N_("Mar"), N_("Apr"), N_("May"), N_("Jun")),
     *(N_("Jul"), N_("Aug"), N_("Sep"), N_("Oct"), N_("Nov"), N_("Dec")),
 )
 _DAYS_MAX = 7
 
 
+def month_text(month: date) -> str:
+    return _("%(month)s %(year)s", month=_(MONTHS[month.month - 1]), year=month.year)
+
+
 def date_text(moment: date) -> str:
-    return _("%(day)s %(month)s %(year)s", day=moment.day, month=_(_MONTHS[moment.month - 1]), year=moment.year)
+    return _("%(day)s %(month)s %(year)s", day=moment.day, month=_(MONTHS[moment.month - 1]), year=moment.year)
 
 
 def relative_time(time: str, now: datetime) -> str:

@@ -49,6 +49,7 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         page(USERS_PATH + "/{name}", admin.user, admin.change_user),
         page("/admin/invitations", post=admin.invite),
         page("/admin/invitations/revoke", post=admin.revoke_invitation),
+        page("/admin/usage", admin.usage),
         page("/admin/audit", admin.audit),
         *(page(path, show, run) for path, (show, run) in FormPages(runtime, browser).pages().items()),
     ]

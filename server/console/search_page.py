@@ -25,9 +25,10 @@ from config.times import format_clock
 from server.console.browser import see_other
 from server.console.charts import COLUMNS_MAX, ChartRow, calendar_chart, column_chart
 from server.console.edit_page import find_change
+from server.console.language import N_, _
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
-from server.console.pages import PageForm
+from server.console.pages import MONTHS, PageForm, month_text
 from server.operations import library
 from server.operations.items import SOURCE_NAMES
 from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
@@ -55,7 +56,13 @@ _SNIPPET_CHARS = 320
 _LINKS = Permalinks("")
 # What each choice of the date filter adds to the query.
 _PERIODS = {"today": "after:today", "week": "after:7d", "month": "after:1m", "year": "after:1y"}
-PERIOD_LABELS = {"": "Any time", "today": "Today", "week": "Past week", "month": "Past month", "year": "Past year"}
+PERIOD_LABELS = {
+    "": N_("Any time"),
+    "today": N_("Today"),
+    "week": N_("Past week"),
+    "month": N_("Past month"),
+    "year": N_("Past year"),
+}
 # The filters whose values are a list, and those that a form keeps in hidden fields while the query is changed.
 _LISTED = ("tag", "type", "sender", "library")
 _KEPT = ("source", "tag", "type", "sender", "library", "namespace", "sort")
@@ -159,11 +166,11 @@ def active_filters(form: SearchForm) -> list[FilterChip]:
     if form.namespace:
         chips.append(FilterChip(kind="namespace", label=form.namespace, address=form.address(namespace="")))
     if form.when in _PERIODS:
-        chips.append(FilterChip(kind="date", label=PERIOD_LABELS[form.when], address=form.address(when="")))
+        chips.append(FilterChip(kind="date", label=_(PERIOD_LABELS[form.when]), address=form.address(when="")))
     if _date(form.since) or _date(form.until):
         chips.append(FilterChip(kind="date", label=_range_label(form), address=form.address(since="", until="")))
     if form.sort == "recent":
-        chips.append(FilterChip(kind="order", label="Newest first", address=form.address(sort="")))
+        chips.append(FilterChip(kind="order", label=_("Newest first"), address=form.address(sort="")))
     return chips
 
 
@@ -215,15 +222,15 @@ def _period(value: str) -> tuple[date, date]:
 def _range_label(form: SearchForm) -> str:
     since, until = _date(form.since), _date(form.until)
     if since is None or until is None:
-        return f"From {since}" if since else f"Until {until}"
+        return _("From %(day)s", day=since) if since else _("Until %(day)s", day=until)
     for period in (f"{since:%Y}", f"{since:%Y-%m}"):
         if _period(period) == (since, until):
-            return period if len(period) == _YEAR_CHARS else f"{since:%B %Y}"
+            return period if len(period) == _YEAR_CHARS else month_text(since)
     return f"{since}" if since == until else f"{since} to {until}"
 
 
 class SearchPage(LibraryPage):
-    done_sentences: ClassVar = {"saved": "The search is saved.", "deleted": "The saved search is deleted."}
+    done_sentences: ClassVar = {"saved": N_("The search is saved."), "deleted": N_("The saved search is deleted.")}
 
     async def show(self, request: Request) -> Response:
         form, part = SearchForm.of(request), request.query_params.get("part", "")
@@ -335,7 +342,7 @@ class SearchPage(LibraryPage):
                     "count": totals.get(name) if name else total,
                     "is_current": name == form.source,
                 }
-                for name, title in {"": "All", **self._sources}.items()
+                for name, title in {"": _("All"), **self._sources}.items()
                 # A source without results cannot be chosen, and a namespace has conversations only.
                 if not form.namespace and (not name or name == form.source or totals.get(name) != 0)
             ],
@@ -407,12 +414,13 @@ def hit_view(
 def _reasons(explanation: HitExplanation) -> Iterator[str]:
     """Says in words why a hit is where it is."""
     if explanation.terms:
-        yield f"contains {', '.join(explanation.terms)}"
+        yield _("contains %(words)s", words=", ".join(explanation.terms))
     if explanation.lexical is not UNSET:
-        yield f"words {explanation.lexical:.2f}, meaning {explanation.semantic or 0.0:.2f}"
+        words, meaning = f"{explanation.lexical:.2f}", f"{explanation.semantic or 0.0:.2f}"
+        yield _("words %(words)s, meaning %(meaning)s", words=words, meaning=meaning)
     if explanation.time_boost is not UNSET and explanation.time_boost != 1:
-        yield f"raised by {explanation.time_boost:g} for its time"
-    yield f"number {explanation.rank_in_source + 1} of its source"
+        yield _("raised by %(factor)s for its time", factor=f"{explanation.time_boost:g}")
+    yield _("number %(number)s of its source", number=explanation.rank_in_source + 1)
 
 
 def _date(text: str) -> date | None:
@@ -534,7 +542,7 @@ class LibraryBrowser(LibraryPage):
             is_by_year=is_by_year,
             chart=column_chart(rows, list(self._sources.values())),
             calendar=calendar_chart(timeline.year or 1, timeline.days),
-            months=[f"{date(2000, month, 1):%b}" for month in range(1, 13)],
+            months=list(map(_, MONTHS)),
             tags=sorted(tags, key=lambda one: one[0].casefold()),
             form=LibraryForm(),
             section="library",
@@ -556,12 +564,11 @@ class LibraryBrowser(LibraryPage):
                 counts[period].update({self._sources.get(name, name): items for name, items in by_source.items()})
         rows = []
         for period, values in counts.items():
-            label = period if is_by_year else f"{date.fromisoformat(f'{period}-01'):%B %Y}"
+            label = period if is_by_year else month_text(date.fromisoformat(f"{period}-01"))
             parts = ", ".join(f"{items:,} {name}" for name, items in values.items())
             rows.append(
                 ChartRow(
                     label=label,
-                    short_label=period if is_by_year else f"{date.fromisoformat(f'{period}-01'):%b %y}",
                     text=f"{label}: {parts}",
                     values=values,
                     address=LibraryForm(created=period).address(),

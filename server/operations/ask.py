@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -10,6 +11,7 @@ from auth.context import WRITE, RequestContext
 from auth.model_endpoints import ModelEndpoint, ModelEndpoints
 from config.errors import InvalidParams
 from config.public_http import OutgoingRequestError, PublicFetch, origin_of
+from config.settings import is_loopback
 from server.asking.model import MODEL_MAX_S, is_trusted
 from server.asking.service import Answer, AnswerEvent, AskRequest, answer_question, collect_answer
 from server.operations.operation import (
@@ -122,6 +124,8 @@ async def set_ask_model(context: RequestContext, services: Services, request: Mo
     except OutgoingRequestError as error:
         raise InvalidParams(f"url: {error.reason}") from error
     earlier, key = await stored.get(context.user_id), request.key
+    if key and origin.startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
+        raise InvalidParams("url: expected https or a loopback address with a key, which anyone could read on its way")
     if key is None:
         # Otherwise someone who finds an open browser could have the key sent elsewhere.
         key = earlier.key if earlier is not None and origin_of(earlier.url) == origin else ""

@@ -10,13 +10,15 @@ from msgspec import Struct
 from auth.audit import BACKUP_ACTION, AuditFilter
 from auth.context import RequestContext
 from config.times import format_time_seconds, format_timestamp
-from server.metrics import Metrics
+from server.metrics import BUCKETS_S, Metrics
 from server.operations.operation import NoArguments, Operation, admin_operation
 from server.runtime import Runtime
 from server.service_endpoints import Readiness
 from server.version import VERSION
-from server.worker_state import WorkerState, add_worker_states
+from server.worker_state import HourFigures, WorkerState, add_worker_states
 from sources.semantic.service import model_description
+
+_P95 = 0.95
 
 
 class SourceHealth(Struct, frozen=True, kw_only=True):
@@ -74,9 +76,25 @@ class WorkerStatus(StatusFigures, frozen=True, kw_only=True):
     worker: int
 
 
+class HourStatus(Struct, frozen=True, kw_only=True):
+    """What happened in the hour from `time` on. 95 % of the MCP calls took at most `call_ms_p95`, rounded up to the end
+    of a bucket of the metrics; null without calls."""
+
+    time: str
+    searches: int
+    failed_searches: int
+    calls: int
+    failed_calls: int
+    call_ms_mean: float | None
+    call_ms_p95: float | None
+    responses: int
+    server_errors: int
+
+
 class ServerStatus(StatusFigures, frozen=True, kw_only=True):
     """The figures are those of all workers of this machine together, since the start of the oldest; `workers` has those
-    of each worker that answers. `last_backup` is null if no backup is recorded."""
+    of each worker that answers. `hours` has those of the last week at most, oldest first, of the workers that are
+    running: a process that ended took its part with it. `last_backup` is null if no backup is recorded."""
 
     version: str
     is_ready: bool
@@ -87,6 +105,7 @@ class ServerStatus(StatusFigures, frozen=True, kw_only=True):
     embedding: EmbeddingHealth
     sources: Sequence[SourceHealth]
     workers: Sequence[WorkerStatus]
+    hours: Sequence[HourStatus]
     last_backup: LastBackup | None
 
 
@@ -132,10 +151,31 @@ def status_operation(metrics: Metrics) -> Operation:
                 for one in services.knowledge.sources
             ],
             workers=[WorkerStatus(worker=number, **_figures(state)) for number, state in states.items()],
+            hours=[_hour_status(hour) for hour in total.hours],
             last_backup=last_backup,
         )
 
     return get_server_status
+
+
+def _hour_status(figures: HourFigures) -> HourStatus:
+    p95, passed = None, 0
+    for end_s, count in zip((*BUCKETS_S, BUCKETS_S[-1]), figures.durations, strict=True):
+        passed += count
+        if figures.calls and passed >= _P95 * sum(figures.durations):
+            p95 = 1000 * end_s
+            break
+    return HourStatus(
+        time=format_time_seconds(3600 * figures.hour),
+        searches=figures.searches,
+        failed_searches=figures.failed_searches,
+        calls=figures.calls,
+        failed_calls=figures.failed_calls,
+        call_ms_mean=round(1000 * figures.seconds / figures.calls, 3) if figures.calls else None,
+        call_ms_p95=p95,
+        responses=figures.responses,
+        server_errors=figures.server_errors,
+    )
 
 
 def _figures(state: WorkerState) -> dict[str, Any]:

@@ -101,6 +101,21 @@ _REQUIRED_CAPABILITIES = {
 CAPABILITIES = tuple(_REQUIRED_CAPABILITIES.values())
 
 
+# MCP Apps (specification 2026-01-26): clients with this extension show pages that belong to tools.
+APPS_EXTENSION = "io.modelcontextprotocol/ui"
+APP_MEDIA_TYPE = "text/html;profile=mcp-app"
+# ChatGPT shows such pages, and says so by its name.
+_CLIENTS_WITH_APPS = ("openai-mcp",)
+
+
+def shows_apps(client: "ClientInfo") -> bool:
+    extensions = client.capabilities.get("extensions")
+    declared = extensions.get(APPS_EXTENSION) if isinstance(extensions, dict) else None
+    media_types = declared.get("mimeTypes") if isinstance(declared, dict) else ()
+    has_type = isinstance(media_types, list | tuple) and APP_MEDIA_TYPE in media_types
+    return has_type or client.name in _CLIENTS_WITH_APPS
+
+
 class Peer(Protocol):
     """The client at the other end of the transport."""
 
@@ -462,6 +477,8 @@ def read_initialize_params(params: Mapping[str, Any]) -> InitializeParams:
     declared = require_object(params, "capabilities")
     capabilities: dict[str, Any] = {name: {} for name in CAPABILITIES if declared.get(name) is not None}
     name, client_version = read_implementation(require_object(params, "clientInfo"))
+    if shows_apps(ClientInfo(capabilities=declared)):
+        capabilities["extensions"] = {APPS_EXTENSION: {"mimeTypes": [APP_MEDIA_TYPE]}}
     config = params.get("config")
     client = ClientInfo(name, client_version, capabilities)
     return InitializeParams(version, client, read_config({} if config is None else config))

@@ -19,7 +19,7 @@ from aggregator.libraries import split_library, with_library
 from auth.context import READ, LibraryAccess, Principal
 from config.errors import FlorilegiumError, InvalidParams, NotFound, ResourceNotFound, Unauthenticated, Unavailable
 from config.paths import UserId
-from server.protocol.call import DEFAULT_PROFILE, Call, DispatcherOptions, Result
+from server.protocol.call import APP_MEDIA_TYPE, DEFAULT_PROFILE, Call, DispatcherOptions, Result
 from server.protocol.messages import Era, notification_message, require_object, require_string, wrong_type
 from server.protocol.schema import MirroredParameter, input_schema, mirrored_parameters, outline, output_schema
 
@@ -190,12 +190,14 @@ class Tool(Struct, frozen=True, kw_only=True):
     hints: Hints = READ_ONLY
     source: str | None = None
     schema: Mapping[str, Any] | None = None
+    # The URI of the page that shows its results, in clients that show pages.
+    app: str = ""
 
     def __post_init__(self) -> None:
         assert _TOOL_NAME.match(self.name), f"some clients would reject the tool name {self.name!r}"
         assert len(self.description) <= DESCRIPTION_MAX_CHARS, f"the description of {self.name} is too long"
 
-    def as_listed(self) -> dict[str, Any]:
+    def as_listed(self, *, has_app: bool = False) -> dict[str, Any]:
         listed: dict[str, Any] = {
             "name": self.name,
             "title": self.title,
@@ -205,6 +207,9 @@ class Tool(Struct, frozen=True, kw_only=True):
         }
         if self.output is not None:
             listed["outputSchema"] = outline(output_schema(self.output))
+        if has_app and self.app:
+            # The second one is ChatGPT's name for it.
+            listed["_meta"] = {"ui": {"resourceUri": self.app}, "openai/outputTemplate": self.app}
         return listed
 
 
@@ -227,9 +232,13 @@ class _Readable(Struct, frozen=True, kw_only=True):
 
 
 class Resource(_Readable, frozen=True, kw_only=True):
-    """A resource with a fixed URI, of one source or of none."""
+    """A resource with a fixed URI, of one source or of none. An app is found through its tools, and has no data."""
 
     uri: str
+
+    @property
+    def is_app(self) -> bool:
+        return self.mime_type == APP_MEDIA_TYPE
 
     def as_listed(self) -> dict[str, Any]:
         return self._listed_with({"uri": self.uri})
@@ -520,6 +529,9 @@ class CatalogAccess:
         return self.profiles.permits_resources(call.context.principal)
 
     def find_resource(self, call: Call, uri: str) -> tuple[Resource | ResourceTemplate, dict[str, str]] | None:
+        app = self.catalog.resources.get(uri)
+        if app is not None and app.is_app:
+            return app, {}
         match = self.catalog.find_resource(uri) if self.permits_resources(call) else None
         return match if match is not None and _is_visible(match[0], call.context.principal) else None
 

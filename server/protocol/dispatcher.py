@@ -25,14 +25,17 @@ from config.logging import request_fields
 from config.paths import UserId
 from config.tracing import is_tracing, span
 from server.protocol.call import (
+    APPS_EXTENSION,
     LOG_LEVELS,
     RETRY_AFTER_KEY,
     Call,
+    ClientInfo,
     DispatcherOptions,
     InputRequired,
     RequestStateSigner,
     Result,
     run_handler,
+    shows_apps,
 )
 from server.protocol.catalog import (
     Catalog,
@@ -198,12 +201,12 @@ class Dispatcher:
         _log_call("initialize", "", session.client_name, "ok")
         return {
             "protocolVersion": session.version,
-            "capabilities": self.capabilities(Era.LEGACY),
+            "capabilities": self.capabilities(Era.LEGACY, ClientInfo(session.client_name, "", session.capabilities)),
             "serverInfo": self.options.as_implementation(is_complete=True),
             **self._instructions(session.profile),
         }
 
-    def capabilities(self, era: Era) -> Result:
+    def capabilities(self, era: Era, client: ClientInfo) -> Result:
         """Prompts and resources are declared even while empty: some clients treat -32601 on their lists as fatal."""
         capabilities: Result = {
             "tools": {"listChanged": True},
@@ -215,6 +218,8 @@ class Dispatcher:
         # In the modern era a request sets its own log level, in `_meta`.
         if era is Era.MODERN:
             del capabilities["logging"]
+        if shows_apps(client):
+            capabilities["extensions"] = {APPS_EXTENSION: {}}
         return capabilities
 
     def _metric_labels(self, call: Call, request: Request) -> tuple[str, str]:
@@ -248,7 +253,7 @@ class Dispatcher:
     async def _discover(self, call: Call, params: Mapping[str, Any]) -> Result:
         result = {
             "supportedVersions": list(MODERN_VERSIONS),
-            "capabilities": self.capabilities(Era.MODERN),
+            "capabilities": self.capabilities(Era.MODERN, call.client),
             **self._instructions(call.profile),
             "_meta": {SERVER_INFO_KEY: self.options.as_implementation(is_complete=True)},
         }

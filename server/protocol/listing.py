@@ -10,7 +10,7 @@ from loguru import logger
 
 from auth.context import Principal
 from config.errors import FlorilegiumError, InvalidParams, Overloaded
-from server.protocol.call import Call, DispatcherOptions, Result, run_handler
+from server.protocol.call import Call, DispatcherOptions, Result, run_handler, shows_apps
 from server.protocol.catalog import CatalogAccess, Completer, Tool, UserListing, is_listing_visible, permits_source
 from server.protocol.messages import require_object, require_string
 
@@ -120,12 +120,16 @@ class ListMethods:
 
     async def tools(self, call: Call, params: Mapping[str, Any]) -> Result:
         entries = self._access.tools(call.profile).listed.items()
-        listed = self._visible("tools", call, ((tool, self._listed_tool(name, tool)) for name, tool in entries))
+        has_apps = shows_apps(call.client)
+        tools = ((tool, self._listed_tool(name, tool, has_apps=has_apps)) for name, tool in entries)
+        listed = self._visible("tools with apps" if has_apps else "tools", call, tools)
         return await self._page("tools", listed, call, params)
 
     async def resources(self, call: Call, params: Mapping[str, Any]) -> Result:
         catalog = self._access.catalog
-        listed = self._visible("resources", call, _with_listed_form(catalog.resources))
+        # Apps are named by their tools, and nobody chooses one from a list.
+        resources = {uri: resource for uri, resource in catalog.resources.items() if not resource.is_app}
+        listed = self._visible("resources", call, _with_listed_form(resources))
         return await self._page("resources", listed, call, params, catalog.resource_listings)
 
     async def templates(self, call: Call, params: Mapping[str, Any]) -> Result:
@@ -137,16 +141,16 @@ class ListMethods:
         listed = self._visible("prompts", call, _with_listed_form(catalog.prompts))
         return await self._page("prompts", listed, call, params, catalog.prompt_listings)
 
-    def _listed_tool(self, name: str, tool: Tool) -> dict[str, Any]:
+    def _listed_tool(self, name: str, tool: Tool, *, has_apps: bool) -> dict[str, Any]:
         """A name that a profile assigns is listed as it is; only a tool's own name can be listed with a dot."""
         if self._options.has_dotted_names and name == tool.name:
             name = name.replace("_", ".", 1)
-        return {**tool.as_listed(), "name": name}
+        return {**tool.as_listed(has_app=has_apps), "name": name}
 
     def _visible(self, kind: str, call: Call, entries: Iterator[_Entry]) -> list[dict[str, Any]]:
         """Returns the entries that this profile, these scopes and sources may see. Cached until the catalog
         changes."""
-        if kind != "tools" and not self._access.permits_resources(call):
+        if not kind.startswith("tools") and not self._access.permits_resources(call):
             return []
         version = self._access.catalog.version
         principal = call.context.principal

@@ -1,6 +1,9 @@
 """The tools over all sources: `knowledge_search`, `knowledge_get` and the session tools."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
+from html import escape
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,8 +22,8 @@ from aggregator.search import KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
 from config.settings import Settings
 from config.times import format_clock
-from server.protocol.call import Call
-from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
+from server.protocol.call import APP_MEDIA_TYPE, Call
+from server.protocol.catalog import Catalog, Hints, Resource, Tool, ToolResult
 from server.protocol.schema import input_schema
 from server.services import Knowledge
 from server.tools.research import CompactItem, Permalinks, ResearchTools, compact_item, compact_response
@@ -134,6 +137,15 @@ def _add_caps(schema: Mapping[str, Any], caps: Mapping[str, str]) -> None:
         _add_caps(declared, caps)
 
 
+# The page that clients with MCP Apps show for the two tools.
+_APP = "ui://florilegium/results.html"
+
+
+@cache
+def _app_text() -> str:
+    return Path(__file__).with_name("results_app.html").read_text("utf-8")
+
+
 # These tools change only the session state, and repeating a call changes nothing further.
 _SESSION_HINTS = Hints(read_only_hint=False)
 _SHAPE_HELP = "compact: {id, title, text, url, metadata}."
@@ -176,6 +188,16 @@ def add_knowledge_tools(catalog: Catalog, knowledge: Knowledge, settings: Settin
     research = ResearchTools(knowledge, settings)
     for tool in (*tools.search_tools(), *research.tools(), *tools.session_tools()):
         catalog.add_tool(tool)
+    catalog.add_resource(
+        Resource(
+            uri=_APP,
+            name="results",
+            title="Results",
+            description="The page that shows what a search found, and the items that are read.",
+            mime_type=APP_MEDIA_TYPE,
+            reader=tools.read_app,
+        )
+    )
 
 
 class KnowledgeTools:
@@ -210,6 +232,17 @@ class KnowledgeTools:
         response, defaults = await self._knowledge.retriever.get_with_defaults(call.context, arguments)
         is_compact = (arguments.shape or defaults.shape) == "compact"
         return compact_item(response, self._links) if is_compact else response
+
+    async def read_app(self, _call: Call, uri: str, _variables: Mapping[str, str]) -> list[Mapping[str, Any]]:
+        """Returns the page of the search tools. It loads nothing, and asks the host for everything."""
+        # The address of the server, with which the page builds permalinks; quoted for an attribute.
+        text = _app_text().replace("{base_url}", escape(self._settings.base_url))
+        meta = {
+            "ui": {"csp": {"connectDomains": [], "resourceDomains": []}, "prefersBorder": True},
+            "openai/widgetCSP": {"connect_domains": [], "resource_domains": []},
+            "openai/widgetPrefersBorder": True,
+        }
+        return [{"uri": uri, "mimeType": APP_MEDIA_TYPE, "text": text, "_meta": meta}]
 
     async def configure_session(self, call: Call, arguments: SessionConfigure) -> SessionResult:
         defaults = {name: value for name, value in msgspec.to_builtins(arguments).items() if name != "session"}
@@ -250,6 +283,7 @@ class KnowledgeTools:
                 output=KnowledgeResponse,
                 schema=with_caps(schema, self._settings),
                 handler=self.search,
+                app=_APP,
             ),
             Tool(
                 name="knowledge_get",
@@ -263,6 +297,7 @@ class KnowledgeTools:
                 output=GetResponse,
                 schema=with_caps(input_schema(ShapedGet), self._settings),
                 handler=self.get,
+                app=_APP,
             ),
         )
 

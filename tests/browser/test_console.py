@@ -84,6 +84,13 @@ async def test_saved_search_is_opened_by_its_name(browser: BrowserDriver, consol
     assert seen == {"opened": ["Voyage"], "left": 0, "findings": []}
 
 
+async def test_timeline_leads_to_the_items(browser: BrowserDriver, console: Console) -> None:
+    seen = await console.run(browser, "search.mjs", "timeline")
+
+    assert seen["month"] >= seen["day"] >= 8
+    assert (seen["tagged"], seen["findings"]) == (4, [])
+
+
 async def test_late_answer_of_an_earlier_query_is_not_shown(browser: BrowserDriver, console: Console) -> None:
     seen = await console.run(browser, "search.mjs", "stale")
 
@@ -103,7 +110,7 @@ async def test_search_works_without_javascript(browser: BrowserDriver, console: 
 async def test_pages_pass_the_audit_and_fit_the_screen(
     browser: BrowserDriver, console: Console, options: dict[str, Any]
 ) -> None:
-    pages = ["/", "/?q=galleon", "/library", "/new?source=characters", "/connect"]
+    pages = ["/", "/?q=galleon", "/library", "/library/timeline", "/new?source=characters", "/connect"]
     paths = [*pages, console.paths["chat"], f"{console.paths['prompt']}?assistant=true"]
 
     findings = await console.run(browser, "search.mjs", "look", values=paths, **options)

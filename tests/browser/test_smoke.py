@@ -18,6 +18,8 @@ async def test_every_page_is_shown_without_an_error_to_its_owner_only(browser: B
             "/library": "Voyage of the galleon",
             "/tags": "No tags",
             "/duplicates": "Look for duplicates",
+            "/ask": "Your question",
+            "/ask/model": "Language model",
             f"/items/notes/{note}": "The galleon left the harbour.",
             f"/edit/notes/{note}": "Title",
             "/new": "Title",

@@ -6,10 +6,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from websockets.exceptions import InvalidStatus
 
+from server.metrics import HOURS_KEPT, Metrics
 from server.version import VERSION
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient, WebSocketClient
 from tests.server.http_client import fetch
+from tests.server.rest.rest_client import RestClient
 from tests.server.sample_catalog import SampleCatalog
 
 SCRAPE = {"Authorization": "Bearer scrape-me"}
@@ -93,3 +95,40 @@ async def test_imports_are_counted_by_outcome(tmp_path: Path) -> None:
     assert metrics["florilegium_imports_total", "failed"] == 1
     assert metrics["florilegium_import_items_total",] == 1
     assert metrics["florilegium_imports_running",] == metrics["florilegium_imports_waiting",] == 0
+
+
+async def test_figures_of_hours_are_kept_for_a_week(own_api: RestClient) -> None:
+    metrics = Metrics()
+    metrics.watch(own_api.server.runtime)
+    start = 1_000 * 3600.0
+
+    metrics.record_call("tools/call", "search", "ok", 0.02)
+    metrics.update_hours(start)
+    metrics.record_call("tools/call", "search", "error", 0.3)
+    metrics.record_response(503)
+    metrics.update_hours(start + 60)
+    await own_api.search({"query": "galleon"}, "ada")
+    metrics.update_hours(start + 3600)
+    metrics.update_hours(start + 2 * 3600)
+
+    first, second, third = metrics.hours
+    assert (first.hour, first.calls, first.failed_calls, first.server_errors, first.searches) == (1000, 2, 1, 1, 0)
+    assert (sum(first.durations), round(first.seconds, 3)) == (2, 0.32)
+    assert (second.hour, second.calls, second.searches, second.failed_searches) == (1001, 0, 1, 0)
+    assert (third.hour, third.calls, third.searches, third.seconds) == (1002, 0, 0, 0)
+    for hour in range(HOURS_KEPT):
+        metrics.update_hours(start + (10 + hour) * 3600)
+    assert (len(metrics.hours), metrics.hours[0].hour) == (HOURS_KEPT, 1010)
+
+
+async def test_status_has_the_calls_of_the_hour_and_their_latency(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        client = await ModernClient.of(server, "ada")
+        for _ in range(3):
+            await client.call("knowledge_search", {"query": "galleon"})
+        body = (await fetch(server.url, "GET", "/api/v1/server", await server.bearer("ada"))).json()
+
+    assert body["hours"][-1]["time"].endswith(":00:00Z")
+    assert sum(hour["calls"] for hour in body["hours"]) == body["calls"]["ok"] == 3
+    assert sum(hour["searches"] for hour in body["hours"]) == 3
+    assert all(hour["call_ms_p95"] > 0 for hour in body["hours"] if hour["calls"])

@@ -2,6 +2,7 @@
 // of the page for the current form, and replaces them; the results first, because filters have counts, which take longer.
 // The address of the page is its whole state.
 
+import { _ } from "./messages.js";
 import { isShortcut, localizeTimes, search } from "./page.js";
 
 const DEBOUNCE_MS = 200;
@@ -45,7 +46,7 @@ async function show(url, { push = false } = {}) {
     document.querySelector("#filters").replaceWith(filters);
   } catch (error) {
     if (error.name === "AbortError") return;
-    document.querySelector("#status").textContent = "The server cannot be reached. Check the connection and try again.";
+    document.querySelector("#status").textContent = _("The server cannot be reached. Check the connection and try again.");
     layout.classList.remove("busy");
   }
 }
@@ -87,7 +88,7 @@ async function openPreview(url) {
     // Ids belong to the page of the item; here they would repeat those of this page.
     for (const part of preview.querySelectorAll("[id]")) part.removeAttribute("id");
   } catch (error) {
-    if (error.name !== "AbortError") preview.textContent = "The preview could not be loaded.";
+    if (error.name !== "AbortError") preview.textContent = _("The preview could not be loaded.");
   }
 }
 

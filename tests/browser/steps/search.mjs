@@ -80,6 +80,25 @@ export async function saved({ page, url, audit }) {
   return { opened, left: await page.locator(".saved").count(), findings };
 }
 
+/** Goes from the timeline of the library to the items of a month, of a day and of a tag. */
+export async function timeline({ page, url, audit }) {
+  await page.goto(`${url}/library`);
+  await page.getByRole("link", { name: "Timeline" }).click();
+  await page.waitForURL(/timeline/);
+  const findings = await audit();
+  await page.locator(".columns-chart a").last().click();
+  await page.waitForURL(/created=\d{4}-\d\d$/);
+  const month = await page.locator(".items td.title > a").count();
+  await page.goBack();
+  await page.locator(".calendar a").last().click();
+  await page.waitForURL(/created=\d{4}-\d\d-\d\d$/);
+  const day = await page.locator(".items td.title > a").count();
+  await page.goBack();
+  await page.locator(".tag-cloud a", { hasText: "log" }).click();
+  await page.waitForURL(/tag=log/);
+  return { month, day, tagged: await page.locator(".items td.title > a").count(), findings };
+}
+
 /** Types fast while the first answers are slow: only the last query may be shown. */
 export async function stale({ page, url }) {
   await page.goto(url);

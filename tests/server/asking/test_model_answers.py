@@ -321,7 +321,9 @@ async def test_user_chooses_a_model_whose_key_nobody_sees(tmp_path: Path, log: S
         audit = (await api.get("/api/v1/audit", None)).body
         export = (await api.get("/api/v1/export", None)).body
         removed = (await api.request("DELETE", "/api/v1/ask/model", None)).json()
+        sent_in_the_clear = await put(url="http://192.0.2.1/v1", key="sk-secret-1")
 
+    assert sent_in_the_clear.status == 400
     assert chosen == {"url": model.url, "model": "wise", "has_key": True, "chosen_by": "user"}
     assert answer["model"] == "wise-1"
     # The key stays with its host, and does not follow to another one.

@@ -185,15 +185,15 @@ async def test_active_filters_can_be_removed_and_others_added(api: RestClient, a
     assert active_chips(page) == {"sea": "/?q=galleon&since=2025-01-01&until=2025-12-31", "2025": "/?q=galleon&tag=sea"}
     offered = chips(page)
     assert {label: count for label, (count, _) in offered.items()} == {
-        "Date April 2025": "1",
-        "Date March 2025": "1",
+        "Date Apr 2025": "1",
+        "Date Mar 2025": "1",
         "Tag north": "1",
     }
     both = await page_text(api, offered["Tag north"][1])
     assert hit_titles(both) == ["Log"]
     assert active_chips(both).keys() == {"sea", "north", "2025"}
-    month = await page_text(api, offered["Date March 2025"][1])
-    assert (hit_titles(month), list(active_chips(month))) == (["Voyage"], ["sea", "March 2025"])
+    month = await page_text(api, offered["Date Mar 2025"][1])
+    assert (hit_titles(month), list(active_chips(month))) == (["Voyage"], ["sea", "Mar 2025"])
     assert chips(month) == {}
 
 
@@ -242,7 +242,7 @@ async def test_way_back_leads_nowhere_else(api: RestClient, ada: LibraryUser) ->
 
     page = await page_text(api, f"/items/notes/{note}?back={quote('https://evil.example/?q=x&next=//evil.example')}")
 
-    assert not re.search(r'href="[^"]*evil\.example', page)
+    assert not re.search(r'(href|action)="[^"]*evil', page)
     assert '<a href="/">← Back to results</a>' in page
 
 
@@ -310,7 +310,7 @@ async def test_nothing_found_offers_a_search_without_filters(api: RestClient, ad
     page = await page_text(api, "/?q=galleon&tag=mountains")
 
     assert "Nothing found" in page
-    assert '<a href="/?q=galleon">search without filters</a>' in page
+    assert '<a href="/?q=galleon">Search without filters</a>' in page
 
 
 async def test_page_without_a_query_lists_what_was_changed_last(

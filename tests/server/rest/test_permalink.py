@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.context import SCOPES
+from server.console.charts import link_graph
 from server.console.item_page import PassageMarks, page_values, sections_of
 from server.console.pages import render_page
+from server.console.search_page import SearchForm
 from server.version import is_web_address
 from sources.drafts import MessageDraft
 from sources.items import GetResponse, ResultItem
@@ -38,6 +40,10 @@ ELEMENTS = {
         "output",
         "svg",
         "path",
+        "text",
+        "rect",
+        "circle",
+        "line",
         "select",
         "option",
         "template",
@@ -343,12 +349,14 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "viewer": viewer,
         "section": "item",
         "csrf_token": "",
-        "page_path": "/",
         "done": "",
         "readings": [item],
+        "links": (),
         "backlinks": (),
-        "results": None,
         "library": "",
+        "graph": link_graph({"notes://a": (title, "/items/notes/a")}, {"notes://b": (tag, "/items/notes/b")}, []),
+        "results": SearchForm(q=content, tag=tag),
+        "result_number": 1,
         "page_path": "/",
         "record": None,
         "notices": (),

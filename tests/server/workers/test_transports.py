@@ -180,6 +180,7 @@ async def test_the_state_of_the_server_is_that_of_all_workers(deployment: Worker
     assert after["calls"]["ok"] - before["calls"].get("ok", 0) == 5
     added = zip(after["workers"], before["workers"], strict=True)
     assert sorted(new["calls"].get("ok", 0) - old["calls"].get("ok", 0) for new, old in added) == [2, 3]
+    assert sum(hour["calls"] for hour in after["hours"]) - sum(hour["calls"] for hour in before["hours"]) == 5
     # A worker that does not answer is left out.
     assert len(alone["workers"]) == 1
 

@@ -53,10 +53,14 @@ class FacetedResponse(KnowledgeResponse, frozen=True, kw_only=True, omit_default
 
 async def count_facets(ranking: MergedRanking, fanout: Fanout, library: Library, time_zone: tzinfo) -> Facets:
     """Reads the ranking on, after the page was selected. Hits of the same item are one result."""
+    # Items of another library may have the same id.
     items: dict[tuple[str, str | int], list[HitFacets]] = {}
+    sources: dict[tuple[str, str | int], str] = {}
     for hit in await ranking.read_results(COUNTED_RESULTS_MIN):
-        # Of the sources of others, nothing more is known than that they have a hit.
-        items.setdefault(hit.item, []).extend([hit.payload.facets] if hit.source in fanout.own else ())
+        item = hit.stream or hit.source, hit.id
+        sources[item] = hit.source
+        # Of third-party sources, nothing more is known than that they have a hit.
+        items.setdefault(item, []).extend([hit.payload.facets] if item[0] in fanout.own else ())
 
     def count(values_of: Callable[[HitFacets], Iterable[str | None]]) -> Counter[str]:
         """An item counts once for each value, however many of its passages have it."""
@@ -67,13 +71,14 @@ async def count_facets(ranking: MergedRanking, fanout: Fanout, library: Library,
         counts = count(lambda one: (parse_time(one.created_at).astimezone(time_zone).isoformat()[:chars],))
         return tuple([FacetCount(*pair) for pair in sorted(counts.items(), reverse=True)[:_VALUES_MAX]])
 
+    # The namespaces of other libraries are not the caller's to choose from.
     chats = [str(item) for source, item in items if source == "chats"]
     spellings = {tag.casefold(): tag for found in items.values() for one in found for tag in one.tags}
     tags = count(lambda one: map(str.casefold, one.tags))
     return Facets(
         counted=len(items),
         is_complete=ranking.is_read,
-        sources=_most_frequent(Counter(source for source, _ in items)),
+        sources=_most_frequent(Counter(sources.values())),
         years=count_periods(_YEAR_CHARS),
         months=count_periods(_MONTH_CHARS),
         tags=_most_frequent(Counter({spellings[tag]: number for tag, number in tags.items()})),

@@ -15,13 +15,14 @@ from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from auth.audit import Audit
 from auth.browser_sessions import BrowserSessions
 from auth.context import ADMIN, ROLE_SCOPES, SCOPES, ClientId, LibraryAccess, Principal
 from auth.oauth.grants import ACCESS_TOKEN
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.rate_limits import RateLimit
 from auth.registry import PREFIX, Registry, UserRecord, has_key_prefix, is_credential
-from auth.sharing import Sharing, narrow
+from auth.sharing import Sharing, narrow, record_claims
 from auth.tokens import Claims, TokenVerifier
 from config.errors import Conflict, NotFound, StorageError, Unauthenticated
 from config.paths import UserId
@@ -85,7 +86,9 @@ class RegistryAuthenticator:
         monotonic: Callable[[], float] = time.monotonic,
         oauth_tokens: OAuthTokens | None = None,
         browser_sessions: BrowserSessions | None = None,
+        audit: Audit | None = None,
     ) -> None:
+        self._audit = audit
         self._browser_sessions = browser_sessions
         self._settings = settings
         self._registry = registry
@@ -334,7 +337,11 @@ class RegistryAuthenticator:
             expires_at=claims.expires_at,
             signed_in_at=claims.issued_at,
         )
-        return principal, _Access(permitted) if permitted else await self._require_access(principal)
+        access = _Access(permitted) if permitted else await self._require_access(principal)
+        if claims.groups is not None:
+            changes = await self._sharing.apply_claims(user.id, issuer, claims.groups, claims.issued_at or 0.0)
+            record_claims(self._audit, user.id, issuer, changes)
+        return principal, access
 
     async def _user_of(self, claims: Claims) -> UserRecord:
         """Creates the user of a token if that is allowed, or raises what is wrong."""

@@ -379,6 +379,8 @@ _STATEMENTS = (
 _SHARING = (
     # A group is a row of `users`, because its library is like that of a person.
     "ALTER TABLE users ADD COLUMN kind TEXT NOT NULL DEFAULT 'person'",
+    # When the credential was issued whose claims last changed the memberships of the user.
+    "ALTER TABLE users ADD COLUMN claims_at REAL NOT NULL DEFAULT 0",
     # The handles of the libraries of others that the credential may use, separated by spaces. NULL means all for a key,
     # and none for a grant.
     "ALTER TABLE keys ADD COLUMN libraries TEXT",

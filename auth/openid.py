@@ -17,11 +17,13 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
+from auth.audit import Audit
 from auth.registry import Registry, UserRecord, is_printable_text
+from auth.sharing import Sharing, record_claims
 from auth.signing_keys import RemoteKeys, fetch_url
 from auth.tokens import check_times, find_claim, verify_signature
 from config.errors import ConfigurationError, FlorilegiumError, NotFound, Unauthenticated, Unavailable
-from config.openid import OpenIdProvider, is_trusted_url
+from config.openid import OpenIdProvider, claimed_roles, is_trusted_url, read_group_map
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
@@ -123,6 +125,7 @@ def _encode(data: bytes) -> str:
 T = TypeVar("T")
 # An ID token need not have a type. Access tokens and logout tokens have one of their own.
 _TOKEN_TYPES = frozenset(("", "jwt"))
+_GRANT_TYPES = frozenset(("oauth-id-jag+jwt",))
 
 
 class ProviderMetadata(Struct, frozen=True, kw_only=True):
@@ -229,18 +232,30 @@ class OpenIdClient:
         assert self._metadata is not None
         return self._metadata
 
-    async def _verify(self, metadata: ProviderMetadata, token: str, flow: SignInFlow) -> Mapping[str, Any]:
-        """Verifies an ID token (OpenID Connect Core section 3.1.3.7)."""
+    async def verify_grant(self, assertion: str) -> tuple[Mapping[str, Any], float]:
+        """Returns the claims of an ID-JAG of the provider, and when it expires. Raises Unauthenticated. The caller
+        checks what it is for."""
+        metadata = await self._discover()
+        claims, expires_at = await self._verify_signature(assertion, _GRANT_TYPES)
+        if claims.get("iss") != metadata.issuer or not isinstance(claims.get("sub"), str) or not claims["sub"]:
+            raise Unauthenticated("token not accepted", presented=True, reason="iss or sub is missing")
+        return claims, expires_at
+
+    async def _verify_signature(self, token: str, types: frozenset[str]) -> tuple[Mapping[str, Any], float]:
         assert self._keys is not None
+        algorithms, max_bytes = frozenset(ASYMMETRIC_ALGORITHMS), self._settings.fixed.token_max_bytes
         try:
-            claims = await verify_signature(
-                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.fixed.token_max_bytes
-            )
-            check_times(claims, time.time(), self._settings.fixed.jwt_leeway_s)
-        except Unauthenticated as error:
-            raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
+            claims = await verify_signature(token, self._keys, algorithms, types, max_bytes)
         except Unavailable as error:
             raise self._unavailable(error.message) from error
+        return claims, check_times(claims, time.time(), self._settings.fixed.jwt_leeway_s)[0]
+
+    async def _verify(self, metadata: ProviderMetadata, token: str, flow: SignInFlow) -> Mapping[str, Any]:
+        """Verifies an ID token (OpenID Connect Core section 3.1.3.7)."""
+        try:
+            claims, _ = await self._verify_signature(token, _TOKEN_TYPES)
+        except Unauthenticated as error:
+            raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         if claims.get("iss") != metadata.issuer or self.provider.client_id not in audiences:
@@ -316,9 +331,10 @@ _NAME_CLAIM = "preferred_username"
 
 
 class OpenIdSignIn:
-    def __init__(self, settings: Settings, registry: Registry) -> None:
+    def __init__(self, settings: Settings, registry: Registry, audit: Audit | None = None) -> None:
         self._settings = settings
         self._registry = registry
+        self._audit = audit
         self._clients = {
             provider.id: OpenIdClient(settings, provider, _read_secret(provider))
             for provider in settings.openid_providers
@@ -342,33 +358,48 @@ class OpenIdSignIn:
             is_code = error.isascii() and error.replace("_", "").isalnum() and len(error) <= 40
             code = error if is_code else "no code"
             raise OpenIdFailed(f"{client.provider.title} did not sign you in ({code}); start again")
-        name_claim = client.provider.name_claim or self._settings.jwt_name_claim or _NAME_CLAIM
-        provider, needed = client.provider, {name_claim}
+        provider, needed = client.provider, {self._name_claim(client.provider)}
         if provider.allowed_emails or provider.allowed_domains:
             needed.add("email")
-        if provider.allowed_groups:
+        if provider.allowed_groups or provider.group_map:
             needed.add(provider.groups_claim)
         claims = await client.redeem(flow, response["code"], response.get("iss"), needed)
-        # Finds the user by issuer and `sub`, like the user of a token, or creates one.
-        subject = claims["sub"]
-        if not is_allowed(client.provider, claims):
+        user = await self.user_of(provider_id, claims)
+        if provider.group_map:
+            roles = claimed_roles(read_group_map(provider.group_map), find_claim(claims, provider.groups_claim))
+            changes = await Sharing(self._registry.database).apply_claims(user.id, provider.issuer, roles, now)
+            record_claims(self._audit, user.id, provider.issuer, changes)
+        return user, flow.target
+
+    async def verify_grant(self, provider_id: str, assertion: str) -> tuple[Mapping[str, Any], float]:
+        """Like `OpenIdClient.verify_grant`."""
+        return await self._client(provider_id).verify_grant(assertion)
+
+    async def user_of(self, provider_id: str, claims: Mapping[str, Any]) -> UserRecord:
+        """Finds the user by issuer and `sub`, like the user of a token, or creates one. Raises OpenIdFailed unless the
+        person may sign in."""
+        provider, subject = self._client(provider_id).provider, claims["sub"]
+        if not is_allowed(provider, claims):
             raise OpenIdFailed(
-                f"your account at {client.provider.title} is not allowed to use this server; ask its operator",
-                f"{client.provider.title}: {subject[:80]!r} is in none of the allowed lists",
+                f"your account at {provider.title} is not allowed to use this server; ask its operator",
+                f"{provider.title}: {subject[:80]!r} is in none of the allowed lists",
                 subject=subject,
             )
-        user = await self._registry.user_by_identity(client.provider.issuer, subject)
-        if user is None and client.provider.issuer == self._settings.issuer:
+        user = await self._registry.user_by_identity(provider.issuer, subject)
+        if user is None and provider.issuer == self._settings.issuer:
             user = await self._registry.user_by_identity("", subject)
         if user is None:
-            name = find_claim(claims, name_claim)
+            name = find_claim(claims, self._name_claim(provider))
             name = name if isinstance(name, str) and is_printable_text(name) else ""
-            user = await self._registry.ensure_user(client.provider.issuer, subject, name, client.provider.role)
+            user = await self._registry.ensure_user(provider.issuer, subject, name, provider.role)
         if user.is_disabled:
             raise OpenIdFailed(
                 "your account on this server is disabled; ask its operator", subject=subject, user_id=user.id
             )
-        return user, flow.target
+        return user
+
+    def _name_claim(self, provider: OpenIdProvider) -> str:
+        return provider.name_claim or self._settings.jwt_name_claim or _NAME_CLAIM
 
     def _client(self, provider_id: str) -> OpenIdClient:
         client = self._clients.get(provider_id)

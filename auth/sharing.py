@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from auth.audit import Audit
 from auth.context import LibraryAccess, ShareRule
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.registry import (
@@ -31,9 +32,9 @@ from auth.registry import (
     select_user_by_name,
 )
 from config.errors import Conflict, FlorilegiumError, InvalidParams, NotFound
+from config.openid import GroupRole
 from config.paths import UserId
 
-GroupRole = Literal["reader", "writer", "manager"]
 ROLES: tuple[GroupRole, ...] = get_args(GroupRole)
 RuleKind = Literal["tag", "source", "namespace"]
 
@@ -116,6 +117,22 @@ class Share(Struct, frozen=True, kw_only=True):
     rule: ShareRule
     name: str
     created_at: float
+
+
+class ClaimedMembership(Struct, frozen=True):
+    """A membership that claims have given, changed, or ended, if there is no role."""
+
+    group_id: UserId
+    group: str
+    role: GroupRole | None
+
+
+def record_claims(audit: Audit | None, user_id: UserId, issuer: str, changes: Sequence[ClaimedMembership]) -> None:
+    for one in changes:
+        action = "group.remove" if one.role is None else "group.join"
+        detail = f"{one.group} {one.role or ''}".strip()
+        if audit is not None:
+            audit.record(action, user_id, client=issuer, target=one.group_id, detail=detail)
 
 
 def narrow(libraries: tuple[LibraryAccess, ...], limit: frozenset[str] | None) -> tuple[LibraryAccess, ...]:
@@ -414,30 +431,31 @@ class Sharing:
 
     # Identity providers
 
-    @control_operation("write")
-    def apply_claims(self, db: ControlConnection, user_id: UserId, issuer: str, roles: Mapping[str, GroupRole]) -> None:
-        """Makes the memberships that an issuer's claims give a person those of `roles`, by group name. Memberships that
-        people gave stay. A name that no group has is ignored: the operator may create the group later."""
-        wanted: dict[str, GroupRole] = {}
-        for name, role in roles.items():
-            group = select_group(db, name)
-            if group is not None and not group.is_disabled:
-                wanted[group.id] = max(role, wanted.get(group.id, role), key=ROLES.index)
-        known = {
-            group_id: (role, given_by)
-            for group_id, role, given_by in db.execute(
-                "SELECT group_id, role, issuer FROM group_members WHERE user_id = ?", (user_id,)
-            ).fetchall()
-        }
-        for group_id, (_, given_by) in known.items():
-            if given_by == issuer and group_id not in wanted:
-                _end_membership(db, group_id, user_id)
-        for group_id, role in wanted.items():
-            if group_id not in known:
-                _insert_member(db, group_id, user_id, role, None, self._clock(), issuer)
-            elif known[group_id] != (role, issuer) and known[group_id][1] == issuer:
-                sql = "UPDATE group_members SET role = ? WHERE group_id = ? AND user_id = ?"
-                db.execute(sql, (role, group_id, user_id))
+    async def apply_claims(
+        self, user_id: UserId, issuer: str, roles: Mapping[str, GroupRole], issued_at: float
+    ) -> Sequence[ClaimedMembership]:
+        """Makes the memberships that an issuer's claims give a person those of `roles`, by group name, and returns what
+        changed. Memberships that people gave stay. A credential that is older than the last one that changed something
+        is ignored: it may say what is no longer true."""
+
+        def find(db: ControlConnection) -> list[ClaimedMembership]:
+            return _claimed_changes(db, user_id, issuer, roles, issued_at)
+
+        def apply(db: ControlConnection) -> list[ClaimedMembership]:
+            changes = find(db)
+            for one in changes:
+                if one.role is None:
+                    _end_membership(db, one.group_id, user_id)
+                elif _role(db, one.group_id, user_id) is None:
+                    _insert_member(db, one.group_id, user_id, one.role, None, self._clock(), issuer)
+                else:
+                    sql = "UPDATE group_members SET role = ? WHERE group_id = ? AND user_id = ?"
+                    db.execute(sql, (one.role, one.group_id, user_id))
+            db.execute("UPDATE users SET claims_at = ? WHERE id = ?", (issued_at, user_id))
+            return changes
+
+        # A write would make all processes look up all credentials again, and most tokens change nothing.
+        return await self._database.write(apply) if await self._database.read(find) else ()
 
     # Deletion of a person
 
@@ -447,11 +465,11 @@ class Sharing:
         return [one for one in _groups(db, user_id) if one.members == 1]
 
     @control_operation("withdraw")
-    def delete_person(self, db: ControlConnection, user_id: UserId) -> Mapping[str, str]:
+    def delete_person(self, db: ControlConnection, user_id: UserId) -> Mapping[str, UserId]:
         """Deletes a person, with all credentials, memberships and shares. A group whose only manager they are passes to
         the writer, else the reader, who joined first. Returns the new managers by group. Raises Conflict while a group
         has no other member."""
-        successors = {}
+        successors: dict[str, UserId] = {}
         for group in _groups(db, user_id):
             others = [one for one in _members(db, group.id) if one.user_id != user_id]
             if not others:
@@ -464,7 +482,7 @@ class Sharing:
                 "UPDATE group_members SET role = 'manager', issuer = NULL WHERE group_id = ? AND user_id = ?",
                 (group.id, heir.user_id),
             )
-            successors[group.name] = heir.name
+            successors[group.name] = heir.user_id
         remove_user_row(db, user_id, self._clock())
         return successors
 
@@ -571,6 +589,32 @@ def _end_membership(db: ControlConnection, group_id: str, user_id: str) -> None:
     db.execute("DELETE FROM group_members WHERE group_id = ? AND user_id = ?", (group_id, user_id))
     # What they shared with the group was for the people they knew in it.
     db.execute("DELETE FROM shares WHERE owner_id = ? AND to_id = ?", (user_id, group_id))
+
+
+def _claimed_changes(
+    db: ControlConnection, user_id: UserId, issuer: str, roles: Mapping[str, GroupRole], issued_at: float
+) -> list[ClaimedMembership]:
+    row = db.execute("SELECT claims_at FROM users WHERE id = ?", (user_id,)).fetchone()
+    if row is None or issued_at < row[0]:
+        return []
+    wanted: dict[UserId, ClaimedMembership] = {}
+    for name, role in roles.items():
+        # A name that no group has is ignored: the operator may create the group later.
+        group = select_group(db, name)
+        if group is not None and not group.is_disabled:
+            wanted[group.id] = ClaimedMembership(group.id, group.name, role)
+    changes = []
+    for group_id, name, role, given_by in db.execute(
+        "SELECT g.id, g.name, m.role, m.issuer FROM group_members m JOIN users g ON g.id = m.group_id "
+        "WHERE m.user_id = ?",
+        (user_id,),
+    ).fetchall():
+        claimed = wanted.pop(group_id, None)
+        if given_by == issuer and claimed is None:
+            changes.append(ClaimedMembership(group_id, name, None))
+        elif given_by == issuer and claimed is not None and claimed.role != role:
+            changes.append(claimed)
+    return [*changes, *wanted.values()]
 
 
 def _invitations(db: ControlConnection, now: float, condition: str, value: object) -> list[GroupInvitation]:

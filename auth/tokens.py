@@ -23,6 +23,7 @@ from auth.context import ClientId
 from auth.registry import TEXT_MAX_CHARS, is_printable_text, require_printable, require_scopes
 from auth.signing_keys import SigningKey, SigningKeys, accepted_algorithms, sign
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
+from config.openid import GroupRole, claimed_roles, read_group_map
 from config.settings import Settings
 
 # The claim of RFC 9068, that of OpenID Connect, and that of Microsoft Entra ID in tokens of version 1.
@@ -43,6 +44,8 @@ class ClaimRules:
         self._scope_map = {
             value: frozenset(scopes.split()) for value, scopes in map(split_entry, settings.jwt_scope_map)
         }
+        self._group_map = read_group_map(settings.jwt_group_map)
+        self._group_claims = ("groups", *settings.jwt_role_claims)
         self._required: dict[str, set[str]] = {}
         for name, value in map(split_entry, settings.jwt_required_claims):
             self._required.setdefault(name, set()).add(value)
@@ -51,6 +54,12 @@ class ClaimRules:
     def required_values(self) -> Mapping[str, str]:
         """One accepted value of each required claim, for tokens that this server mints."""
         return {name: min(values) for name, values in self._required.items()}
+
+    def groups(self, payload: Mapping[str, Any]) -> Mapping[str, GroupRole] | None:
+        """Returns the roles in groups that a token gives, or None if tokens decide about none."""
+        if not self._group_map:
+            return None
+        return claimed_roles(self._group_map, *(find_claim(payload, name) for name in self._group_claims))
 
     def missing_claim(self, payload: Mapping[str, Any]) -> str | None:
         """Returns the name of a required claim that is absent or has another value."""
@@ -136,6 +145,8 @@ class Claims(Struct, frozen=True):
     identity: str
     # A name for the user if one is created. It does not identify the user.
     name: str = ""
+    # The roles in groups that the token gives, by group; None if tokens decide about none.
+    groups: Mapping[str, GroupRole] | None = None
 
 
 class TokenVerifier(Protocol):
@@ -214,6 +225,7 @@ class JwtVerifier:
             issued_at=issued_at,
             identity=identity,
             name=name if isinstance(name, str) and is_printable_text(name) else "",
+            groups=self._rules.groups(payload),
         )
 
 

@@ -6,6 +6,9 @@ every query is used once. CPU time is compared, because it does not depend on ho
 
 Searches by words and meaning are measured in the same way, with each model that is installed. What it costs to embed
 the queries depends on the model alone, so it is measured and shown separately.
+
+A search of libraries of others is measured with one own library and five of groups, all copies of the same one: its CPU
+time against that of searching each of them alone, and its wall time against that of the own one alone.
 """
 
 import argparse
@@ -35,6 +38,10 @@ from bench.vectors import copy_with_vectors, installed_models, query_cpu_ms
 _SETTLE_S = 0.05
 
 
+# Libraries of groups that are searched together with the own one.
+_GROUPS = 5
+
+
 class Scale(Struct, frozen=True):
     """A library and the number of queries of each kind, after some queries for warm-up."""
 
@@ -54,6 +61,7 @@ class Effort(Struct, frozen=True):
     tenant_sizes: Sizes
     tenants: int
     rounds: int
+    shared_queries: int
     caches_libraries: bool
 
 
@@ -65,6 +73,7 @@ FULL = Effort(
     tenant_sizes=REFERENCE.times(0.002),
     tenants=1_000,
     rounds=3,
+    shared_queries=60,
     caches_libraries=True,
 )
 QUICK = Effort(
@@ -75,6 +84,7 @@ QUICK = Effort(
     tenant_sizes=REFERENCE.times(0.001),
     tenants=6,
     rounds=2,
+    shared_queries=4,
     caches_libraries=False,
 )
 
@@ -158,10 +168,28 @@ class Rotation(Struct, frozen=True):
     after_bytes: int
 
 
+class SharedSearches(Struct, frozen=True):
+    """Searches of several libraries at once, and of each of them alone: CPU milliseconds and wall times per query."""
+
+    together_ms: tuple[float, ...]
+    alone_ms: tuple[float, ...]
+    together_wall_ms: tuple[float, ...]
+    own_wall_ms: tuple[float, ...]
+
+    @property
+    def cpu_ratio(self) -> float:
+        return sum(self.together_ms) / sum(self.alone_ms)
+
+    @property
+    def wall_ratio(self) -> float:
+        return statistics.median(self.together_wall_ms) / statistics.median(self.own_wall_ms)
+
+
 class Outcome(Struct, frozen=True):
     rows: tuple[Row, ...]
     load: LoadResult
     rotation: Rotation
+    shared: SharedSearches
     models: tuple[ModelSearches, ...] = ()
 
     def total(self, scale: str) -> Row:
@@ -185,7 +213,8 @@ class Outcome(Struct, frozen=True):
             f"{''.join(f'cpu_ratio_{one.model}={one.ratio:.2f} ' for one in self.models)}"
             f"{''.join(f'query_ms_{one.model}={one.query_ms:.2f} ' for one in self.models)}"
             f"p50_ms={percentile(row.wall_ms, 50):.1f} p99_ms={percentile(row.wall_ms, 99):.1f} "
-            f"rps_per_core={self.load.calls_per_cpu_s:.1f}"
+            f"rps_per_core={self.load.calls_per_cpu_s:.1f} "
+            f"shared_cpu_ratio={self.shared.cpu_ratio:.2f} shared_wall_ratio={self.shared.wall_ratio:.2f}"
         )
 
 
@@ -225,12 +254,13 @@ class BenchServer(Struct, frozen=True):
 
 @contextmanager
 def start_server(
-    library: Path, users: int, cores: Cores, deadline_factor: int = 10, model: str = "off"
+    library: Path, users: int, cores: Cores, deadline_factor: int = 10, model: str = "off", groups: int = 0
 ) -> Iterator[BenchServer]:
-    """Runs a server for the duration of the block, on which each user has a copy of the library."""
+    """Runs a server for the duration of the block, on which each user has a copy of the library, and so have the groups
+    of the first user."""
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         scratch = Path(name)
-        arguments = (str(scratch / "data"), str(library), str(users), str(deadline_factor), model)
+        arguments = (str(scratch / "data"), str(library), str(users), str(deadline_factor), model, str(groups))
         command = python("bench.servers.library", *arguments)
         with child(command, cores.servers, scratch / "server.log") as server:
             announcement = msgspec.json.decode(server.receive(), type=LibraryAnnouncement)
@@ -317,6 +347,41 @@ class _SearchComparison:
         return msgspec.json.decode(self._baseline.receive(), type=BaselineResult)
 
 
+# -- libraries of others -----------------------------------------------------------------------------------------------
+
+
+def measure_shared(library: Path, queries: int, warmup: int, cores: Cores) -> SharedSearches:
+    names = ("own", *(f"group{number}" for number in range(_GROUPS)))
+    with start_server(library, 1, cores, groups=_GROUPS) as server, server.clients(1) as clients:
+        [account] = server.announcement.accounts
+
+        def search(query: str, *libraries: str) -> tuple[float, float]:
+            """Returns CPU and wall milliseconds."""
+            before = cpu_seconds(server.pid)
+            request = SearchRequest(account.token, query, libraries)
+            [wall_ms] = run_batch(clients, SearchBatch(server.url, 1, (request,))).wall_ms
+            time.sleep(_SETTLE_S)
+            return (cpu_seconds(server.pid) - before) * 1000, wall_ms
+
+        for query in mixed_queries("shared warmup", warmup):
+            search(query, *names)
+        together: list[tuple[float, float]] = []
+        alone: list[list[tuple[float, float]]] = []
+        for number, query in enumerate(mixed_queries("shared", queries)):
+            # What the first search of a query leaves in caches helps the second, so they take turns.
+            if number % 2:
+                together.append(search(query, *names))
+            alone.append([search(query, name) for name in names])
+            if not number % 2:
+                together.append(search(query, *names))
+    return SharedSearches(
+        together_ms=tuple(cpu_ms for cpu_ms, _ in together),
+        alone_ms=tuple(sum(cpu_ms for cpu_ms, _ in parts) for parts in alone),
+        together_wall_ms=tuple(wall_ms for _, wall_ms in together),
+        own_wall_ms=tuple(parts[0][1] for parts in alone),
+    )
+
+
 # -- many searches -----------------------------------------------------------------------------------------------------
 
 
@@ -353,7 +418,11 @@ def measure(effort: Effort, cores: Cores) -> Outcome:
         rows = [row for scale in effort.scales for row in measure_single_searches(libraries[scale.sizes], scale, cores)]
         models = measure_models(libraries, effort, cores)
         load = measure_load(libraries[effort.load.sizes], effort, cores)
-        return Outcome(tuple(rows), load, measure_rotation(libraries[effort.tenant_sizes], effort, cores), models)
+        shared = measure_shared(
+            libraries[effort.scales[0].sizes], effort.shared_queries, effort.scales[0].warmup, cores
+        )
+        rotation = measure_rotation(libraries[effort.tenant_sizes], effort, cores)
+        return Outcome(tuple(rows), load, rotation, shared, models)
 
 
 def report(effort: Effort, outcome: Outcome) -> Iterator[str]:
@@ -368,6 +437,10 @@ def report(effort: Effort, outcome: Outcome) -> Iterator[str]:
         yield f"{searches.model}: embedding a query takes {searches.query_ms:.3f} ms of this"
     baseline, ours = outcome.growth()
     yield f"from {outcome.scales[0]} to {outcome.scales[-1]}: baseline {baseline:.2f} times, ours {ours:.2f} times"
+    yield (
+        f"one own and {_GROUPS} libraries of groups: {outcome.shared.cpu_ratio:.2f} times the CPU time of the parts "
+        f"alone, {outcome.shared.wall_ratio:.2f} times the wall time of the own one"
+    )
     yield _load_line(f"{effort.clients} clients of {effort.load_users} users, {effort.load.title}", outcome.load)
     for number, result in enumerate(outcome.rotation.rounds, 1):
         yield _load_line(f"{effort.tenants} users in rotation, round {number}", result)

@@ -21,10 +21,11 @@ from server.serving import run
 
 
 class SearchRequest(Struct, frozen=True):
-    """A query and the token of the user who sends it."""
+    """A query, the token of the user who sends it, and which libraries to search if it is not all."""
 
     token: str
     query: str
+    libraries: tuple[str, ...] = ()
 
 
 class SearchBatch(Struct, frozen=True):
@@ -51,6 +52,7 @@ class _Content(Struct, frozen=True):
     results: list[msgspec.Raw]
     # Those that did not answer as usual.
     sources: dict[str, _SourceReport] = {}
+    libraries: dict[str, dict[str, _SourceReport]] = {}
 
 
 class _Result(Struct, frozen=True, rename="camel"):
@@ -67,7 +69,8 @@ _decode = msgspec.json.Decoder(_Response).decode
 
 
 def render_request(url: str, request: SearchRequest, request_id: int) -> bytes:
-    call = ToolCall("knowledge_search", {"query": request.query, "limit": LIMIT})
+    named = {"libraries": request.libraries} if request.libraries else {}
+    call = ToolCall("knowledge_search", {"query": request.query, "limit": LIMIT, **named})
     return modern_request(url, call, request.token).render(request_id)
 
 
@@ -80,7 +83,13 @@ def count_hits(body: bytes, request_id: int) -> int:
     content = response.result.structured_content
     if response.id != request_id or response.result.is_error:
         raise UnexpectedResponse(f"unexpected response to call {request_id}: {body[:500]!r}")
-    if missing := {name: report for name, report in content.sources.items() if report.status != "ok"}:
+    reports = {"own": content.sources, **content.libraries}
+    if missing := {
+        (library, name): report
+        for library, by_source in reports.items()
+        for name, report in by_source.items()
+        if report.status != "ok"
+    }:
         raise UnexpectedResponse(f"response to call {request_id} lacks sources: {missing}")
     return len(content.results)
 

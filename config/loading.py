@@ -118,7 +118,8 @@ FIXED = frozenset(
     follow_url_timeout_s form_max_bytes head_max_bytes idempotency_max_keys idempotency_ttl_s import_batch_chars
     import_batch_items import_deadline_s import_depth_max import_failed_max import_file_max_bytes
     import_history_max import_images_max_bytes import_jobs_max_per_user import_line_max_bytes import_lines_max
-    import_messages_max import_parser_cpu_s import_parser_deadline_s import_parser_memory_mib
+    import_max_conversations import_messages_max import_parser_cpu_s import_parser_deadline_s
+    import_parser_memory_mib
     import_problems_max import_queue_max import_reader_deadline_s import_skipped_max import_turn_s
     import_unpacked_ratio_max import_values_max invitation_lifetime_s jwks_max_bytes jwks_refresh_min_s
     jwks_stale_max_s jwks_timeout_s jwks_ttl_s jwt_client_claim jwt_leeway_s jwt_token_types

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -16,6 +16,8 @@ class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `id` is part of the redirect URI, and `name` is shown on the button. People in one of the allowed lists may sign in;
     with `allow_everyone`, everyone with an account there. `role` is the role of users who sign in for the first time.
+    `group_map` says which groups of this server those in `groups_claim` are, as `VALUE=GROUP ROLE`.
+    With `assertion_grants`, the provider also decides which clients may act for them, without asking them (ID-JAG).
     """
 
     id: str
@@ -29,13 +31,47 @@ class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allowed_domains: tuple[str, ...] = ()
     allowed_groups: tuple[str, ...] = ()
     groups_claim: str = "groups"
+    group_map: tuple[str, ...] = ()
     name_claim: str = ""
     allow_everyone: bool = False
     role: Literal["reader", "writer", "admin"] = "writer"
+    assertion_grants: bool = False
 
     @property
     def title(self) -> str:
         return self.name or self.id
+
+
+GroupRole = Literal["reader", "writer", "manager"]
+_ROLES: tuple[GroupRole, ...] = ("reader", "writer", "manager")
+
+
+def read_group_map(entries: tuple[str, ...]) -> dict[str, tuple[str, GroupRole]]:
+    """Returns the group and the role of each value of a claim. An entry is `VALUE=GROUP ROLE`, or `VALUE=GROUP` for
+    readers. Raises ValueError with an entry that is neither."""
+    groups: dict[str, tuple[str, GroupRole]] = {}
+    for entry in entries:
+        # At the last equals sign: a value may be a distinguished name, which has some.
+        value, _, target = entry.rpartition("=")
+        group, _, role = target.strip().partition(" ")
+        found = next((one for one in _ROLES if one == (role.strip() or "reader")), None)
+        if not value.strip() or not group or found is None:
+            raise ValueError(entry)
+        groups[value.strip()] = (group, found)
+    return groups
+
+
+def claimed_roles(groups: dict[str, tuple[str, GroupRole]], *claims: Any) -> dict[str, GroupRole]:
+    """Returns the roles that the values of claims give, by group: of several the highest. A claim is a text, a list, or
+    an object whose names are the values (Zitadel)."""
+    roles: dict[str, GroupRole] = {}
+    for claim in claims:
+        values = [claim] if isinstance(claim, str) else claim if isinstance(claim, list | dict) else ()
+        for value in values:
+            if isinstance(value, str) and value in groups:
+                group, role = groups[value]
+                roles[group] = max(role, roles.get(group, role), key=_ROLES.index)
+    return roles
 
 
 def is_trusted_url(url: str) -> bool:
@@ -76,5 +112,9 @@ def provider_problems(providers: tuple[OpenIdProvider, ...]) -> Iterator[str]:
                 f"{field}: everyone with an account at {provider.issuer} could sign in; set allowed_emails, "
                 "allowed_domains or allowed_groups, or set allow_everyone = true"
             )
+        try:
+            read_group_map(provider.group_map)
+        except ValueError as error:
+            yield f"{field}: group_map: expected VALUE=GROUP ROLE, such as staff=team writer, got {str(error)[:80]!r}"
         if is_limited and provider.allow_everyone:
             yield f"{field}: allow_everyone makes the allowed lists useless; remove one of them"

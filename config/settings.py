@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
 from config.errors import ConfigurationError
-from config.openid import OpenIdProvider, provider_problems
+from config.openid import OpenIdProvider, provider_problems, read_group_map
 from config.postgres.errors import require_postgres_url
 from config.times import load_time_zone
 
@@ -127,6 +127,8 @@ class FixedValues(Struct, frozen=True, kw_only=True):
 
     # Conversations. The rest of a long one can be requested separately.
     conversation_messages_max: int = 5_000
+    # Files, conversations and namespaces in one archive: more than anyone's history has.
+    import_max_conversations: int = 100_000
     # Message text in one REST response, after which the response ends and says how to go on.
     conversation_response_max_bytes: int = 16 * _MIB
     # A stream of changes looks for them at this interval, and ends at times. Browsers connect again.
@@ -495,11 +497,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number("bytes", _KIB, 1024 * 1024 * _MIB),
         "Maximum size of an imported file or archive. An archive may have 16 times as much unpacked.",
     ] = 1024 * _MIB
-    import_max_conversations: Annotated[
-        int,
-        _number("conversations", 1, 10_000_000),
-        "Maximum number of files, conversations and namespaces in one archive.",
-    ] = 100_000
     import_reader_memory_mib: Annotated[
         int, _number("MiB", 128, 65_536), "Memory limit of the process that reads the files of an import."
     ] = 2_048
@@ -622,6 +619,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         "Scopes of the roles and permissions in a token, as `VALUE=SCOPE SCOPE`: `editor=knowledge:read "
         "knowledge:write`. Values that are not listed have none.",
+    ] = ()
+    jwt_group_map: Annotated[
+        tuple[str, ...],
+        "Groups of this server whose members the users of tokens are, by the values of the claim `groups` and of those "
+        "in jwt_role_claims, as `VALUE=GROUP ROLE`: `staff=team writer`. A membership ends with a token that does not "
+        "have the value.",
     ] = ()
     jwt_role_claims: Annotated[
         tuple[str, ...],
@@ -924,6 +927,10 @@ def _jwt_problems(settings: Settings) -> Iterator[str]:
     for entry in settings.jwt_required_claims:
         if not all(part.strip() for part in entry.rpartition("=")):
             yield f"jwt_required_claims: expected NAME=VALUE, such as type=access, got {entry!r}"
+    try:
+        read_group_map(settings.jwt_group_map)
+    except ValueError as error:
+        yield f"jwt_group_map: expected VALUE=GROUP ROLE, such as staff=team writer, got {str(error)[:80]!r}"
     for entry in settings.jwt_scope_map:
         value, _, scopes = entry.rpartition("=")
         if not value.strip() or not scopes.strip():

@@ -64,7 +64,7 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
         *tldw_routes(runtime, metrics),
-        *oauth_routes(runtime, services.browser),
+        *oauth_routes(runtime, services),
         *console_routes(runtime, services),
         *library_page_routes(runtime, services),
         *rest_routes(runtime, services),

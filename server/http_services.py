@@ -29,7 +29,7 @@ def build_http_services(runtime: Runtime, metrics: Metrics | None = None) -> Htt
     return HttpServices(
         accounts=accounts,
         passkeys=Passkeys(runtime.settings, database, runtime.stores.used_tokens),
-        openid=OpenIdSignIn(runtime.settings, runtime.registry),
+        openid=OpenIdSignIn(runtime.settings, runtime.registry, runtime.audit),
         browser=BrowserGuard(runtime.settings, runtime.browser_sessions, runtime.audit, accounts, notices),
         metrics=metrics or Metrics(),
     )

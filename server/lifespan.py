@@ -128,6 +128,7 @@ async def open_runtime(
                 JwtVerifier(settings, keys) if keys is not None else None,
                 oauth_tokens=OAuthTokens(registry.database, settings) if settings.has_oauth_server else None,
                 browser_sessions=browser_sessions,
+                audit=audit,
             )
         streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.fixed.access_recheck_s)
         knowledge = build_knowledge(settings, libraries, stores.session_states)

@@ -162,6 +162,19 @@ ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _TOKEN_TYPES = frozenset(("", "jwt", "client-authentication+jwt"))
 
 
+async def use_once(database: ControlDatabase, identity: str, expires_at: float) -> bool:
+    """Returns False if an assertion was used before. Its identity is stored until it expires, so that no process
+    accepts a copy."""
+    digest, now = hash_credential(identity), time.time()
+
+    def operation(db: ControlConnection) -> bool:
+        db.execute("DELETE FROM oauth_assertions WHERE expires_at < ?", (now,))
+        statement = "INSERT INTO oauth_assertions (hash, expires_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
+        return bool(db.execute(statement, (digest, expires_at)).rowcount)
+
+    return await database.write(operation)
+
+
 class ClientAssertions:
     def __init__(
         self, database: ControlDatabase, settings: Settings, documents: MetadataDocuments, fetch: PublicFetch
@@ -216,16 +229,7 @@ class ClientAssertions:
             raise InvalidClient(f"client_assertion: expected exp within {_OAUTH_ASSERTION_LIFETIME_MAX_S:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")
-        # Stores the id until the assertion expires, so that a copy is not accepted by any process.
-        jti = str(claims["jti"])
-        digest, now = hash_credential(f"{client_id} {jti}"), time.time()
-
-        def operation(db: ControlConnection) -> bool:
-            db.execute("DELETE FROM oauth_assertions WHERE expires_at < ?", (now,))
-            statement = "INSERT INTO oauth_assertions (hash, expires_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
-            return bool(db.execute(statement, (digest, expires_at)).rowcount)
-
-        if not await self._database.write(operation):
+        if not await use_once(self._database, f"{client_id} {claims['jti']}", expires_at):
             raise InvalidClient("client_assertion: already used")
 
     def _signing_keys(self, keys: ClientKeys) -> SigningKeys:

@@ -27,7 +27,9 @@ OAUTH_REDIRECT_URIS_MAX = 20
 AUTHORIZATION_CODE = "authorization_code"
 REFRESH = "refresh_token"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
-GRANT_TYPES = (AUTHORIZATION_CODE, REFRESH, DEVICE)
+# With an assertion of an identity provider; see `auth.oauth.identity_assertions`.
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+GRANT_TYPES = (AUTHORIZATION_CODE, REFRESH, DEVICE, JWT_BEARER)
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
 _NAME_MAX_CHARS = 80
 _UNNAMED = "An application without a name"
@@ -85,7 +87,7 @@ def read_metadata(document: Mapping[str, Any]) -> ClientMetadata:
         raise invalid_metadata(str(error)) from error
     grant_types = tuple(name for name in GRANT_TYPES if name in metadata.grant_types)
     if not grant_types or grant_types == (REFRESH,):
-        raise invalid_metadata(f"grant_types: expected {AUTHORIZATION_CODE} or {DEVICE}")
+        raise invalid_metadata(f"grant_types: expected {AUTHORIZATION_CODE}, {DEVICE} or {JWT_BEARER}")
     if AUTHORIZATION_CODE in grant_types and "code" not in metadata.response_types:
         raise invalid_metadata("response_types: expected code")
     if metadata.application_type not in ("", "web", "native"):
@@ -226,7 +228,7 @@ def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
         "scopes_supported": list(SCOPES),
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
-        "grant_types_supported": list(GRANT_TYPES),
+        "grant_types_supported": [AUTHORIZATION_CODE, REFRESH, DEVICE],
         "token_endpoint_auth_methods_supported": methods,
         "revocation_endpoint_auth_methods_supported": methods,
         "code_challenge_methods_supported": [METHOD],
@@ -239,6 +241,9 @@ def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
     if settings.oauth_client_metadata:
         metadata["token_endpoint_auth_signing_alg_values_supported"] = list(ASYMMETRIC_ALGORITHMS)
         metadata["revocation_endpoint_auth_signing_alg_values_supported"] = list(ASYMMETRIC_ALGORITHMS)
+    if any(provider.assertion_grants for provider in settings.openid_providers):
+        metadata["grant_types_supported"].append(JWT_BEARER)
+        metadata["authorization_grant_profiles_supported"] = ["urn:ietf:params:oauth:grant-profile:id-jag"]
     if settings.oauth_registration:
         metadata["registration_endpoint"] = base_url + REGISTRATION_PATH
     return metadata

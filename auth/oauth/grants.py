@@ -299,11 +299,7 @@ class OAuthGrants:
 
     @control_operation("read")
     def find_remembered(self, db: ControlConnection, request: GrantRequest) -> GrantRecord | None:
-        """Returns the last grant of the client if it covers the request and none of its grants was revoked since."""
-        grants = _select(db, "user_id = ? AND client_id = ?", request.user.id, request.client_id)
-        revoked_at = max((grant.revoked_at or 0.0 for grant in grants), default=0.0)
-        matches = (grant for grant in grants if grant.created_at > revoked_at and grant.covers(request))
-        return next((grant for grant in matches if grant.is_valid), None)
+        return find_covering(db, request)
 
     async def list(self, user_id: UserId) -> list[GrantRecord]:
         """Returns the valid grants of a user, the newest first."""
@@ -349,6 +345,14 @@ def insert_grant(db: ControlConnection, request: GrantRequest, now: float, grant
     db.execute(sql, tuple(values.values()))
     db.execute("UPDATE oauth_clients SET last_used_at = ? WHERE id = ?", (now, request.client_id))
     return grant_id
+
+
+def find_covering(db: ControlConnection, request: GrantRequest) -> GrantRecord | None:
+    """Returns the last grant of the client if it covers the request and none of its grants was revoked since."""
+    grants = _select(db, "user_id = ? AND client_id = ?", request.user.id, request.client_id)
+    revoked_at = max((grant.revoked_at or 0.0 for grant in grants), default=0.0)
+    matches = (grant for grant in grants if grant.created_at > revoked_at and grant.covers(request))
+    return next((grant for grant in matches if grant.is_valid), None)
 
 
 def revoke_grant(db: ControlConnection, grant_id: str, now: float) -> None:

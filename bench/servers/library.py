@@ -1,4 +1,5 @@
-"""Florilegium as deployed, with users who each have a copy of one library and a token to search it.
+"""Florilegium as deployed, with users who each have a copy of one library and a token to search it. The first user can
+be in groups, which have copies, too.
 
 The copies are made before the server starts. By default, deadlines are ten times those of the settings, so that on a
 busy machine a search takes longer instead of returning less.
@@ -11,6 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from auth.context import READ, WRITE
+from auth.sharing import Sharing
 from bench.library import OWNER
 from bench.local_runtime import user_id_for
 from bench.servers import Account, Announcement, announce
@@ -57,7 +59,19 @@ def with_long_deadlines(settings: Settings, factor: int) -> Settings:
     )
 
 
-async def main(data_dir: str, template: str, user_count: int, deadline_factor: int, semantic_model: str) -> None:
+async def create_group(runtime: Runtime, name: str, member: str, template: DatabasePaths) -> None:
+    """Creates a group with a copy of the template's files, and with one member."""
+    user = await runtime.registry.user_by_name(member)
+    assert user is not None
+    group = await Sharing(runtime.registry.database).create_group(user.id, name)
+    home = runtime.data_root.prepare_user(group.id).chacha.parent
+    for original in (template.media, template.chacha, template.prompts):
+        shutil.copyfile(original, home / original.name)
+
+
+async def main(
+    data_dir: str, template: str, user_count: int, deadline_factor: int, semantic_model: str, groups: int
+) -> None:
     settings = with_long_deadlines(settings_for(data_dir), deadline_factor)
     settings = replace(settings, semantic_model=semantic_model)
     configure(settings.log_level, settings.log_format)
@@ -65,6 +79,8 @@ async def main(data_dir: str, template: str, user_count: int, deadline_factor: i
     originals = DataRoot(Path(template)).paths_of(user_id_for(OWNER))
     async with open_runtime(settings, observer=metrics) as runtime:
         users = [await create_user(runtime, user_name(number), originals) for number in range(user_count)]
+        for number in range(groups):
+            await create_group(runtime, f"group{number}", user_name(0), originals)
         accounts = tuple(account for account, _ in users)
         home = str(users[0][1])
         app = build_app(runtime, metrics)
@@ -72,4 +88,4 @@ async def main(data_dir: str, template: str, user_count: int, deadline_factor: i
 
 
 if __name__ == "__main__":
-    run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))
+    run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6])))

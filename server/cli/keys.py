@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auth.context import READ, SCOPES, WRITE
-from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
+from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, JWT_BEARER, REFRESH, OAuthClient, OAuthClients
 from server.cli.caller import admin_caller
 from server.cli.lazy_group import SettingsOverrides
 from server.cli.local_library import record_operation, run_with_registry
@@ -161,6 +161,11 @@ def client() -> None:
 )
 @click.option("--confidential", is_flag=True, help="Create a secret that the client has to send. Default: none.")
 @click.option("--device", is_flag=True, help="Let the client use device codes. It then needs no redirect URI.")
+@click.option(
+    "--enterprise",
+    is_flag=True,
+    help="Let the client use assertions of identity providers (ID-JAG). It needs --confidential, and no redirect URI.",
+)
 @admin_options
 def add(
     overrides: SettingsOverrides,
@@ -168,13 +173,16 @@ def add(
     redirect_uris: tuple[str, ...],
     confidential: bool,
     device: bool,
+    enterprise: bool,
     as_json: bool,
 ) -> None:
     """Add the client NAME, for applications that cannot register themselves."""
+    if enterprise and not confidential:
+        raise click.UsageError("--enterprise requires --confidential")
     settings = load_for_change(overrides)
     # RFC 7591 section 2: the metadata that a client which registers itself would send.
-    redirects = [AUTHORIZATION_CODE] if redirect_uris or not device else []
-    grants = [*redirects, REFRESH, *([DEVICE] if device else [])]
+    redirects = [AUTHORIZATION_CODE] if redirect_uris or not (device or enterprise) else []
+    grants = [*redirects, REFRESH, *([DEVICE] if device else []), *([JWT_BEARER] if enterprise else [])]
     document = {"client_name": name, "redirect_uris": list(redirect_uris), "grant_types": grants}
     record, secret = run_with_registry(
         settings,

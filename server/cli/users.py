@@ -225,9 +225,10 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
 @user.command()
 @click.argument("name")
 @click.option("--purge", is_flag=True, help="Delete the user's databases too. This cannot be undone.")
+@click.option("--delete-groups", is_flag=True, help="Also delete groups without other members, with their libraries.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @admin_options
-def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_json: bool) -> None:
+def delete(overrides: SettingsOverrides, name: str, purge: bool, delete_groups: bool, yes: bool, as_json: bool) -> None:
     """Delete NAME and all keys of NAME; with --purge, also the databases.
 
     With --purge, NAME can also be the id of a deleted user, whose databases were kept.
@@ -243,7 +244,8 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         call(users.get_user, users.UserRequest(name=name))  # nobody is asked about a user who does not exist
         if not yes:
             confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
-        deleted: User = call(users.delete_user, users.DeleteUserRequest(name=name, purge=purge))
+        request = users.DeleteUserRequest(name=name, purge=purge, delete_groups=delete_groups)
+        deleted: User = call(users.delete_user, request)
     kept = "" if purge else f" The databases are kept under the id {deleted.id}."
     data = {"name": deleted.name, "id": deleted.id, "state": deleted.state, "is_purged": purge}
     print_result(data, f"Deleted {name}.{kept}", as_json=as_json)

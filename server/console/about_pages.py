@@ -39,7 +39,9 @@ class AboutPages:
     def _render(self, page: str) -> Response:
         text = self._read(page)
         heading = _HEADING.search(text)
-        return render_page("about.html", title=heading[1] if heading else page.title(), html=render_markdown(text))
+        # Written with an editor that wraps lines, unlike notes.
+        html = render_markdown(text, keeps_line_breaks=False)
+        return render_page("about.html", title=heading[1] if heading else page.title(), html=html)
 
     def _read(self, page: str) -> str:
         """A file that cannot be read must not show the text of another policy instead, so that only a missing one is

@@ -83,7 +83,10 @@ class AccountPages(PersonalPage):
         try:
             if values.get("name", "").strip() != own.name:
                 raise InvalidParams(f"name: type {own.name} to confirm")
-            await self.run(viewer, operation, own_data.DeletionRequest(token=values.get("token", "")))
+            confirmation = own_data.AccountDeletionRequest(
+                token=values.get("token", ""), delete_groups=values.get("delete_groups") == "on"
+            )
+            await self.run(viewer, operation, confirmation)
         except (InvalidParams, Conflict) as error:
             return await self._deletion_page(request, viewer, error)
         if not is_account:

@@ -178,8 +178,9 @@ class AdminPages(PersonalPage):
                 case "deleted":
                     if values.get("confirmation", "").strip() != name:
                         raise InvalidParams(f"name: type {name} to confirm")
-                    purge = values.get("purge") == "yes"
-                    await run(viewer, users.delete_user, users.DeleteUserRequest(name=name, purge=purge))
+                    purge, with_groups = values.get("purge") == "yes", values.get("delete_groups") == "yes"
+                    deletion = users.DeleteUserRequest(name=name, purge=purge, delete_groups=with_groups)
+                    await run(viewer, users.delete_user, deletion)
                 case "reset":
                     # The link is shown in the response to the form, and never again.
                     link: users.AccountLinkResponse = await run(

@@ -1,15 +1,15 @@
 """The page of an item. Its address is the item's permalink, where programs get the JSON of `read_item`.
 
-It shows only the caller's own items. Another user's item and a missing one get the same response.
+It shows only what the caller may read. Another user's item and a missing one get the same response.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -252,7 +252,7 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
         return replace(self, mode=self.mode or "chunk_with_siblings", sibling_window=window, attachments=True)
 
     def for_whole_item(self) -> "PermalinkRequest":
-        return PermalinkRequest(source=self.source, id=self.id, mode="full", attachments=True)
+        return PermalinkRequest(source=self.source, id=self.id, library=self.library, mode="full", attachments=True)
 
     def for_passage(self) -> "PermalinkRequest":
         """Returns the request for the few sentences that a link points to."""
@@ -307,11 +307,14 @@ class ItemPage(LibraryPage):
         args = await self._args(request, IncomingRequest.from_scope(request.scope))
         item, marks = await self._read(viewer, args)
         links: ItemLinks | None = None
+        is_own = item.meta.library is UNSET
         if item.meta.source == "notes":
             found: ItemLinks = await self.run(viewer, get_item_links, ItemLinksRequest(uri=item.meta.uri))
             links = found
-            async with self._runtime.libraries.library(viewer.context) as library:
-                names = await library.notes.image_names(str(item.meta.id))
+            names: Sequence[str] = ()
+            if is_own:  # the addresses of images lead to the own library
+                async with self._runtime.libraries.library(viewer.context) as library:
+                    names = await library.notes.image_names(str(item.meta.id))
             marks = replace(
                 marks,
                 links={link.target: _LINKS.of(link.uri) for link in found.links},
@@ -320,8 +323,8 @@ class ItemPage(LibraryPage):
         page_address = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
         media = linked_media(item.meta.url or "", page_address, is_open=args.play)
         record: LibraryItem | None = None
-        if item.meta.source in ITEM_KINDS and viewer.can_write:
-            with suppress(NotFound):  # such as an item of someone else's library
+        if is_own and item.meta.source in ITEM_KINDS and viewer.can_write:
+            with suppress(NotFound):
                 record = await find_item(viewer.context, self._runtime, item.meta.uri)
         # Off the event loop if the text is long.
         sections = await run_text_work(len(item.content), sections_of, item, marks)
@@ -333,7 +336,11 @@ class ItemPage(LibraryPage):
         # What an assistant gets of the item in each mode.
         modes = _MODES if args.assistant else ()
         readings = [
-            await self.run(viewer, self._operation, PermalinkRequest(source=args.source, id=args.id, mode=mode))
+            await self.run(
+                viewer,
+                self._operation,
+                PermalinkRequest(source=args.source, id=args.id, library=args.library, mode=mode),
+            )
             for mode in modes
         ]
         return await self.render(
@@ -343,6 +350,7 @@ class ItemPage(LibraryPage):
             **values,
             readings=readings,
             record=record,
+            library=item.meta.library or "",
             media=media,
             start_seconds=int(args.seconds or (item.meta.loc.seconds if item.meta.loc else 0) or 0),
             media_origin=media.origin if media is not None and media.is_open else "",
@@ -374,7 +382,9 @@ class ItemPage(LibraryPage):
             return None
         has_more, next_index = True, _chunk_indexes(item)[-1] + 1
         try:
-            following = PermalinkRequest(source=args.source, id=args.id, chunk_index=next_index, mode="snippet")
+            following = PermalinkRequest(
+                source=args.source, id=args.id, library=args.library, chunk_index=next_index, mode="snippet"
+            )
             await self.run(viewer, self._operation, following)
         except (InvalidParams, NotFound):
             has_more = False

@@ -63,6 +63,8 @@ def render_markdown(
     marks: Sequence[TextRange] = (),
     links: Mapping[str, str] | None = None,
     images: Mapping[str, str] | None = None,
+    *,
+    keeps_line_breaks: bool = True,
 ) -> str:
     """Returns HTML. The marks are in order and do not overlap. `links` are the addresses of wikilinks by target, and
     `images` the addresses of images that this server has, by the name in the text."""
@@ -71,7 +73,7 @@ def render_markdown(
     text = _SENTINELS.sub("\ufffd", text)
     passage = next((index for index, mark in enumerate(marks) if mark.is_passage), None)
     env = {_LINKS: links or {}, _IMAGES: images or {}}
-    html = _parser().render(_with_sentinels(text, marks), env)
+    html = _parser(keeps_line_breaks).render(_with_sentinels(text, marks), env)
     # The parser lets no HTML of the text through. If it ever did, this would remove it.
     html = nh3.clean(html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL)
     html = _with_marks(html, passage)
@@ -130,10 +132,10 @@ def _with_marks(html: str, passage: int | None) -> str:
 
 
 @cache
-def _parser() -> "MarkdownIt":
+def _parser(keeps_line_breaks: bool) -> "MarkdownIt":
     from markdown_it import MarkdownIt  # noqa: PLC0415 - only pages need it, not MCP
 
-    parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": keeps_line_breaks}).enable(["table", "strikethrough"])
     parser.add_render_rule("image", _image_link)
     parser.inline.ruler.before("link", "wikilink", _read_wikilink)
     parser.inline.ruler.before("wikilink", "image_embed", _read_image_embed)

@@ -27,6 +27,7 @@ from server.console.page_handler import FormPages, PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, MANIFEST_PATH, OFFLINE_PATH, SERVICE_WORKER_PATH, Assets
 from server.console.palette import Palette
 from server.console.search_page import LibraryBrowser, SearchPage
+from server.console.sharing_page import ACTIONS, JOIN_PATH, SHARING_PATH, SharingPages
 from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
 from server.runtime import Runtime
@@ -102,7 +103,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     history, threads = HistoryPage(runtime, browser), ThreadsPage(runtime, browser)
     browse = LibraryBrowser(runtime, browser)
     items, search, ask = ItemPage(runtime, browser), SearchPage(runtime, browser), AskPage(runtime, browser)
-    ask_model = AskModelPage(runtime, browser)
+    ask_model, sharing = AskModelPage(runtime, browser), SharingPages(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -140,6 +141,9 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page("/duplicates/merge", post=manage.merge),
         page("/pin", post=manage.pin),
         page("/changes/undo", post=manage.undo),
+        page(SHARING_PATH, sharing.show),
+        *(page(f"{SHARING_PATH}/{action}", post=sharing.act(action)) for action in ACTIONS),
+        page(JOIN_PATH, sharing.join),
         page("/history", history.show),
         page("/history/{id}", history.show, history.change),
         page("/threads", threads.show),

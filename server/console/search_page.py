@@ -32,6 +32,7 @@ from server.console.pages import MONTHS, PageForm, month_text
 from server.operations import library
 from server.operations.items import SOURCE_NAMES
 from server.operations.knowledge import UriRequest, find_similar_items, read_item_by_uri, search_knowledge
+from server.operations.library import LibraryItemsRequest
 from server.operations.operation import NoArguments
 from server.operations.saved_searches import (
     SavedSearch,
@@ -45,7 +46,7 @@ from server.operations.saved_searches import (
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
-from sources.search.arguments import read_query
+from sources.search.arguments import OWN_LIBRARY, read_query
 from sources.search.snippets import Highlighter
 
 # Results on a page, and newest items on the page without a query.
@@ -63,10 +64,10 @@ PERIOD_LABELS = {
     "year": N_("Past year"),
 }
 # The filters whose values are a list, and those that a form keeps in hidden fields while the query is changed.
-_LISTED = ("tag", "type", "sender")
-_KEPT = ("source", "tag", "type", "sender", "namespace", "sort")
+_LISTED = ("tag", "type", "sender", "library")
+_KEPT = ("source", "tag", "type", "sender", "library", "namespace", "sort")
 # How many values of each filter are shown before "More", so that they fit in a row.
-_CHIPS_SHOWN = {"date": 2, "tag": 3, "type": 1, "sender": 1, "namespace": 0}
+_CHIPS_SHOWN = {"date": 2, "tag": 3, "type": 1, "sender": 1, "namespace": 0, "library": 2}
 _YEAR_CHARS = len("2026")
 
 
@@ -85,6 +86,7 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
     since: str = ""
     until: str = ""
     sender: str = ""
+    library: str = ""
     namespace: str = ""
     sort: str = ""
     # The URI of an item: then the page shows what is similar to it instead of the results of a query.
@@ -252,6 +254,13 @@ class SearchPage(LibraryPage):
             values = {"error": error.message, "status": error.status}
         facets: Facets | None = values.pop("facets", None)
         offered = offered_filters(form, facets) if facets is not None else {}
+        if facets is not None and viewer.context.principal.libraries and not form.library:
+            names = dict.fromkeys([OWN_LIBRARY, *(access.name for access in viewer.context.principal.libraries)])
+            offered["library"] = [
+                FilterChip(kind="library", label=name, address=form.address(library=name))
+                for name in names
+                if "," not in name
+            ]
         shown = [chip for kind, some in offered.items() for chip in some[: _CHIPS_SHOWN[kind]]]
         defaults: dict[str, Any] = {
             "form": form,
@@ -391,6 +400,7 @@ def hit_view(
         "at": format_clock(item.loc.seconds) if item.loc is not None and item.loc.seconds is not None else "",
         "sender": item.sender or "",
         "media_type": item.media_type or "",
+        "library": item.library or "",
         "tags": [(tag, form.address(tag=tag, similar="")) for tag in item.tags or ()],
         "score": item.score,
         "why": list(_reasons(explanation)) if explanation is not None else [],
@@ -441,13 +451,15 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
     created: str = ""
     since: str = ""
     until: str = ""
+    # The name or handle of someone else's.
+    library: str = ""
 
     @property
     def is_filtered(self) -> bool:
-        return self != LibraryForm(offset=self.offset)
+        return self != LibraryForm(offset=self.offset, library=self.library)
 
-    def request(self) -> library.LibraryItemsRequest:
-        return library.LibraryItemsRequest(
+    def request(self) -> LibraryItemsRequest:
+        return LibraryItemsRequest(
             source=self.source if self.source in SOURCE_NAMES else None,
             tag=self.tag or None,
             media_type=self.type or None,
@@ -455,6 +467,7 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
             created=self.created or None,
             since=self.since or None,
             until=self.until or None,
+            library=self.library or None,
             limit=_LIBRARY_LIMIT,
             offset=self.position,
         )
@@ -468,7 +481,8 @@ class LibraryBrowser(LibraryPage):
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
         viewer = await self.admit(request, library.list_items)
-        overview: library.LibraryOverview = await self.run(viewer, library.get_library, NoArguments())
+        asked = library.LibraryOverviewRequest(library=form.library or None)
+        overview: library.LibraryOverview = await self.run(viewer, library.get_library, asked)
         values: dict[str, Any] = {"items": [], "total": 0, **form.paging(None)}
         try:
             page = await self.run(viewer, library.list_items, form.request())
@@ -483,10 +497,12 @@ class LibraryBrowser(LibraryPage):
             values |= {"error": error.message, "status": error.status}
         pinned: tuple[library.LibraryItem, ...] = ()
         if not form.offset:
-            shown = replace(LibraryForm(source=form.source).request(), pinned=True, limit=_PINNED_MAX)
+            shown = replace(
+                LibraryForm(source=form.source, library=form.library).request(), pinned=True, limit=_PINNED_MAX
+            )
             pinned = (await self.run(viewer, library.list_items, shown)).items
         semantic: SemanticStatus | None = None
-        if overview.recent:
+        if overview.recent and not form.library:
             # How much of the library has embeddings. A search says so, and nothing else does.
             probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
             semantic = (await self.run(viewer, search_knowledge, probe)).semantic or None
@@ -495,6 +511,7 @@ class LibraryBrowser(LibraryPage):
             viewer,
             "library.html",
             form=form,
+            others=viewer.context.principal.libraries,
             overview=overview,
             titles=self._sources,
             semantic=semantic,

@@ -13,7 +13,9 @@ from auth.oauth import clients, grants
 from auth.oauth.client_assertions import ClientAssertions, MetadataDocuments, document_fetch, is_document_url
 from auth.oauth.clients import OAuthClient, OAuthClients
 from auth.oauth.grants import GrantRecord, GrantRequest, OAuthError, OAuthGrants, RequestRejected, Resources
+from auth.oauth.identity_assertions import IdentityAssertions
 from auth.oauth.tokens import METHOD, DeviceCodes, OAuthTokens, is_challenge
+from auth.openid import OpenIdSignIn
 from auth.rate_limits import LimitRule, RateLimit
 from auth.sharing import Sharing
 from config.errors import FlorilegiumError, RateLimited, Unavailable
@@ -243,6 +245,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
     grants: OAuthGrants
     tokens: OAuthTokens
     device_codes: DeviceCodes
+    identity_assertions: IdentityAssertions
     # Of the requests of one user, or of one address without a user; of the new clients of one address, and of its
     # failed attempts to guess a secret or a code.
     request_limit: RateLimit
@@ -280,7 +283,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
         return client
 
 
-def build_oauth_services(runtime: Runtime) -> OAuthServices:
+def build_oauth_services(runtime: Runtime, openid: OpenIdSignIn) -> OAuthServices:
     settings, database = runtime.settings, runtime.registry.database
     resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
     # Documents and keys of clients are fetched under the same rules.
@@ -297,6 +300,7 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
         grants=runtime.oauth_grants,
         tokens=tokens,
         device_codes=DeviceCodes(database, settings, resources, tokens),
+        identity_assertions=IdentityAssertions(settings, database, openid, resources, tokens),
         request_limit=make_limit(LimitRule("oauth", "OAuth requests", per_minute, _BURST)),
         registration_limit=make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
         failure_limit=runtime.limits.failures,

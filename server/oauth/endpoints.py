@@ -16,9 +16,10 @@ from starlette.routing import BaseRoute, Route
 from auth.oauth import clients
 from auth.oauth.client_assertions import ASSERTION_TYPE
 from auth.oauth.grants import InvalidClient, OAuthError, invalid_request
-from auth.oauth.tokens import OAUTH_DEVICE_CODE_TTL_S, CredentialReused, TokenRequest, format_user_code
-from server.console.browser import FORM_MAX_BYTES, BrowserGuard, client_address
+from auth.oauth.tokens import OAUTH_DEVICE_CODE_TTL_S, CredentialReused, IssuedTokens, TokenRequest, format_user_code
+from server.console.browser import FORM_MAX_BYTES, client_address
 from server.console.page_handler import PageFunction, PageHandler
+from server.http_services import HttpServices
 from server.oauth import code_request
 from server.oauth.authorize_page import AuthorizePage, DevicePage
 from server.oauth.code_request import NO_STORE, OAuthServices, Parameters, read_form_parameters
@@ -31,8 +32,8 @@ from server.runtime import Runtime
 
 
 class ClientIdentity(Struct, frozen=True):
-    """A client that proved its identity, or a public client, which cannot. `is_verified` says whether a client with a
-    metadata document did so with its key. Only its grants say whether it must."""
+    """A client that proved its identity, or a public client, which cannot. `is_verified` says whether it did. For a
+    client with a metadata document, only its grants say whether it must."""
 
     id: str
     grant_types: tuple[str, ...]
@@ -69,7 +70,7 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
         # A public client must not send a secret, and a confidential one must send the right one.
         if client.is_public == bool(secret) or not (client.is_public or client.is_secret(secret)):
             raise InvalidClient("client_secret: not accepted")
-        return ClientIdentity(client.id, client.metadata.grant_types)
+        return ClientIdentity(client.id, client.metadata.grant_types, is_verified=not client.is_public)
     except InvalidClient:
         await services.failure_limit.take(client_address(request))
         raise
@@ -138,13 +139,16 @@ class OAuthEndpoints:
         parameters = await self._read_limited(request, "code", "refresh_token", "device_code")
         client = await authenticate_client(self._services, request, parameters)
         grant_type = parameters.require("grant_type")
-        if grant_type not in clients.GRANT_TYPES:
-            raise OAuthError("unsupported_grant_type", f"grant_type: not supported: {grant_type[:60]!r}")
-        exchange, field = {
+        if grant_type == clients.JWT_BEARER and self._services.identity_assertions.is_enabled:
+            return _token_response(await self._exchange_assertion(request, parameters, client))
+        exchanges = {
             clients.AUTHORIZATION_CODE: (self._services.tokens.redeem, "code"),
             clients.REFRESH: (self._services.tokens.refresh, "refresh_token"),
             clients.DEVICE: (self._services.device_codes.poll, "device_code"),
-        }[grant_type]
+        }
+        if grant_type not in exchanges:
+            raise OAuthError("unsupported_grant_type", f"grant_type: not supported: {grant_type[:60]!r}")
+        exchange, field = exchanges[grant_type]
         credential = parameters.require(field)
         if grant_type not in client.grant_types:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {grant_type}")
@@ -165,16 +169,34 @@ class OAuthEndpoints:
             # RFC 9700 section 2.2.2: a code or refresh token that is used twice was stolen. Its grant has ended.
             self._services.record("connection.misuse", error.grant, request)
             raise
-        # RFC 6749 section 5.1. The scope may be less than what was asked for, so that it is always named.
-        body: dict[str, Any] = {
-            "access_token": tokens.access_token,
-            "token_type": "Bearer",
-            "expires_in": tokens.expires_in_s,
-            "scope": clients.format_scopes(tokens.scopes),
-        }
-        if tokens.refresh_token:
-            body["refresh_token"] = tokens.refresh_token
-        return JSONResponse(body, headers=NO_STORE)
+        return _token_response(tokens)
+
+    async def _exchange_assertion(
+        self, request: Request, parameters: Parameters, client: ClientIdentity
+    ) -> IssuedTokens:
+        """Exchanges an assertion of an identity provider (ID-JAG). Only clients that prove their identity may: anyone
+        else could use an assertion that was stolen."""
+        services = self._services
+        try:
+            if clients.JWT_BEARER not in client.grant_types:
+                raise OAuthError(
+                    "unauthorized_client", f"grant_types: the client did not register {clients.JWT_BEARER}"
+                )
+            assertion = await services.identity_assertions.verify(parameters.require("assertion"), client.id)
+            if not client.is_verified:
+                # The provider has named the client, so that its document may be fetched now (`authenticate_client`).
+                if not services.is_document(client.id):
+                    raise InvalidClient("expected a client with a secret or a key")
+                await services.assertions.verify(client.id, parameters.require("client_assertion"))
+            known = await services.find_client(client.id)
+        except OAuthError:
+            await services.request_limit.take(client_address(request))
+            raise
+        await services.request_limit.take(("owner", assertion.identity))
+        tokens = await services.identity_assertions.exchange(assertion, known, parameters.values, parameters.resources)
+        if tokens.grant.last_used_at is None:
+            services.record("connection.create", tokens.grant, request)
+        return tokens
 
     async def revoke(self, request: Request) -> Response:
         """Answers 200 whether the token exists or not (RFC 7009 section 2.2)."""
@@ -191,6 +213,9 @@ class OAuthEndpoints:
         """Reads a form and counts it: for the user whose code or token it has, or else for its address. All users of a
         hosted assistant come from one address, and must not use up each other's limit."""
         parameters = await read_form_parameters(request, FORM_MAX_BYTES)
+        is_assertion = parameters.get("grant_type") == clients.JWT_BEARER
+        if is_assertion and self._services.identity_assertions.is_enabled:
+            return parameters  # counted once the assertion says whose it is
         credential = next(filter(None, map(parameters.get, credentials)), "")
         owner = await self._services.tokens.owner_of(credential) if credential else None
         await self._services.request_limit.take(("owner", owner) if owner else client_address(request))
@@ -218,10 +243,24 @@ class OAuthEndpoints:
         return JSONResponse(body, headers=NO_STORE)
 
 
-def oauth_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
+def _token_response(tokens: IssuedTokens) -> Response:
+    # RFC 6749 section 5.1. The scope may be less than what was asked for, so that it is always named.
+    body: dict[str, Any] = {
+        "access_token": tokens.access_token,
+        "token_type": "Bearer",
+        "expires_in": tokens.expires_in_s,
+        "scope": clients.format_scopes(tokens.scopes),
+    }
+    if tokens.refresh_token:
+        body["refresh_token"] = tokens.refresh_token
+    return JSONResponse(body, headers=NO_STORE)
+
+
+def oauth_routes(runtime: Runtime, http_services: HttpServices) -> list[BaseRoute]:
     if not runtime.settings.has_oauth_server:
         return []
-    services = code_request.build_oauth_services(runtime)
+    browser = http_services.browser
+    services = code_request.build_oauth_services(runtime, http_services.openid)
     endpoints = OAuthEndpoints(services)
     authorize, device = AuthorizePage(services, browser), DevicePage(services, browser)
 

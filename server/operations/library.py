@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from aggregator.libraries import LibraryName
+from aggregator.libraries import LibraryName, split_library
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
@@ -197,8 +197,11 @@ async def list_items(context: RequestContext, services: Services, request: Libra
 
 
 async def find_item(context: RequestContext, services: Services, uri: str) -> LibraryItem:
-    """Returns an item of the library as lists show it; that of a message is its conversation."""
-    address = parse_item_uri(uri.partition("?")[0].partition("#")[0])
+    """Returns an item of the caller's own library as lists show it; that of a message is its conversation."""
+    own_uri, handle = split_library(uri.partition("#")[0])
+    if handle is not None:
+        raise NotFound("item", uri)
+    address = parse_item_uri(own_uri.partition("?")[0])
     async with services.libraries.library(context) as library:
         return listed_item(address.source, await library.collection(address.source).get(address.key))
 

@@ -293,7 +293,10 @@ def _in_library(handler: Handler, scope: str) -> Handler:
         request, name = take_library(request)
         if name is None:
             return await handler(context, services, request)
-        context = enter(context, name, getattr(request, "uri", None), scope=scope)
+        uri = getattr(request, "uri", None)
+        if uri is None and (item_id := getattr(request, "id", None)) is not None:
+            uri = f"{request.source}://{item_id}"
+        context = enter(context, name, uri, scope=scope)
         return label(await handler(context, services, request), context.library)
 
     return run

@@ -8,13 +8,14 @@ import shutil
 import tempfile
 import time
 import zipfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from auth.context import ADMIN, WRITE, RequestContext
+from auth.sharing import Sharing
 from auth.tickets import StateKeys
 from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
@@ -22,7 +23,7 @@ from config.times import format_time_seconds
 from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
 from server.operations.manage import Selection, selected_batches
 from server.operations.operation import NoArguments, StreamedFile, account_operation, operation
-from server.operations.users import remove_user
+from server.operations.users import remove_user, require_group_choice
 from server.runtime import Runtime
 from sources.exporters.export import Selected
 from sources.exporters.export import export_library as write_export
@@ -37,16 +38,23 @@ _DEADLINE_MS = round(IMPORT_DEADLINE_S * 1000)
 
 
 class DeletionPreview(Struct, frozen=True, kw_only=True):
-    """What would be deleted, and the token that confirms it."""
+    """What would be deleted, and the token that confirms it. `groups` are those that have no other member."""
 
     items: int
     bytes: int
+    groups: Sequence[str]
     token: str
     expires_at: str
 
 
 class DeletionRequest(Struct, frozen=True, kw_only=True):
     token: Annotated[str, Meta(description="token of prepare_deletion.")]
+
+
+class AccountDeletionRequest(DeletionRequest, frozen=True, kw_only=True):
+    delete_groups: Annotated[
+        bool, Meta(description="Also delete groups that have no other member, with their libraries.")
+    ] = False
 
 
 class DeletedData(Struct, frozen=True):
@@ -127,8 +135,13 @@ async def prepare_deletion(context: RequestContext, services: Runtime, _request:
     async with services.libraries.library(context) as library:
         usage = await library.usage()
     token, expires_at = _confirmations(services).issue(context)
+    groups = await Sharing(services.registry.database).sole_groups(context.user_id)
     return DeletionPreview(
-        items=usage.items, bytes=usage.bytes, token=token, expires_at=format_time_seconds(expires_at)
+        items=usage.items,
+        bytes=usage.bytes,
+        groups=[one.name for one in groups],
+        token=token,
+        expires_at=format_time_seconds(expires_at),
     )
 
 
@@ -158,11 +171,12 @@ async def delete_data(context: RequestContext, services: Runtime, request: Delet
     deadline_ms=_DEADLINE_MS,
     error_statuses=frozenset((409,)),
 )
-async def delete_account(context: RequestContext, services: Runtime, request: DeletionRequest) -> DeletedAccount:
+async def delete_account(context: RequestContext, services: Runtime, request: AccountDeletionRequest) -> DeletedAccount:
     """Delete your account
 
     Deletes your account with all keys and connections, and your whole library. This cannot be undone; backups keep what
-    they contain. The last administrator cannot be deleted. Needs a recent sign-in.
+    they contain. The last administrator cannot be deleted. What you share ends, and groups pass to another member;
+    those that have none must be deleted, too. Needs a recent sign-in.
     """
     # The local user, and the last administrator, cannot delete their accounts: the server needs one.
     if context.principal.kind == "local":
@@ -171,14 +185,15 @@ async def delete_account(context: RequestContext, services: Runtime, request: De
     is_admin = context.principal.has_scope(ADMIN)
     if is_admin and not any(user.role == "admin" and not user.is_disabled for user in others):
         raise Conflict("you are the only administrator; give another user the role admin first")
-    await _confirmations(services).redeem(context, request.token)
     user = await services.registry.user_by_id(context.user_id)
     assert user is not None, "the caller exists"
+    await require_group_choice(services, user, deletes_groups=request.delete_groups)
+    await _confirmations(services).redeem(context, request.token)
     async with services.libraries.library(context) as library:
         usage = await library.usage()
     # The event is recorded last, under an id that no user has any more.
     await services.imports.forget(context)
-    await remove_user(services, user, purge=True)
+    await remove_user(context, services, user, purge=True, deletes_groups=request.delete_groups)
     services.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")
     return DeletedAccount(user.name, usage.items, usage.bytes)
 

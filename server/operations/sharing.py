@@ -12,8 +12,9 @@ from msgspec import Meta, Struct
 
 from auth.authenticator import OPERATOR_ID
 from auth.context import ADMIN, WRITE, RequestContext, ShareRule
-from auth.sharing import INVITATION_USES_MAX, Group, GroupInvitation, GroupRole, Member, RuleKind, Share, Sharing
+from auth.sharing import INVITATION_USES_MAX, Group, GroupInvitation, Member, RuleKind, Share, Sharing
 from config.errors import FlorilegiumError, InvalidParams
+from config.openid import GroupRole
 from config.paths import UserId
 from config.times import format_time_seconds
 from server.operations.operation import (
@@ -23,7 +24,7 @@ from server.operations.operation import (
     account_operation,
     operation,
 )
-from server.operations.users import find_user, remove_library
+from server.operations.users import delete_group_library, find_user
 from server.services import Services
 
 _GROUP = "/api/v1/groups/{name}"
@@ -217,13 +218,7 @@ async def delete_group(context: RequestContext, services: Services, request: Gro
     Deletes a group and its whole library. This cannot be undone; backups keep what they contain. Only for managers;
     needs a recent sign-in.
     """
-    sharing = _sharing(services)
-    group = await sharing.close_group(_actor(context), request.name)
-    await remove_library(services, group.id)
-    # Last, so that a deletion that failed halfway can be repeated.
-    await sharing.delete_group(group.id)
-    _record(context, services, "group.delete", group.id, group.name)
-    return _group(group)
+    return _group(await delete_group_library(context, services, _actor(context), request.name))
 
 
 @_operation(

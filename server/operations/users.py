@@ -19,6 +19,7 @@ from auth.control_database import ControlConnection
 from auth.library_files import recorded_files
 from auth.quotas import QuotaOverrides, describe_limits
 from auth.registry import UserRecord, delete_from_copies
+from auth.sharing import Group, Sharing
 from config.errors import Conflict, NotFound
 from config.paths import UserId
 from config.times import format_time_seconds
@@ -52,6 +53,9 @@ class UpdateUserRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_f
 
 class DeleteUserRequest(UserRequest, frozen=True, kw_only=True):
     purge: Annotated[bool, Meta(description="Delete the databases too. This cannot be undone.")] = False
+    delete_groups: Annotated[
+        bool, Meta(description="Also delete groups that have no other member, with their libraries.")
+    ] = False
 
 
 class QuotasRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,12 +200,14 @@ async def update_user(context: RequestContext, services: Services, request: Upda
 async def delete_user(context: RequestContext, services: Services, request: DeleteUserRequest) -> User:
     """Delete a user
 
-    Deletes a user and all of their keys and connections; with purge, also the databases.
+    Deletes a user and all of their keys, connections and shares; with purge, also the databases. A group whose only
+    manager they are passes to the writer, else the reader, who joined first. While they are the only member of a group,
+    nothing is deleted, unless `delete_groups` says that the group is deleted, too.
     """
     record = await find_other_user(context, services, request.name)
     # Before it is deleted, because the response has the size of the library.
     deleted = replace(await _user(services, record), state="deleted")
-    await remove_user(services, record, purge=request.purge)
+    await remove_user(context, services, record, purge=request.purge, deletes_groups=request.delete_groups)
     _record_change(context, services, "user.delete", record, "purged" if request.purge else "")
     return deleted
 
@@ -299,14 +305,47 @@ async def count_items(services: Services, user: UserRecord) -> int:
         return (await library.usage()).items
 
 
-async def remove_user(services: Services, user: UserRecord, *, purge: bool) -> None:
+async def remove_user(
+    context: RequestContext, services: Services, user: UserRecord, *, purge: bool, deletes_groups: bool
+) -> None:
     """Deletes the user and all keys, connections and sessions. With `purge`, also the databases; access ends first, so
-    that no call writes to the files being deleted."""
+    that no call writes to the files being deleted. A library that nobody would have is deleted only on request."""
+    sharing = Sharing(services.registry.database)
+    groups = await require_group_choice(services, user, deletes_groups=deletes_groups)
+    for group in groups:
+        await delete_group_library(context, services, user.id, group.name)
     if purge:
         await services.registry.disable_user(user.id)
         await remove_library(services, user.id)
     # Last, so that a deletion that failed halfway can be repeated.
-    await services.registry.delete_user(user.id)
+    for name, successor in (await sharing.delete_person(user.id)).items():
+        detail = f"{name} manager, after {user.name}"
+        services.audit.record("group.role", successor, client=context.principal.user_name, target=name, detail=detail)
+
+
+async def require_group_choice(services: Services, user: UserRecord, *, deletes_groups: bool) -> Sequence[Group]:
+    """Returns the groups whose only member the user is. Raises Conflict if nobody has decided about them."""
+    groups = await Sharing(services.registry.database).sole_groups(user.id)
+    if groups and not deletes_groups:
+        names = ", ".join(one.name for one in groups)
+        raise Conflict(
+            f"{user.name!r} is the only member of {names}, whose library nobody would have: add a member, or export it "
+            "and delete it (delete_groups)"
+        )
+    return groups
+
+
+async def delete_group_library(context: RequestContext, services: Services, actor: UserId | None, name: str) -> Group:
+    """Deletes a group and its library. Access ends first."""
+    sharing = Sharing(services.registry.database)
+    group = await sharing.close_group(actor, name)
+    await remove_library(services, group.id)
+    # Last, so that a deletion that failed halfway can be repeated.
+    await sharing.delete_group(group.id)
+    services.audit.record(
+        "group.delete", actor or "", client=context.principal.user_name, target=group.id, detail=group.name
+    )
+    return group
 
 
 async def remove_library(services: Services, user_id: UserId) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 from loguru import logger
 from starlette.types import Message, Receive, Scope, Send
 
+from aggregator.libraries import own_only
+from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest, with_config_defaults
 from server.middleware import json_error
@@ -79,13 +81,16 @@ class WebSocketTransport:
             with suppress(OSError):
                 await send({"type": "websocket.send", "text": encode(message).decode()})
 
+        def build_context(caller: Principal, request_id: str, session_id: SessionId | None) -> RequestContext:
+            context = runtime.admission.context(request, session_id, request_id=request_id, principal=caller)
+            # tldw knows of one library.
+            return own_only(context) if self._is_handshake_optional else context
+
         connection = Connection(
             runtime.dispatcher,
             runtime.sessions,
             principal,
-            lambda caller, request_id, session_id: runtime.admission.context(
-                request, session_id, request_id=request_id, principal=caller
-            ),
+            build_context,
             send_message,
             partial(runtime.admission.readmit, principal),
             runtime.settings.fixed.connection_in_flight_max,

@@ -11,6 +11,7 @@
 7. Roles: every REST operation and tool with every kind of credential, compared with what is declared.
 8. Follows: paths outside `follow_roots`, links, former administrators, and followed sources of others.
 9. Plugins: third-party sources that fail, hang, block or return false rows, while two users search.
+10. Sharing: calls of a person whose memberships and shares change all the time.
 
 Nothing leaves the loopback interface, every part has a time limit, and so has the whole. The exit code is 1 if anything
 got through, if the server failed or took too much memory, or if there was not enough time for the calls.
@@ -41,6 +42,7 @@ from tests.attack.memory import MemoryPart, attack_memory
 from tests.attack.plugins import PluginResult, attack_plugins
 from tests.attack.query_attack import QueryResult, attack_with_queries
 from tests.attack.roles import RolesResult, attack_roles
+from tests.attack.sharing import SharingResult, attack_sharing
 from tests.attack.slow_clients import SHORT_TIMEOUTS, SlowClientResult, attack_with_slow_clients
 from tests.attack.surface import Surface, read_surface
 from tests.attack.tenants import USERS, Tenant, own_data, plant_tenant
@@ -76,6 +78,8 @@ class Effort(Struct, frozen=True):
     role_step: int
     follow_rounds: int
     plugin_rounds: int
+    sharing_calls: int
+    sharing_s: float
 
 
 FULL = Effort(
@@ -97,6 +101,8 @@ FULL = Effort(
     role_step=1,
     follow_rounds=10,
     plugin_rounds=20,
+    sharing_calls=20_000,
+    sharing_s=150,
 )
 QUICK = Effort(
     calls=1_200,
@@ -117,6 +123,8 @@ QUICK = Effort(
     role_step=19,
     follow_rounds=1,
     plugin_rounds=2,
+    sharing_calls=400,
+    sharing_s=60,
 )
 
 
@@ -147,18 +155,20 @@ class AttackResult(Struct, frozen=True):
     roles: RolesResult
     follows: FollowResult
     plugins: PluginResult
+    sharing: SharingResult
     seconds: float
 
     @property
     def calls(self) -> int:
-        return self.in_process.calls + self.over_sockets.calls
+        return self.in_process.calls + self.over_sockets.calls + self.sharing.calls
 
     @property
     def leaks(self) -> list[str]:
         shown = (*self.in_process.leaks, *self.over_sockets.leaks, *self.files.leaks, *self.queries.leaks)
         accepted = [f"forged token accepted: {name}" for name in (*self.tokens.accepted, *self.oauth.accepted)]
         decided = [f"role: {cell}" for cell in self.roles.wrong]
-        return [*shown, *self.changes, *accepted, *decided, *self.follows.leaks, *self.plugins.leaks]
+        parts = (self.follows.leaks, self.plugins.leaks, self.sharing.leaks)
+        return [*shown, *self.changes, *accepted, *decided, *(leak for leaks in parts for leak in leaks)]
 
     @property
     def failures(self) -> list[str]:
@@ -170,6 +180,7 @@ class AttackResult(Struct, frozen=True):
             *self.queries.failures,
             *self.follows.failures,
             *self.plugins.failures,
+            *self.sharing.failures,
             *(f"valid {algorithm} token refused" for algorithm in self.tokens.refused_valid),
             *(f"valid {name} refused" for name in self.oauth.refused_valid),
             *(f"not closed: {name}" for name in self.slow.open_clients),
@@ -192,7 +203,7 @@ class AttackResult(Struct, frozen=True):
             f"RESULT leaks={len(self.leaks)} calls={self.calls} "
             f"tokens={self.tokens.tokens + self.oauth.credentials} files={self.files.files} "
             f"queries={self.queries.queries} roles={self.roles.cells} follows={self.follows.attempts} "
-            f"plugins={self.plugins.calls}"
+            f"plugins={self.plugins.calls} sharing={self.sharing.calls}"
         )
 
 
@@ -230,6 +241,7 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
     roles = await attack_roles(directory, effort.role_step)
     follows = await attack_follows(directory, effort.follow_rounds)
     plugins = await attack_plugins(directory, effort.plugin_rounds)
+    sharing = await attack_sharing(directory, effort.sharing_calls, effort.sharing_s)
     pairs = zip(tenants, before, after, strict=True)
     changes = [
         f"data of {tenant.name} was changed: {was[:100]!r} is now {now[:100]!r}"
@@ -253,6 +265,7 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
         roles=roles,
         follows=follows,
         plugins=plugins,
+        sharing=sharing,
         seconds=time.monotonic() - started_at,
     )
 
@@ -292,6 +305,11 @@ def report(result: AttackResult) -> Iterator[str]:
     )
     yield f"follows: {result.follows.attempts} attempts, leaks {len(result.follows.leaks)}"
     yield f"plugins: {result.plugins.calls} calls next to {result.plugins.sources} sources that misbehave"
+    sharing = result.sharing
+    yield (
+        f"sharing: {sharing.calls} calls during {sharing.changes} changes of access; {sharing.visible} showed a "
+        f"library that was shared, {sharing.after_revocation} began after one was lost; leaks {len(sharing.leaks)}"
+    )
     yield f"took {result.seconds:.0f} s"
     for title, found in (("LEAK", result.leaks), ("FAILURE", result.failures)):
         yield from (f"{title} {line}" for line in found[:_SHOWN_MAX])

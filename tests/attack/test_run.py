@@ -20,7 +20,7 @@ def test_sample_of_the_attack_finds_nothing() -> None:
 
     assert completed.returncode == 0, completed.stdout + completed.stderr
     last = completed.stdout.splitlines()[-1]
-    names = ("calls", "tokens", "files", "queries", "roles", "follows", "plugins")
+    names = ("calls", "tokens", "files", "queries", "roles", "follows", "plugins", "sharing")
     counts = re.fullmatch("RESULT leaks=0 " + " ".join(rf"{name}=(\d+)" for name in names), last)
     assert counts is not None
     assert all(int(count) > 0 for count in counts.groups())

@@ -454,6 +454,43 @@ async def test_token_and_local_user_have_the_libraries_of_their_user(
     assert (of_group.user_name, of_group.libraries) == ("team", ())
 
 
+async def test_groups_in_tokens_are_memberships_until_a_newer_token_lacks_them(
+    registry: Registry, sharing: Sharing, clock: FakeClock
+) -> None:
+    mapped = ("staff=team writer", "cn=ops,dc=x=team manager", "readers=crew")
+    settings = make_settings(jwt_secret=SECRET, jwt_group_map=mapped)
+    authenticator, issuer = make_authenticator(settings, registry, clock), hs256()
+    ada, ben = await registry.add_user("ada"), await registry.add_user("ben", subject="alice")
+    for name in ("team", "crew", "manual"):
+        await sharing.create_group(ada.id, name)
+    await add_member(sharing, ada, "manual", ben)
+
+    async def libraries(**claims: Any) -> list[tuple[str, str]]:
+        clock.advance(1)
+        token = issuer.token(iat=claims.pop("iat", clock()), **claims)
+        principal = await authenticator.authenticate(f"Bearer {token}")
+        return [(one.name, one.role) for one in principal.libraries]
+
+    manual = ("manual", "reader")
+    assert await libraries(groups=["staff", "others"]) == [manual, ("team", "writer")]
+    with pytest.raises(Conflict, match="identity provider"):
+        await sharing.set_role(ada.id, "team", "ben", "manager")
+    assert await libraries(roles="cn=ops,dc=x", groups=["readers", "staff"]) == [
+        ("crew", "reader"),
+        manual,
+        ("team", "manager"),
+    ]
+    revision = registry.revision()
+    assert len(await libraries(roles="cn=ops,dc=x", groups=["readers"])) == 3
+    assert registry.revision() == revision, "nothing changed, so nothing was written"
+    ended_at = clock()
+    assert await libraries() == [manual]
+    # An older token, with which someone would come back.
+    assert await libraries(groups=["staff"], iat=ended_at) == [manual]
+    assert await libraries(groups=[["staff"], 7, "unknown"]) == [manual]
+    assert await libraries(groups="staff") == [manual, ("team", "writer")]
+
+
 # Deletion of a person
 
 
@@ -474,7 +511,7 @@ async def test_group_passes_to_the_writer_who_joined_first(
     await add_member(sharing, ada, "managed", cy, "writer")
     await sharing.create_share(ada.id, RECIPES, "ben")
 
-    assert await sharing.delete_person(ada.id) == {"readers": "dee", "team": "cy"}
+    assert await sharing.delete_person(ada.id) == {"readers": dee.id, "team": cy.id}
 
     roles = {one.name: one.role for one in await sharing.list_members(ben.id, "team")}
     assert roles == {"ben": "reader", "cy": "manager", "dee": "writer"}

@@ -14,7 +14,7 @@ from bench.baseline_reader import BY_BM25, BY_RANK, BaselineReader
 from bench.library import OWNER, REFERENCE, build_library
 from bench.load import UnexpectedResponse
 from bench.local_runtime import open_local_runtime, user_id_for
-from bench.search import LoadResult, Outcome, Rotation, Row, Sample, mixed_queries
+from bench.search import LoadResult, Outcome, Rotation, Row, Sample, SharedSearches, mixed_queries
 from bench.search_clients import SearchBatch, SearchRequest, count_hits, open_clients
 from bench.servers.library import create_user
 from bench.servers.ours import settings_for
@@ -30,7 +30,7 @@ NUMBER = r"[0-9]+\.[0-9]+"
 RESULT = re.compile(
     rf"RESULT cpu_ms=({NUMBER}) floor_cpu_ms=({NUMBER}) cpu_ratio=({NUMBER}) cpu_ratio_fast=({NUMBER}) "
     rf"cpu_ratio_minilm=({NUMBER}) query_ms_fast=({NUMBER}) query_ms_minilm=({NUMBER}) p50_ms=({NUMBER}) "
-    rf"p99_ms=({NUMBER}) rps_per_core=({NUMBER})"
+    rf"p99_ms=({NUMBER}) rps_per_core=({NUMBER}) shared_cpu_ratio=({NUMBER}) shared_wall_ratio=({NUMBER})"
 )
 
 
@@ -192,10 +192,12 @@ def test_result_covers_all_kinds_in_the_first_library() -> None:
         row("x10", "one word", (40.0, 32.0)),
     )
     load = LoadResult(100, 2.0, (1.0,))
-    outcome = Outcome(rows, load, Rotation((load,), 1, 2))
+    shared = SharedSearches((6.0, 6.6), (6.0, 6.0), (9.0, 9.0), (6.0, 6.0))
+    outcome = Outcome(rows, load, Rotation((load,), 1, 2), shared)
 
     assert outcome.as_line() == (
-        "RESULT cpu_ms=8.000 floor_cpu_ms=4.000 cpu_ratio=2.00 p50_ms=7.0 p99_ms=15.0 rps_per_core=50.0"
+        "RESULT cpu_ms=8.000 floor_cpu_ms=4.000 cpu_ratio=2.00 p50_ms=7.0 p99_ms=15.0 rps_per_core=50.0 "
+        "shared_cpu_ratio=1.05 shared_wall_ratio=1.50"
     )
     assert outcome.growth() == (10.0, 4.0)
     assert load.cpu_ms == 20.0

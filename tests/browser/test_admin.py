@@ -19,7 +19,7 @@ from tests.server.rest.rest_client import rest_client_of
 
 pytestmark = pytest.mark.slow("walks through pages in a browser")
 ADMIN_PAGES = ("/admin", "/admin/usage", "/admin/users", "/admin/users/ben", "/admin/audit", "/admin/audit?reads=1")
-PAGES = ("/account", "/account/delete", *ADMIN_PAGES)
+PAGES = ("/account", "/account/delete", "/about/privacy", "/about/documentation", *ADMIN_PAGES)
 KEYS = 130
 
 

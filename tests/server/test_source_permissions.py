@@ -216,7 +216,8 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     **dict.fromkeys(("/authorize", "/device"), PEOPLE),
     **dict.fromkeys(("/connect", "/connect/keys", "/connect/keys/revoke"), PEOPLE),
     **dict.fromkeys(("/connect/applications", "/connect/test"), PEOPLE),
-    **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/sign-in", "/sign-out"), NO_USER_DATA),
+    **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/about/{page}"), NO_USER_DATA),
+    **dict.fromkeys(("/sign-in", "/sign-out"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/openid/{provider}", "/sign-in/openid/{provider}/callback"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/passkey", "/sign-in/passkey/options"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/second-factor", "/sign-in/second-factor/options"), NO_USER_DATA),
@@ -415,7 +416,7 @@ async def test_every_page_is_decided_here(tmp_path: Path) -> None:
         routes = (
             *library_page_routes(runtime, services),
             *console_routes(runtime, services),
-            *oauth_routes(runtime, services.browser),
+            *oauth_routes(runtime, services),
         )
         assert {route.path for route in routes if isinstance(route, Route)} == set(PAGES)
 

@@ -440,7 +440,7 @@ async def import_conversations(
     try:
         settings = services.settings
         limits = conversation_archive.ArchiveLimits(
-            max_files=settings.import_max_conversations + 1,  # the manifest is a file too
+            max_files=settings.fixed.import_max_conversations + 1,  # the manifest is a file too
             unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
             line_max_bytes=line_max_bytes(settings),
             whole_file_max_bytes=settings.fixed.import_file_max_bytes,

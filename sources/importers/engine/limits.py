@@ -57,7 +57,7 @@ def import_limits(settings: "Settings") -> ImportLimits:
     return ImportLimits(
         file_max_bytes=settings.import_max_bytes,
         unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
-        entries_max=settings.import_max_conversations,
+        entries_max=settings.fixed.import_max_conversations,
         item_max_chars=settings.item_max_chars,
         images_max_bytes=settings.fixed.import_images_max_bytes,
         reader_memory_max_bytes=settings.import_reader_memory_mib << 20,

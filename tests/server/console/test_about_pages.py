@@ -22,7 +22,7 @@ async def test_file_of_the_operator_replaces_a_page_and_cannot_add_scripts(tmp_p
         folder = tmp_path / "pages"
         folder.mkdir()
         (folder / "privacy.md").write_text(
-            "# Our *rules*\n\n<script>x()</script> [us](javascript:x) [ok](https://a.example)"
+            "# Our *rules*\n\n<script>x()</script> [us](javascript:x) [ok](https://a.example)\nnext line"
         )
         (folder / "secret.md").write_text("# Not a page")
         changed, other = await browser.get("/about/privacy"), await browser.get("/about/terms")
@@ -32,6 +32,7 @@ async def test_file_of_the_operator_replaces_a_page_and_cannot_add_scripts(tmp_p
     assert "<script>" not in changed.text
     assert "javascript:x" not in changed.text.replace("(javascript:x)", "")
     assert '<a href="https://a.example"' in changed.text
+    assert "<br" not in changed.text
     assert "Apache 2.0" in other.text
     assert unknown.status_code == 404
 

@@ -6,7 +6,10 @@ import zipfile
 from html import unescape
 
 import msgspec
+import pytest
 
+from config.errors import NotFound
+from server.operations.library import find_item
 from sources.drafts import NoteDraft
 from tests.server.console.test_library_page import Browser, listed_titles, sign_in
 from tests.server.http_client import HttpResponse
@@ -151,3 +154,14 @@ async def test_address_to_go_back_to_is_never_that_of_another_site(api: RestClie
     reader = await sign_in(api, "ben", "reader")
     for path in ("/pin", "/tags/rename", "/tags/delete", "/changes/undo", "/library/bulk"):
         assert (await reader.send(path, token="wrong", uri=f"notes://{note}")).status == 403
+
+
+async def test_item_of_another_library_is_not_taken_for_the_own_one_of_the_same_number(
+    api: RestClient, ada: LibraryUser
+) -> None:
+    media = await ada.add_media("Film", "x")
+    runtime = api.server.runtime
+
+    assert (await find_item(ada.context, runtime, f"media://{media}")).title == "Film"
+    with pytest.raises(NotFound):
+        await find_item(ada.context, runtime, f"media://{media}?library=h-team")

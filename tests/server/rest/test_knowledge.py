@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
-from aggregator.facets import COUNTED_RESULTS_MIN
+from aggregator.facets import COUNTED_RESULTS_MIN, FacetCount, FacetedResponse, Facets
+from aggregator.search import FacetedSearch
 from server.operations.knowledge import ItemReadOptions
 from sources.drafts import MessageDraft
 from sources.items import Loc, RetrievalOptions
 from tests.server.rest.rest_client import RestClient
+from tests.sharing import access_to, with_libraries
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 
@@ -230,3 +232,20 @@ async def test_month_of_a_facet_is_that_of_the_callers_time_zone(api: RestClient
     response = await api.search({"query": "galleon", "facets": True}, "ada", Mcp_Config=config)
 
     assert counts(response.json()["facets"]["months"]) == {"2025-04": 1}
+
+
+async def test_facets_count_items_of_other_libraries_too(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    # Both have the same id.
+    await ada.add_media("Mine", "a galleon", media_type="video", tags=["sea"])
+    await ben.add_media("Theirs", "a galleon", media_type="audio", tags=["sea"])
+    member = with_libraries(ada, access_to(ben))
+
+    response = await api.server.runtime.knowledge.aggregator.search(
+        member.context, FacetedSearch(query="galleon", facets=True)
+    )
+
+    assert isinstance(response, FacetedResponse)
+    assert isinstance(response.facets, Facets)
+    assert response.facets.sources == (FacetCount("media", 2),)
+    assert response.facets.media_types == (FacetCount("audio", 1), FacetCount("video", 1))
+    assert response.facets.tags == (FacetCount("sea", 2),)

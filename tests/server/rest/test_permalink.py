@@ -353,6 +353,7 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "readings": [item],
         "links": (),
         "backlinks": (),
+        "library": "",
         "graph": link_graph({"notes://a": (title, "/items/notes/a")}, {"notes://b": (tag, "/items/notes/b")}, []),
         "results": SearchForm(q=content, tag=tag),
         "result_number": 1,

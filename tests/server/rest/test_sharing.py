@@ -222,3 +222,54 @@ async def test_events_of_groups_and_shares_are_recorded_without_secrets(own_api:
         ("group.delete", "ada"),
     ]
     assert link.rpartition("/")[2] not in repr(events)
+
+
+# -- deletion of a person ----------------------------------------------------------------------------------------------
+
+
+async def test_deleted_person_leaves_no_library_behind_unnoticed(own_api: RestClient) -> None:
+    people = People(own_api)
+    await people.add("ada", "ben", "cy")
+    for name in ("alone", "team"):
+        await people.done("ben", "POST", GROUPS, {"name": name})
+    link = (await people.done("ben", "POST", f"{GROUPS}/team/invitations", {"role": "writer"}))["link"]
+    await people.done("cy", "POST", f"{INVITATIONS}/accept", {"invitation": link})
+    await people.done("ben", "POST", SHARES, {**RECIPES, "to": "cy"})
+    admin = await own_api.server.bearer("ada")
+    alone = await own_api.server.runtime.registry.owner_by_name("alone")
+
+    refused = await send(own_api, admin, "DELETE", "/api/v1/users/ben?purge=true")
+    assert (refused.status, "only member of alone" in refused.json()["error"]["message"]) == (409, True)
+    # Nothing was deleted.
+    assert await people.libraries("ben") == [("own", "owner"), ("alone", "manager"), ("team", "manager")]
+    assert (await send(own_api, admin, "DELETE", "/api/v1/users/ben?purge=true&delete_groups=true")).status == 200
+
+    assert await people.libraries("cy") == [("own", "owner"), ("team", "manager")]
+    assert alone is not None
+    assert await own_api.server.runtime.registry.user_by_id(alone.id) is None
+    events = (await send(own_api, admin, "GET", "/api/v1/audit?limit=100")).json()["events"]
+    details = {one["action"]: one["detail"] for one in reversed(events)}
+    assert (details["group.delete"], details["group.role"]) == ("alone", "team manager, after ben")
+
+
+async def test_own_account_with_a_group_needs_a_decision(api: RestClient) -> None:
+    for name in ("ada", "cy"):
+        await key_of(api, name, READ)
+    bearer = await api.server.bearer("ada")
+    assert (await send(api, bearer, "POST", GROUPS, {"name": "alone"})).status == 201
+    preview = (await send(api, bearer, "POST", "/api/v1/account/deletion", {})).json()
+    assert preview["groups"] == ["alone"]
+    path = f"/api/v1/account?token={preview['token']}"
+    assert (await send(api, bearer, "DELETE", path)).status == 409
+    # The token was not used up.
+    assert (await send(api, bearer, "DELETE", f"{path}&delete_groups=true")).status == 200
+    assert [one.name for one in await api.server.runtime.registry.list_owners()] == ["cy"]
+
+
+async def test_disabled_member_loses_access_at_once(people: People) -> None:
+    await people.done("ada", "POST", GROUPS, {"name": "team"})
+    link = (await people.done("ada", "POST", f"{GROUPS}/team/invitations", {}))["link"]
+    await people.done("ben", "POST", f"{INVITATIONS}/accept", {"invitation": link})
+    registry = people.api.server.runtime.registry
+    await registry.disable_user((await people.api.server.user("ben")).id)
+    assert (await people.send("ben", "GET", "/api/v1/libraries")).status == 401

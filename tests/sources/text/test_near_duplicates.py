@@ -5,7 +5,25 @@ from hypothesis import strategies as st
 
 from sources.text.near_duplicates import SIMILAR_SHARE, DuplicateFinder, TextGroup
 
-WORDS = "the galleon left harbour at dawn while fog stayed over old quay and gulls cried above mast".split()
+WORDS = [
+    "the",
+    "galleon",
+    "left",
+    "harbour",
+    "at",
+    "dawn",
+    "while",
+    "fog",
+    "stayed",
+    "over",
+    "old",
+    "quay",
+    "and",
+    "gulls",
+    "cried",
+    "above",
+    "mast",
+]
 
 
 def prose(start: int, length: int) -> str:

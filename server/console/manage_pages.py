@@ -66,7 +66,7 @@ class ManagePages(LibraryPage):
             total=len(found),
             current=next((one for one in listed.tags if fold_tag(one.tag) == fold_tag(form.tag) and form.tag), None),
             change=await find_change(self, request, viewer),
-            section="library",
+            section="tags",
             **form.paging(more if more < len(found) else None),
             **{"new_tag": "", "merge_items": 0, **shown},
         )
@@ -107,7 +107,7 @@ class ManagePages(LibraryPage):
             search=found.search,
             groups=await asyncio.to_thread(_compared, found.groups),
             change=await find_change(self, request, viewer),
-            section="library",
+            section="duplicates",
             **form.paging(found.next_offset),
         )
 

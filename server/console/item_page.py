@@ -20,7 +20,7 @@ from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
 from server.console.charts import LinkGraph, link_graph
-from server.console.language import use_preferences
+from server.console.language import N_, use_preferences
 from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
@@ -266,11 +266,11 @@ class ItemPage(LibraryPage):
     """The ASGI application of permalinks."""
 
     done_sentences: ClassVar = {
-        "created": "The item is created.",
-        "saved": "Your changes are saved.",
-        "tagged": "The tags are changed.",
-        "deleted": "The message is deleted.",
-        "restored": "The item is restored.",
+        "created": N_("The item is created."),
+        "saved": N_("Your changes are saved."),
+        "tagged": N_("The tags are changed."),
+        "deleted": N_("The message is deleted."),
+        "restored": N_("The item is restored."),
     }
 
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:

@@ -25,7 +25,7 @@ from config.times import format_clock
 from server.console.browser import see_other
 from server.console.charts import COLUMNS_MAX, ChartRow, calendar_chart, column_chart
 from server.console.edit_page import find_change
-from server.console.language import N_, _
+from server.console.language import N_, _, ngettext
 from server.console.markdown import without_markup
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import MONTHS, PageForm, month_text
@@ -476,7 +476,7 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 class LibraryBrowser(LibraryPage):
     """The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once."""
 
-    done_sentences: ClassVar = {"restored": "The items are restored.", "tagged": "The tags are changed."}
+    done_sentences: ClassVar = {"restored": N_("The items are restored."), "tagged": N_("The tags are changed.")}
 
     async def show(self, request: Request) -> Response:
         form = LibraryForm.of(request)
@@ -487,9 +487,9 @@ class LibraryBrowser(LibraryPage):
         try:
             page = await self.run(viewer, library.list_items, form.request())
             for item in page.items:
-                size = f"{item.chars:,} characters" if item.chars is not None else ""
+                size = ngettext("%(num)s character", "%(num)s characters", item.chars) if item.chars is not None else ""
                 if item.messages is not None:
-                    size = "1 message" if item.messages == 1 else f"{item.messages:,} messages"
+                    size = ngettext("%(num)s message", "%(num)s messages", item.messages)
                 values["items"].append((item, size))
             values["total"] = page.total
             values |= form.paging(page.next_offset)
@@ -545,7 +545,7 @@ class LibraryBrowser(LibraryPage):
             months=list(map(_, MONTHS)),
             tags=sorted(tags, key=lambda one: one[0].casefold()),
             form=LibraryForm(),
-            section="library",
+            section="timeline",
         )
 
     def _timeline_rows(self, months: Mapping[str, Mapping[str, int]]) -> tuple[list[ChartRow], bool]:

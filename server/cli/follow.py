@@ -24,7 +24,7 @@ from server.following.deployments import DeploymentFolders, DeploymentUser, Foll
 from server.following.runs import REPORT_FIELDS, run_source
 from server.operations import follows
 from server.operations.account import get_account
-from server.operations.operation import NoArguments
+from server.operations.operation import ManagedLibraryRequest, NoArguments
 from server.stores import control_location
 from sources.following.state import SourceBusy, SyncReport
 from sources.importers.registry import format_names
@@ -156,7 +156,7 @@ def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
                 deployments = call(follows.list_follow_deployments, NoArguments()).deployments
     try:
         with library_caller(settings, user) as call:
-            sources = call(follows.list_follows, NoArguments()).follows
+            sources = call(follows.list_follows, ManagedLibraryRequest()).follows
     except (click.UsageError, StorageError):
         # Deployments belong to no user, so that there need not be one.
         if not deployments:
@@ -341,7 +341,7 @@ def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -
         run_with_registry(settings, lambda registry: Deployments(registry.database).request_run(follow_id))
         return
     with library_caller(settings, user) as call:
-        listed: Sequence[FollowedSource] = call(follows.list_follows, NoArguments()).follows
+        listed: Sequence[FollowedSource] = call(follows.list_follows, ManagedLibraryRequest()).follows
         for one in [follow_id] if follow_id else [source.id for source in listed if source.state != "paused"]:
             call(follows.run_follow, follows.FollowIdRequest(id=one))
 

@@ -21,7 +21,7 @@ from server.following.deployments import FollowedDeployment
 from server.following.status import FollowedSource
 from server.import_board import ImportJob
 from server.operations import follows, imports
-from server.operations.operation import NoArguments, UploadRequest
+from server.operations.operation import ManagedLibraryRequest, NoArguments, UploadRequest
 from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
 from server.rest.requests import receive_upload
 from server.transports.headers import Headers
@@ -184,8 +184,8 @@ class ImportPage(LibraryPage):
     ) -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
         formats = await imports.list_import_formats.handler(viewer.context, self._runtime, NoArguments())
-        jobs = (await self.run(viewer, imports.list_imports, NoArguments())).imports
-        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, NoArguments())
+        jobs = (await self.run(viewer, imports.list_imports, ManagedLibraryRequest())).imports
+        listed: follows.FollowedSources = await self.run(viewer, follows.list_follows, ManagedLibraryRequest())
         # With the files that have problems, which only the operation for one source names.
         troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
         details: dict[str, FollowedSource] = {

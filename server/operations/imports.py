@@ -13,7 +13,7 @@ from server.import_jobs import IMPORT_DEADLINE_S
 from server.operations.operation import (
     EVENT_STREAM,
     NOT_FOUND,
-    LibraryRequest,
+    ManagedLibraryRequest,
     NoArguments,
     StreamedFile,
     Upload,
@@ -29,13 +29,13 @@ _EVENT_INTERVAL_S = 0.5
 _operation = partial(operation, tools=("import",), scope=WRITE, needs_all_sources=True)
 
 
-class StartImportRequest(LibraryRequest, frozen=True, kw_only=True):
+class StartImportRequest(ManagedLibraryRequest, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="The name of the file. Its suffix tells some formats apart.")] = "upload"
     format: Annotated[str | None, Meta(description="Read the file as this format. Default: detect it.")] = None
     dry_run: Annotated[bool, Meta(description="Read everything and write nothing.")] = False
 
 
-class ImportJobRequest(LibraryRequest, frozen=True, kw_only=True):
+class ImportJobRequest(ManagedLibraryRequest, frozen=True, kw_only=True):
     id: Annotated[str, Meta(description="The id of the job, as returned when it was started.")]
 
 
@@ -70,7 +70,7 @@ async def import_file(context: RequestContext, services: Runtime, uploaded: Uplo
     in it.
     """
     args: StartImportRequest = uploaded.args
-    context = await managed_library(context, services, args.library)
+    context = await managed_library(context, services, args.group)
     return await services.imports.start(context, uploaded.file, args.name, args.format, is_dry_run=args.dry_run)
 
 
@@ -85,12 +85,12 @@ async def list_import_formats(_context: RequestContext, services: Runtime, _requ
 
 
 @_operation("GET /api/v1/import")
-async def list_imports(context: RequestContext, services: Runtime, request: LibraryRequest) -> ImportList:
+async def list_imports(context: RequestContext, services: Runtime, request: ManagedLibraryRequest) -> ImportList:
     """List imports
 
     The user's imports, newest first. Dry runs are forgotten when the server is restarted.
     """
-    return ImportList(await services.imports.list(await managed_library(context, services, request.library)))
+    return ImportList(await services.imports.list(await managed_library(context, services, request.group)))
 
 
 @_operation("GET /api/v1/import/{id}", error_statuses=NOT_FOUND)
@@ -99,7 +99,7 @@ async def get_import(context: RequestContext, services: Runtime, request: Import
 
     The progress of an import and, once it has ended, the result for every kind of item.
     """
-    return await services.imports.get(await managed_library(context, services, request.library), request.id)
+    return await services.imports.get(await managed_library(context, services, request.group), request.id)
 
 
 @_operation("GET /api/v1/import/{id}/events", response=EVENT_STREAM, error_statuses=NOT_FOUND)
@@ -108,7 +108,7 @@ async def follow_import(context: RequestContext, services: Runtime, request: Imp
 
     The job as server-sent events: `progress` after every change, and `end` when it has ended.
     """
-    context = await managed_library(context, services, request.library)
+    context = await managed_library(context, services, request.group)
     # Raises NotFound as a response. Once a stream has begun, its status cannot change.
     await services.imports.get(context, request.id)
 
@@ -126,4 +126,4 @@ async def cancel_import(context: RequestContext, services: Runtime, request: Imp
 
     Stops an import. Items already written are kept; importing the file again adds the rest.
     """
-    return await services.imports.cancel(await managed_library(context, services, request.library), request.id)
+    return await services.imports.cancel(await managed_library(context, services, request.group), request.id)

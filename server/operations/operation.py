@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial, wraps
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import fields, force_setattr, replace
 
 from aggregator.libraries import enter, label, take_library
@@ -96,8 +96,13 @@ class NoArguments(Struct, frozen=True, kw_only=True):
     """Has no parameters."""
 
 
-class LibraryRequest(Struct, frozen=True, kw_only=True):
-    library: Annotated[str | None, Meta(description="A group that you manage. Default: your own library.")] = None
+class ManagedLibraryRequest(Struct, frozen=True, kw_only=True):
+    """For what managers do with the library of their group as a whole (`managed_library`). The field has another name
+    than the argument, because `library` leads a handler into a library that the caller may only read."""
+
+    group: Annotated[str | None, Meta(description="A group that you manage. Default: your own library.")] = field(
+        name="library", default=None
+    )
 
 
 class Upload(Struct, frozen=True):

@@ -82,6 +82,7 @@ TOOLS: Mapping[str, str | Arguments] = {
     "session_configure": ({"snippet_length": 100},),
     "session_reset": ({"session": "unknown"},),
     "server_info": ({},),
+    "libraries_list": ({},),
     "items_create": tuple({"source": source, "title": "A title", "content": "A text"} for source in SOURCES),
     "items_update": tuple({"uri": uri, "title": "Changed"} for uri in URIS.values()),
     "items_tag": tuple({"uri": uri, "add": ["new"]} for uri in URIS.values()),
@@ -141,6 +142,11 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(("list_browser_sessions", "end_browser_session", "end_browser_sessions"), ALL),
     **dict.fromkeys(("list_passkeys", "remove_passkey"), ALL),
     "get_account": (("GET", "/api/v1/account", None),),
+    "list_libraries": (("GET", "/api/v1/libraries", None),),
+    **dict.fromkeys(("list_groups", "create_group", "rename_group", "delete_group", "list_members"), ALL),
+    **dict.fromkeys(("set_member_role", "remove_member", "leave_group", "invite_member"), ALL),
+    **dict.fromkeys(("list_group_invitations", "revoke_group_invitation", "list_incoming_invitations"), ALL),
+    **dict.fromkeys(("accept_invitation", "decline_invitation", "list_shares", "create_share", "delete_share"), ALL),
     **dict.fromkeys(("list_keys", "create_key", "revoke_key", "list_connections", "revoke_connection"), ALL),
     **dict.fromkeys(
         ("list_users", "add_user", "get_user", "update_user", "delete_user", "invite_user"), ADMINISTRATION

@@ -309,10 +309,10 @@ async def test_managers_export_import_and_follow_for_their_group(people: People)
             assert (b"A comet." in b"".join(packed.read(name) for name in packed.namelist())) == expected
     # A path needs the same permission as in one's own library, and an administrator has none for a group.
     admin = await key_of(api, "ada", *SCOPES)
-    refused = await send(api, admin, "POST", "/api/v1/follows", {"location": "/srv/notes", "library": "team"})
+    refused = await send(api, admin, "POST", "/api/v1/follows?library=team", {"location": "/srv/notes"})
     assert refused.status in (400, 403)
-    followed = {"location": "https://harbour.invalid/", "library": "team"}
-    added = await people.send("ada", "POST", "/api/v1/follows", followed)
+    followed = {"location": "https://harbour.invalid/"}
+    added = await people.send("ada", "POST", "/api/v1/follows?library=team", followed)
     assert added.status == 201
     assert (await people.done("ada", "GET", "/api/v1/follows"))["follows"] == []
     assert len((await people.done("ada", "GET", "/api/v1/follows?library=team"))["follows"]) == 1

@@ -76,6 +76,8 @@ class EmbeddingModel(Protocol):
         """Returns a vector for each passage. A text has the same vector whichever texts are embedded with it."""
         ...
 
+    def count_tokens(self, word: str) -> int: ...
+
     def embed_query(self, text: str) -> bytes:
         """Returns the vector of a query. If the model knows its language only partly, the vector is shorter: all of its
         cosines are smaller, and words decide."""

@@ -57,6 +57,16 @@ class LocalQueries:
         due = time.monotonic() + timeout_s
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._embed, text, due)
 
+    async def correct(self, typed: str, corrected: str) -> str:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._correct, typed, corrected)
+
+    def _correct(self, typed: str, corrected: str) -> str:
+        count = self._loaded().count_tokens
+        old, new = typed.split(), corrected.split()
+        if len(old) != len(new):
+            return typed
+        return " ".join(b if a != b and count(b) < count(a) else a for a, b in zip(old, new, strict=True))
+
     async def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -161,6 +171,13 @@ class SemanticService:
                 reason = "the model is being loaded"
             self._failures[key] = reason
             raise SemanticUnavailable(reason) from None
+
+    async def correct(self, typed: str, corrected: str, model_id: str) -> str:
+        """Returns a query with those of its corrections, word by word, that the model knows better than what was typed:
+        a misspelled word has more tokens. A word that the library merely does not contain has as few. What a model
+        behind an API knows is not known."""
+        model = self._query_model(model_id)
+        return await model.correct(typed, corrected) if isinstance(model, LocalQueries) else typed
 
     async def embed_passages(self, texts: Sequence[str], model: ModelInfo | None = None) -> list[bytes]:
         """Returns the vectors of passages, in order, of the current model unless another is given. For background work:

@@ -83,7 +83,7 @@ class AlignedForm:
         """Returns whether the full form ends with tokens that may have one of these beginnings: Vietnamese words with
         their marks, or parts of camelCase words."""
         if not self._is_bytewise and is_vietnamese(self.letters):
-            return True
+            return any(beginning in self.full_form for beginning in beginnings)
         form = self.form
         for beginning in beginnings:
             if beginning in form:

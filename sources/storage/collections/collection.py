@@ -385,17 +385,21 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
     ) -> HitPage:
         meaning = await self._meaning(search)
         page = await self._read(work_with(meaning), search.deadline_ms)
-        corrected = page.query
-        if (
-            corrected is None
-            or corrected.prose in ("", search.query.prose)
-            or meaning in (SEMANTIC_OFF, NOT_APPLICABLE)
-        ):
+        semantic, query, corrected = self._search_settings.semantic, search.query, page.query
+        is_compared = semantic is not None and semantic.model is not None and meaning != NOT_APPLICABLE
+        if not is_compared or corrected is None or corrected.prose in ("", query.prose):
             return page
         # To a model, a misspelled word is nothing but its letters. Only the index tells which words these are, and few
         # queries have any: the others are not read twice.
-        meaning = await self._meaning(replace(search, query=replace(search.query, prose=corrected.prose)))
-        return await self._read(work_with(meaning), search.deadline_ms)
+        assert semantic is not None
+        assert semantic.model is not None
+        model = semantic.model if isinstance(meaning, SemanticStatus) else meaning.model
+        with suppress(SemanticUnavailable):
+            prose = await semantic.correct(query.prose, corrected.prose, model.id)
+            if prose != query.prose:
+                meaning = await self._meaning(replace(search, query=replace(query, prose=prose)))
+                return await self._read(work_with(meaning), search.deadline_ms)
+        return page
 
     def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
         return search_relaxed(

@@ -251,7 +251,7 @@ def test_unknown_names_are_refused(program: Program) -> None:
     outcome = program.run("model", "install", "large")
 
     assert outcome.code == 2
-    assert "NAME: expected minilm or fast, got 'large'" in outcome.stderr
+    assert "NAME: expected minilm or multilingual or fast, got 'large'" in outcome.stderr
 
 
 def test_a_model_can_be_installed_while_a_server_holds_the_data_directory(program: Program, server: FileServer) -> None:

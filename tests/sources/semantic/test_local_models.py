@@ -174,6 +174,14 @@ async def test_the_cosines_of_unrelated_texts_are_as_the_floor_assumes(service: 
     assert info.floor_for(50) == info.floor_for(100) < info.floor_for(1_000) < info.floor_for(1_000_000) < 0.5
 
 
+async def test_only_words_that_the_model_does_not_know_are_corrected(service: SemanticService) -> None:
+    assert service.model is not None
+    # A library without boats that has boots.
+    corrected = await service.correct("vehcile for my boat", "vehicle for my boot", service.model.id)
+
+    assert corrected == "vehicle for my boat"
+
+
 async def test_related_texts_have_near_vectors(service: SemanticService) -> None:
     assert service.model is not None
     query = await service.embed_query(QUERY)

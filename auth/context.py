@@ -114,12 +114,14 @@ class Principal(Struct, frozen=True):
     def library_handles(self, names: Iterable[str]) -> frozenset[str]:
         """Returns the handles of libraries that are named by name or handle; `-` and `own` stand for no other one.
         Raises NotFound for a library that the principal may not use, as for one that does not exist."""
-        handles = {name: one.handle for one in self.libraries for name in (one.handle, one.name.lower())}
-        chosen = [name for name in names if name not in ("-", "own", "")]
-        unknown = next((name for name in chosen if name.lower() not in handles), None)
-        if unknown is not None:
-            raise NotFound("library", unknown[:60])
-        return frozenset(handles[name.lower()] for name in chosen)
+        handles: set[str] = set()
+        for name in names:
+            # Several shares may have one name.
+            found = {one.handle for one in self.libraries if name == one.handle or name.lower() == one.name.lower()}
+            if not found and name not in ("-", "own", ""):
+                raise NotFound("library", name[:60])
+            handles |= found
+        return frozenset(handles)
 
     def permits_source(self, source: str) -> bool:
         return self.sources is None or source in self.sources

@@ -148,7 +148,10 @@ class Sharing:
     @control_operation("read")
     def libraries_of(self, db: ControlConnection, user_id: UserId) -> tuple[LibraryAccess, ...]:
         """Returns the libraries of others that a person may use: those of their groups, then what is shared with them
-        or with their groups. A disabled owner shares nothing."""
+        or with their groups. Someone who is disabled has none, and shares nothing."""
+        person = select_user(db, user_id)
+        if person is None or person.is_disabled or person.kind != "person":
+            return ()
         groups = [
             LibraryAccess(handle, name, UserId(group_id), role)
             for group_id, handle, name, role in db.execute(
@@ -164,8 +167,7 @@ class Sharing:
                 "SELECT s.id, o.id, o.name, s.name, s.rule_by, s.rule_value FROM shares s "
                 "JOIN users o ON o.id = s.owner_id JOIN users t ON t.id = s.to_id "
                 "WHERE o.id <> ?1 AND o.disabled_at IS NULL AND t.disabled_at IS NULL AND s.to_id IN "
-                "(SELECT group_id FROM group_members WHERE user_id = ?1 "
-                "UNION ALL SELECT id FROM users WHERE id = ?1 AND kind = 'person') "
+                "(SELECT group_id FROM group_members WHERE user_id = ?1 UNION ALL SELECT ?1) "
                 "ORDER BY lower(o.name), s.name, s.id",
                 (user_id,),
             ).fetchall()
@@ -380,7 +382,7 @@ class Sharing:
         require_printable("value", rule.value)
         require_printable("name", name)
         owner = select_user(db, owner_id)
-        if owner is None or owner.kind != "person":
+        if owner is None or owner.is_disabled or owner.kind != "person":
             raise Conflict("only people share parts of their libraries; that of a group is for its members")
         group = select_group(db, to)
         if group is not None and (group.is_disabled or _role(db, group.id, owner_id) is None):
@@ -505,6 +507,8 @@ def _find(
     """Returns a group by its name or handle. For people who are not in it, it does not exist."""
     record = select_group(db, name)
     role = None if record is None else "manager" if actor is None else _role(db, record.id, actor)
+    if actor is not None and ((person := select_user(db, actor)) is None or person.is_disabled):
+        role = None
     if record is None or role is None or (is_open and record.is_disabled):
         raise NotFound("group", name[:60])
     if needs_manager and role != "manager":

@@ -84,7 +84,7 @@ class Texts:
     def __init__(self) -> None:
         paths = find_files(MINILM, Path())
         assert paths is not None, "the package that carries the weights of minilm is not installed"
-        self._tokenizer = Tokenizer.from_file(str(paths.tokenizer))
+        self._tokenizer = Tokenizer.from_file(str(paths.files[1]))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._words = " ".join(note.text for note in read_collection().notes).split()

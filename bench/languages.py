@@ -1,14 +1,16 @@
 """`make bench-languages DATA=<folder>`: measures searches in other languages, with the data set XQuAD.
 
 The passages of each language are the notes of a separate user, without titles. Each question is asked in the language
-of its passage through `notes_search`: by words alone, and with each model of semantic search that is installed. The
-last line is about the model that `semantic_model = auto` chooses: no language should lose by it.
+of its passage through `notes_search`, for some languages in English, and in English with every long word misspelled: by
+words alone, with each model of semantic search that is installed, and with `semantic_model = auto`, which the last line
+is about: no language should lose by it.
 """
 
 import argparse
 import asyncio
 import gzip
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -21,15 +23,17 @@ from msgspec import Struct
 from bench.local_runtime import WORDS_ONLY, installed_models, model_settings, open_local_runtime, user_id_for
 from bench.metrics import ndcg
 from bench.vector_cache import embed_libraries
-from config.settings import Settings
 from sources.drafts import NoteDraft
-from sources.semantic.service import configured_model
 
 DEPTH = 10
 NO_DATA = 2
 REQUIRED_FILES = "  xquad/*.json.gz   XQuAD: passages, and questions with the passage that answers them, by language"
-# The languages whose figures are in the last line, besides the worst.
+AUTO = "auto"
+LANGUAGE_CHARS = 2
+# The languages whose figures are in the last line, besides the worst, and those that are also asked in English.
 REPORTED = ("de", "ru")
+MISSPELLED = "misspelled"
+CROSSED = ("de", "es", "ru", "zh")
 
 
 class JudgedQuestion(Struct, frozen=True):
@@ -45,9 +49,19 @@ class LanguageData(Struct, frozen=True):
     questions: tuple[JudgedQuestion, ...]
 
 
+def misspell(text: str) -> str:
+    """Swaps two letters in the middle of every word of at least five."""
+    return re.sub(r"[^\W\d_]{5,}", _swap_letters, text)
+
+
+def _swap_letters(word: re.Match[str]) -> str:
+    middle = len(word[0]) // 2
+    return word[0][: middle - 1] + word[0][middle] + word[0][middle - 1] + word[0][middle + 1 :]
+
+
 def read_languages(folder: Path) -> list[LanguageData]:
     languages = []
-    for path in sorted(folder.glob("xquad/*.json.gz")):
+    for path in sorted([*folder.glob("xquad/*.json.gz"), *folder.glob("*.json.gz")]):
         with gzip.open(path, "rt", encoding="utf-8") as file:
             data = json.load(file)
         passages = {passage["id"]: passage["text"] for passage in data["passages"]}
@@ -57,7 +71,8 @@ def read_languages(folder: Path) -> list[LanguageData]:
 
 
 class LanguageResult(Struct, frozen=True):
-    """nDCG@10, and the share of the queries that were also compared by meaning."""
+    """nDCG@10, and the share of the queries that were also compared by meaning. The key of English questions about
+    passages in German is `en_de`."""
 
     quality: float
     compared: float
@@ -79,17 +94,22 @@ async def ask(
     languages: Sequence[LanguageData], stored: Mapping[str, Mapping[str, str]], root: Path, model: str
 ) -> dict[str, LanguageResult]:
     """`model` is a value of the setting `semantic_model`."""
+    asked = {data.language: (data.language, data.questions) for data in languages}
+    english = next((data.questions for data in languages if data.language == "en"), ())
+    if english:
+        asked[MISSPELLED] = ("en", tuple(JudgedQuestion(misspell(one.text), one.passage) for one in english))
+    asked |= {f"en_{language}": (language, english) for language in CROSSED if language in asked and english}
     results: dict[str, LanguageResult] = {}
     async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
-        for data in languages:
-            context, passage_of = runtime.context_for(data.language), stored[data.language]
+        for key, (language, questions) in asked.items():
+            context, passage_of = runtime.context_for(language), stored[language]
             qualities, compared = [], []
-            for question in data.questions:
+            for question in questions:
                 response = await runtime.call(context, "notes_search", query=question.text, limit=DEPTH)
                 found = [passage_of[hit["id"]] for hit in response["results"]]
                 qualities.append(ndcg(found, {question.passage: 1}, DEPTH))
                 compared.append(response["semantic"]["status"] == "on")
-            results[data.language] = LanguageResult(fmean(qualities), fmean(compared))
+            results[key] = LanguageResult(fmean(qualities), fmean(compared))
     return results
 
 
@@ -108,28 +128,28 @@ def measure(
     return results
 
 
-def report(languages: Sequence[LanguageData], results: Mapping[str, Mapping[str, LanguageResult]]) -> list[str]:
+def report(results: Mapping[str, Mapping[str, LanguageResult]]) -> list[str]:
     """The last column of a model is the share of the queries that were compared by meaning."""
     models = [model for model in results if model != WORDS_ONLY]
-    header = "".join(f" {model:>8} {'-words':>7} {'used':>5}" for model in models)
-    lines = [f"{'nDCG@10':<9} {'questions':>9} {'words':>7}{header}"]
-    for data in languages:
-        words = results[WORDS_ONLY][data.language].quality
-        row = f"{data.language:<9} {len(data.questions):>9} {words:>7.4f}"
+    header = "".join(f" {model:>12} {'-words':>7} {'used':>5}" for model in models)
+    lines = [f"{'nDCG@10':<9} {'words':>7}{header}"]
+    for key, by_words in results[WORDS_ONLY].items():
+        words = by_words.quality
+        row = f"{key:<9} {words:>7.4f}"
         for model in models:
-            result = results[model][data.language]
-            row += f" {result.quality:>8.4f} {result.quality - words:>+7.4f} {result.compared:>5.2f}"
+            result = results[model][key]
+            row += f" {result.quality:>12.4f} {result.quality - words:>+7.4f} {result.compared:>5.2f}"
         lines.append(row)
     return lines
 
 
-def result_line(results: Mapping[str, Mapping[str, LanguageResult]], chosen: str) -> str:
-    """`chosen` is the model that `auto` chooses. All figures are differences to searches by words."""
-    words = results[WORDS_ONLY]
-    gains = {language: result.quality - words[language].quality for language, result in results[chosen].items()}
-    worst = min(gains.values(), default=0.0)
+def result_line(results: Mapping[str, Mapping[str, LanguageResult]]) -> str:
+    """All figures are differences between `auto` and searches by words, except that of English questions."""
+    words, auto = results[WORDS_ONLY], results[AUTO]
+    gains = {key: one.quality - words[key].quality for key, one in auto.items() if len(key) == LANGUAGE_CHARS}
     reported = "".join(f" {language}={gains[language]:+.4f}" for language in REPORTED if language in gains)
-    return f"RESULT worst_minus_words={worst:+.4f}{reported}"
+    crossed = f" en_de={auto['en_de'].quality:.4f}" if "en_de" in auto else ""
+    return f"RESULT worst_minus_words={min(gains.values(), default=0.0):+.4f}{reported}{crossed}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -144,12 +164,12 @@ def main(arguments: Sequence[str]) -> None:
     if not languages:
         print(f"make bench-languages DATA=<folder> requires these files:\n{REQUIRED_FILES}", file=sys.stderr)
         sys.exit(NO_DATA)
-    models = installed_models() if options.models is None else [name for name in options.models.split(",") if name]
+    models = (
+        [*installed_models(), AUTO] if options.models is None else [name for name in options.models.split(",") if name]
+    )
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         results = measure(languages, Path(name), models)
-    auto = configured_model(Settings(semantic_model="auto"))
-    chosen = auto.name if auto is not None and auto.name in results else [*models, WORDS_ONLY][0]
-    for line in [*report(languages, results), result_line(results, chosen)]:
+    for line in [*report(results), *([result_line(results)] if AUTO in results else [])]:
         print(line)
 
 

@@ -65,7 +65,7 @@ def installed_models() -> list[str]:
         for name, model in NAMED_MODELS.items()
         if not model.missing_packages and find_files(model, Path(Settings().data_dir)) is not None
     ]
-    return sorted(found, key=["fast", "minilm"].index)
+    return sorted(found, key=["fast", "minilm", "multilingual"].index)
 
 
 def model_settings() -> dict[str, Any]:

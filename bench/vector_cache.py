@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.local_runtime import model_settings
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from sources.semantic.model import ModelInfo
 from sources.semantic.named_models import NAMED_MODELS
 from sources.semantic.service import SemanticService
 from sources.semantic.worker_process import WorkerProcess
@@ -29,39 +30,42 @@ class CachedVectors(SemanticService):
 
     def __init__(self, settings: Settings, cache: Path) -> None:
         super().__init__(settings)
-        assert self.model is not None
-        model = NAMED_MODELS[self.model.name]
-        self._workers = [WorkerProcess(model, settings) for _ in range(os.cpu_count() or 1)]
         cache.mkdir(parents=True, exist_ok=True)
-        self._file = sqlite3.connect(cache / f"{self.model.id}.db", isolation_level=None)
-        self._file.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        self._workers: dict[str, list[WorkerProcess]] = {}
+        self._files: dict[str, sqlite3.Connection] = {}
+        for model in self.choices:
+            named = NAMED_MODELS[model.name]
+            self._workers[model.id] = [WorkerProcess(named, settings) for _ in range(os.cpu_count() or 1)]
+            self._files[model.id] = file = sqlite3.connect(cache / f"{model.id}.db", isolation_level=None)
+            file.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
         self.cached = 0
         self.made = 0
 
-    async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
+    async def embed_passages(self, texts: Sequence[str], model: ModelInfo | None = None) -> list[bytes]:
+        model = model or self.model
+        assert model is not None
+        file = self._files[model.id]
         keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
-        known = {key: vector for key in keys if (vector := self._read(key)) is not None}
+        read = "SELECT vector FROM vectors WHERE text = ?"
+        known = {key: row[0] for key in keys if (row := file.execute(read, (key,)).fetchone()) is not None}
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
-        vectors = dict(zip(new, await self._embed(list(new.values())), strict=True))
-        self._file.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors.items())
+        vectors = dict(zip(new, await self._embed(self._workers[model.id], list(new.values())), strict=True))
+        file.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors.items())
         self.cached += len(texts) - len(new)
         self.made += len(new)
         return [(known | vectors)[key] for key in keys]
 
     async def close(self) -> None:
-        await asyncio.gather(*(worker.close() for worker in self._workers))
-        self._file.close()
+        await asyncio.gather(*(worker.close() for workers in self._workers.values() for worker in workers))
+        for file in self._files.values():
+            file.close()
         await super().close()
 
-    def _read(self, key: bytes) -> bytes | None:
-        row = self._file.execute("SELECT vector FROM vectors WHERE text = ?", (key,)).fetchone()
-        return row[0] if row else None
-
-    async def _embed(self, texts: Sequence[str]) -> list[bytes]:
-        count = len(self._workers)
+    async def _embed(self, workers: Sequence[WorkerProcess], texts: Sequence[str]) -> list[bytes]:
+        count = len(workers)
         shares = [texts[number::count] for number in range(count)]
         parts = await asyncio.gather(
-            *(worker.embed_passages(share) for worker, share in zip(self._workers, shares, strict=True) if share)
+            *(worker.embed_passages(share) for worker, share in zip(workers, shares, strict=True) if share)
         )
         return [parts[index % count][index // count] for index in range(len(texts))]
 

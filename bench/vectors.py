@@ -15,7 +15,7 @@ from bench.library import OWNER, SEED
 from bench.local_runtime import open_local_runtime, user_id_for
 from config.paths import DataRoot
 from config.settings import Settings
-from sources.semantic.model import SCALE, SemanticUnavailable
+from sources.semantic.model import SCALE, ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, find_files
 from sources.semantic.service import SemanticService
 from sources.storage.sqlite.connection.pool import SqliteLibraries
@@ -40,13 +40,14 @@ class RandomVectors(SemanticService):
         super().__init__(settings)
         self._random = random.Random(SEED)
 
-    async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
-        assert self.model is not None
+    async def embed_passages(self, texts: Sequence[str], model: ModelInfo | None = None) -> list[bytes]:
+        model = model or self.model
+        assert model is not None
         # Components of a vector of length 1 lie around 0, at a distance of about the root of the dimension.
-        spread = SCALE / self.model.dimension**0.5
-        components = [round(self._random.gauss(0, spread)) & 0xFF for _ in range(4 * self.model.dimension)]
-        starts = [self._random.randrange(3 * self.model.dimension) for _ in texts]
-        return [bytes(components[start : start + self.model.dimension]) for start in starts]
+        spread = SCALE / model.dimension**0.5
+        components = [round(self._random.gauss(0, spread)) & 0xFF for _ in range(4 * model.dimension)]
+        starts = [self._random.randrange(3 * model.dimension) for _ in texts]
+        return [bytes(components[start : start + model.dimension]) for start in starts]
 
 
 async def copy_with_vectors(library: Path, target: Path, model: str) -> None:

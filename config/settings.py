@@ -34,7 +34,7 @@ SYMMETRIC_ALGORITHMS = ("HS256",)
 ASYMMETRIC_ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
 # The values of semantic_model that are not URLs.
-SEMANTIC_MODELS = ("off", "auto", "fast", "minilm")
+SEMANTIC_MODELS = ("off", "auto", "fast", "minilm", "multilingual")
 
 # RFC 7518 section 3.2: an HS256 key must have at least 256 bits.
 JWT_SECRET_MIN_BYTES = 32
@@ -434,9 +434,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     semantic_model: Annotated[
         str,
         Meta(min_length=1),
-        "How texts are compared by meaning: `auto` (the better one of `fast` and `minilm` that is installed, "
-        "otherwise off), `off`, `fast`, `minilm`, or the URL of an OpenAI-compatible embeddings API, such as "
-        "`http://127.0.0.1:11434/v1`.",
+        "How texts are compared by meaning: `auto` (the best of `minilm` and `fast` that is installed, and "
+        "`multilingual`, if it is, for libraries in other languages), `off`, `fast`, `minilm`, `multilingual`, or the "
+        "URL of an OpenAI-compatible embeddings API, such as `http://127.0.0.1:11434/v1`.",
     ] = "auto"
     semantic_weight: Annotated[
         float,

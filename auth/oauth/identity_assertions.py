@@ -1,8 +1,9 @@
 """Enterprise sign-in: an identity provider vouches for its user and for the client, and nobody is asked for consent.
 
 The client sends an Identity Assertion JWT Authorization Grant (ID-JAG, draft-ietf-oauth-identity-assertion-authz-grant)
-to the token endpoint as a JWT bearer grant (RFC 7523). Providers with `assertion_grants` are trusted to issue them. The
-draft advises against refresh tokens: the client gets a new assertion from the provider, which can refuse it.
+to the token endpoint as a JWT bearer grant (RFC 7523). Providers with `assertion_grants` are trusted to issue them. MCP
+calls this enterprise-managed authorization; it requires that an assertion works once. The draft advises against refresh
+tokens: the client gets a new assertion from the provider, which can refuse it.
 """
 
 import time
@@ -132,7 +133,13 @@ class IdentityAssertions:
         values = [] if claim is None else claim if isinstance(claim, list) else [claim]
         if not all(isinstance(value, str) for value in values):
             raise invalid_grant("assertion: expected resource to be a URI or a list of URIs")
-        granted = self._resources.find(values or requested)
+        try:
+            granted = self._resources.find(values or requested)
+        except OAuthError as error:
+            if not values:
+                raise
+            # A mismatch of the assertion, not of the request (MCP enterprise-managed authorization section 7.6.2).
+            raise invalid_grant(f"assertion: {error.message}") from error
         if requested and self._resources.find(requested) != granted:
             raise OAuthError("invalid_target", f"resource: expected {granted.url}, which the assertion grants")
         return granted
@@ -144,5 +151,7 @@ def _scopes(claims: Mapping[str, Any], requested: str) -> frozenset[str]:
     if not isinstance(claim, str):
         raise invalid_grant("assertion: expected scope to be a text")
     granted = clients.known_scopes(claim) if "scope" in claims else clients.DEFAULT_SCOPES
-    scopes = granted & clients.requested_scopes(requested) if requested else granted
-    return scopes - {ADMIN}
+    granted -= {ADMIN}
+    if not granted:
+        raise invalid_grant(f"assertion: expected a scope of this server other than {ADMIN}")
+    return granted & clients.requested_scopes(requested) if requested else granted

@@ -12,9 +12,12 @@ from sources.text.chunking import Sentence, sentences
 # `[1]`, `[1, 2]`, `[1-3]`, and the brackets and carets of some models. Numbers have few digits: `[2024]` is a year.
 _NUMBERS = r"\^?\d{1,3}(?:[\s,;–-]{1,3}\^?\d{1,3}){0,20}"
 _CITATION = re.compile(rf"[ \t]?[\[【]({_NUMBERS})[\]】]")
-_CITATION_AFTER_END = re.compile(rf"([.!?…。！？]+[\"'”’»)]*)[ \t]*((?:[ \t]?[\[【]{_NUMBERS}[\]】])+)(\s|$)")
-_PARTIAL_CITATION = re.compile(r"\s*[\[【][\d\s,;^–-]{0,60}\Z")
-_SPACE_BEFORE_MARK = re.compile(r" +([.!?…,;:])")
+# What a model writes can be anything, so that no pattern may need more than linear time.
+_CITATION_AFTER_END = re.compile(
+    rf"(?<![.!?…。！？])([.!?…。！？]++[\"'”’»)]*+)[ \t]*+((?:[ \t]?[\[【]{_NUMBERS}[\]】])+)(\s|$)"
+)
+_PARTIAL_CITATION = re.compile(r"[\[【][\d\s,;^–-]{0,60}\Z")
+_SPACE_BEFORE_MARK = re.compile(r"(?<! ) ++([.!?…,;:])")
 _RANGE_MAX = 20
 _SENTENCE_MAX_CHARS = 2_000
 _LAST_CITATION = re.compile(r"(.*) \[(\d+)\]", re.DOTALL)

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -23,7 +24,7 @@ from config.postgres.connection import ConnectionOptions
 from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import data_root, find_user, record_operation, run_with_library, run_with_registry
-from server.cli.options import admin_options, library_options
+from server.cli.options import admin_options, group_option, library_options, owner_of
 from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.cli.progress import ProgressLine
 from server.cli.remote import LocalApi, RemoteApi, admin_server, library_server, remote_library_server
@@ -160,8 +161,9 @@ def restore(overrides: SettingsOverrides, source: str, verify: bool, user: str |
 
 @click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@group_option
 @library_options
-def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json: bool) -> None:
+def export(overrides: SettingsOverrides, folder: Path, user: str | None, library: str | None, as_json: bool) -> None:
     """Export a whole library into the folder DIR, which must be empty or absent.
 
     DIR/*.jsonl contain every field of every item; `florilegium import DIR` reads them. The Markdown pages are for
@@ -171,19 +173,20 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json
         progress.show(f"writing {folder}")
         settings = overrides.load().settings
         if (server := remote_library_server(user)) is not None:
-            manifest = _download_export(server, folder)
+            manifest = _download_export(server, folder, library)
         else:
-            manifest = run_with_library(settings, user, lambda library, _local: export_library(library, folder))
+            owner = owner_of(user, library)
+            manifest = run_with_library(settings, owner, lambda opened, _local: export_library(opened, folder))
     counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
     print_result(asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
 
 
-def _download_export(server: RemoteApi, folder: Path) -> ExportManifest:
+def _download_export(server: RemoteApi, folder: Path, library: str | None) -> ExportManifest:
     """Unpacks what the server sends. The manifest is moved last, as it is written last."""
     create_empty_folder(folder)
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent) as directory:
         archive, unpacked = Path(directory, "export.zip"), Path(directory, "florilegium")
-        server.download("/api/v1/export", archive)
+        server.download("/api/v1/export" + (f"?library={quote(library)}" if library else ""), archive)
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(directory)
         manifest = msgspec.json.decode((unpacked / MANIFEST).read_bytes(), type=ExportManifest)

@@ -41,9 +41,9 @@ from server.stores import connection_options, control_location, stored_bytes
 from server.version import VERSION
 from sources.importers.sandbox.confinement import probe_sandbox
 from sources.semantic.endpoint import EmbeddingEndpoint, Reranker
-from sources.semantic.model import SemanticUnavailable
+from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model
-from sources.semantic.service import configured_model
+from sources.semantic.service import configured_model, configured_models
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.sqlite.maintenance.library_check import check_library, missing_files
 
@@ -55,7 +55,7 @@ _EFFECT = "searches find words only"
 
 
 async def check_semantic(settings: Settings) -> list[Check]:
-    checks = [await _check_model(settings)]
+    checks = [await _check_model(settings, model) for model in configured_models(settings) or (None,)]
     if settings.storage_url and configured_model(settings) is not None:
         checks += await _check_pgvector(settings)
     if settings.reranker_url:
@@ -67,8 +67,8 @@ async def check_semantic(settings: Settings) -> list[Check]:
     return checks
 
 
-async def _check_model(settings: Settings) -> Check:
-    name, model = "semantic search", configured_model(settings)
+async def _check_model(settings: Settings, model: ModelInfo | None) -> Check:
+    name = "semantic search"
     if model is None:
         if settings.semantic_model == "auto":
             return Check(name, "ok", f"off; {NO_MODEL}")

@@ -18,7 +18,7 @@ from config.errors import FlorilegiumError
 from server.cli.caller import run_long
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
 from server.cli.local_library import data_root
-from server.cli.options import library_options
+from server.cli.options import group_option, library_options, owner_of
 from server.cli.output import dim, echo, pluralize, print_json, strip_control_characters
 from server.cli.progress import show_progress
 from server.cli.remote import RemoteApi, remote_library_server
@@ -48,6 +48,7 @@ _DRY_RUN = "Dry run: nothing was written."
 )
 @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
 @click.option("--again", is_flag=True, help="Also read files that have not changed since the last import.")
+@group_option
 @library_options
 def import_(
     overrides: SettingsOverrides,
@@ -56,6 +57,7 @@ def import_(
     dry_run: bool,
     again: bool,
     user: str | None,
+    library: str | None,
     as_json: bool,
 ) -> None:
     """Import exports, files and folders into a library.
@@ -80,10 +82,10 @@ def import_(
                 return await run_import(None, results, settings, progress)
         async with show_progress(progress):
             if server is not None:
-                return await asyncio.to_thread(_upload, server, paths, format_name, dry_run, update_progress)
+                return await asyncio.to_thread(_upload, server, paths, format_name, dry_run, library, update_progress)
             files = [str(path.absolute()) for path in paths]
             request = {"paths": files, "format": format_name, "dry_run": dry_run, "again": again}
-            result = await run_long(settings, user, "import", request, update_progress, creates=True)
+            result = await run_long(settings, owner_of(user, library), "import", request, update_progress, creates=True)
             return _with_given_paths(msgspec.convert(result, ImportSummary), paths)
 
     try:
@@ -105,6 +107,7 @@ def _upload(
     paths: Sequence[Path],
     format_name: str | None,
     dry_run: bool,
+    library: str | None,
     update_progress: Callable[[Mapping[str, Any]], None],
 ) -> ImportSummary:
     """Sends each path to another machine, a folder as one archive, and waits until it is imported there."""
@@ -118,13 +121,14 @@ def _upload(
             file = path
             if path.is_dir():
                 file = Path(shutil.make_archive(f"{directory}/{path.name}", "zip", path.parent.absolute(), path.name))
-            job = server.upload(
-                "/api/v1/import", file, name=file.name, format=format_name, dry_run=str(dry_run).lower()
-            )
+            options = {"format": format_name, "dry_run": str(dry_run).lower(), "library": library}
+            job = server.upload("/api/v1/import", file, name=file.name, **options)
         while job["state"] in ("waiting", "running"):
             update_progress({name: job[name] for name in ("bytes_read", "bytes_total", "items")} | {"file": path.name})
             time.sleep(_POLL_S)
-            job = msgspec.json.decode(server.request("GET", f"/api/v1/import/{quote(job['id'], safe='')}"))
+            of_library = {} if library is None else {"library": library}
+            address = f"/api/v1/import/{quote(job['id'], safe='')}"
+            job = msgspec.json.decode(server.request("GET", address, query=of_library))
         if job["summary"] is None:
             raise FlorilegiumError(f"{path}: {job['problem'] or job['state']}")
         total.add(msgspec.convert(job["summary"], ImportSummary))

@@ -16,7 +16,7 @@ from server.cli.options import admin_options
 from server.cli.output import format_size, print_json, print_result, print_table
 from sources.semantic.model_install import copy_from_folder, download, is_intact, remove
 from sources.semantic.named_models import NAMED_MODELS, NamedModel, find_files, installed_folder
-from sources.semantic.service import configured_model
+from sources.semantic.service import configured_model, configured_models
 
 # A download that sends nothing for this long has stopped.
 _MODEL_DOWNLOAD_TIMEOUT_S = 30.0
@@ -48,7 +48,7 @@ def model() -> None:
 @json_option
 @setting_options("data_dir", "semantic_model")
 def list_models(overrides: SettingsOverrides, as_json: bool) -> None:
-    """List the models, where they are installed, and which one is active."""
+    """List the models, where they are installed, and which are active."""
     settings = overrides.load().settings
     rows = [_row(named, settings) for named in NAMED_MODELS.values()]
     if as_json:
@@ -136,7 +136,7 @@ def _find(name: str) -> NamedModel:
 
 
 def _row(named: NamedModel, settings: Settings) -> ModelRow:
-    paths, active = find_files(named, data_root(settings).root), configured_model(settings)
+    paths = find_files(named, data_root(settings).root)
     return ModelRow(
         name=named.name,
         id=named.info.id,
@@ -146,5 +146,5 @@ def _row(named: NamedModel, settings: Settings) -> ModelRow:
         origin=(f"package {paths.origin}" if paths.origin else "data directory") if paths else None,
         path=str(paths.weights.parent) if paths else "",
         missing_packages=named.missing_packages,
-        is_active=active is not None and active.id == named.info.id,
+        is_active=named.info.id in [active.id for active in configured_models(settings)],
     )

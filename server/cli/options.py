@@ -26,6 +26,19 @@ def user_option(function: Decorated) -> Decorated:
     return click.option("--user", help=help_)(function)
 
 
+def group_option(function: Decorated) -> Decorated:
+    """Adds `--library`, for commands that send a whole library to or from a server."""
+    help_ = "The library of this group instead of that of a user. With --server, only its managers can."
+    return click.option("--library", help=help_)(function)
+
+
+def owner_of(user: str | None, library: str | None) -> str | None:
+    """Returns the user or the group whose library is used on this machine."""
+    if user is not None and library is not None:
+        raise click.UsageError("--user and --library cannot be combined")
+    return library or user
+
+
 def library_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--user`, `--json`, and the settings that decide which library is used."""
     return user_option(json_option(setting_options("data_dir", "single_user_name")(function)))

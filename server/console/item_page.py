@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from aggregator.libraries import split_library
 from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
@@ -429,15 +430,16 @@ def _link_graph(links: ItemLinks) -> LinkGraph | None:
 
 
 def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any]:
-    meta, address = item.meta, _LINKS.of(item.meta.uri.partition("?")[0])
+    meta, (uri, library) = item.meta, split_library(item.meta.uri)
+    address, in_library = _LINKS.of(uri), {} if library is None else {"library": library}
     base = _LINKS.of(f"{meta.source}://{meta.conversation_id or meta.id}") if meta.source == "chats" else address
     base, more_address = base.partition("#")[0], ""
     chunks = _chunk_indexes(item)
     if chunks and item.truncated and item.anchor == "beginning":
         # A transcript is continued at the next chunk, so that its times are shown too.
-        more_address = f"{base}?chunk_index={chunks[-1] + 1}#{PASSAGE}"
+        more_address = f"{base}?{urlencode({'chunk_index': chunks[-1] + 1, **in_library})}#{PASSAGE}"
     elif item.next_cursor is not None:
-        more_address = f"{base}?{urlencode({'cursor': item.next_cursor})}"
+        more_address = f"{base}?{urlencode({'cursor': item.next_cursor, **in_library})}"
     return {
         "item": item,
         "meta": meta,
@@ -445,7 +447,7 @@ def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any
         "sections": sections,
         "path": base.removeprefix("/items"),
         "prompt_name": f"{meta.source.removesuffix('s')}_{meta.id}" if meta.source in ("prompts", "characters") else "",
-        "assistant_address": f"{base}?assistant=true#assistant",
+        "assistant_address": f"{base}?{urlencode({'assistant': 'true', **in_library})}#assistant",
         "more_address": more_address,
         "is_partial": item.mode != "full" or item.anchor == "cursor",
         "item_address": base,

@@ -188,6 +188,8 @@ def _selection(values: Mapping[str, str], back: str) -> dict[str, Any]:
     so that what was changed in another tab since is skipped and reported."""
     if values.get("all") == "yes":
         chosen = dict(parse_qsl(urlsplit(back).query))
+        if chosen.get("library"):
+            raise InvalidParams("only items of your own library can be changed together")
         request = LibraryForm(**{name: chosen.get(name, "") for name in LibraryForm.__struct_fields__}).request()
         where = LibraryFilter(**{name: getattr(request, name) for name in LibraryFilter.__struct_fields__})
         total = values.get("total", "")
@@ -201,11 +203,10 @@ def _selection(values: Mapping[str, str], back: str) -> dict[str, Any]:
 
 
 def own_path(text: str, path: str) -> str:
-    """Returns the address of a page to go back to, which must be one below `path`."""
+    """Returns the address of the page that a form is on, or `path` if it is none of these pages."""
     parts = urlsplit(text)
-    is_own = not parts.scheme and not parts.netloc and (parts.path == path or parts.path.startswith(f"{path}/"))
-    others = ("/tags", "/items/", "/duplicates")
-    return text if is_own or (not parts.scheme and not parts.netloc and parts.path.startswith(others)) else path
+    is_known = parts.path in ("/library", "/tags", "/duplicates") or parts.path.startswith("/items/")
+    return text if is_known and not parts.scheme and not parts.netloc else path
 
 
 def with_change(address: str, change: LibraryChange) -> str:

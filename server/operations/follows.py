@@ -15,7 +15,8 @@ from server.following.deployments import DeploymentFolders, FollowedDeployment, 
 from server.following.locations import allowed_deployment, allowed_location
 from server.following.runs import resolve_conflict
 from server.following.status import FollowedSource, describe
-from server.operations.operation import NOT_FOUND, NoArguments, operation
+from server.operations.operation import NOT_FOUND, LibraryRequest, NoArguments, operation
+from server.operations.sharing import managed_library
 from server.services import Services
 from sources.importers.registry import format_names
 from sources.storage.job_queue import background_jobs
@@ -30,7 +31,7 @@ _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
 _PROBLEMS_MAX = 100
 
 
-class FollowRequest(Struct, frozen=True, kw_only=True):
+class FollowRequest(LibraryRequest, frozen=True, kw_only=True):
     location: Annotated[
         str, Meta(description="An absolute path on the server, if you may follow it, or an http(s) URL.")
     ]
@@ -42,7 +43,7 @@ class FollowRequest(Struct, frozen=True, kw_only=True):
     ] = False
 
 
-class FollowIdRequest(Struct, frozen=True, kw_only=True):
+class FollowIdRequest(LibraryRequest, frozen=True, kw_only=True):
     id: Annotated[str, Meta(description="The id of the followed source.")]
 
 
@@ -70,6 +71,7 @@ async def add_follow(context: RequestContext, services: Services, request: Follo
     that is neither restricted nor that of a connected application, or must be in a folder that the setting
     `follow_roots` names.
     """
+    context = await managed_library(context, services, request.library)
     if request.format is not None and request.format not in format_names():
         raise InvalidParams(f"format: expected one of {', '.join(format_names())}, got {request.format[:60]!r}")
     is_administrator = context.principal.has_scope(ADMIN) and not context.principal.is_for_agents
@@ -101,11 +103,12 @@ async def add_follow(context: RequestContext, services: Services, request: Follo
 
 
 @_operation("GET /api/v1/follows")
-async def list_follows(context: RequestContext, services: Services, _request: NoArguments) -> FollowedSources:
+async def list_follows(context: RequestContext, services: Services, request: LibraryRequest) -> FollowedSources:
     """List followed sources
 
     The sources that the user follows, oldest first, and whether they are current.
     """
+    context = await managed_library(context, services, request.library)
     records = await Follows(services.registry.database).list(context.user_id)
     async with services.libraries.library(context) as library:
         return FollowedSources([await describe(record, library) for record in records])
@@ -117,6 +120,7 @@ async def get_follow(context: RequestContext, services: Services, request: Follo
 
     The state of a followed source, its conflicts and the files that could not be read.
     """
+    context = await managed_library(context, services, request.library)
     record = await Follows(services.registry.database).get(context.user_id, request.id)
     return await _describe(context, services, record)
 
@@ -127,6 +131,7 @@ async def update_follow(context: RequestContext, services: Services, request: Up
 
     A paused source is not read until it is resumed.
     """
+    context = await managed_library(context, services, request.library)
     follows = Follows(services.registry.database)
     record = await (follows.pause if request.paused else follows.resume)(context.user_id, request.id)
     _record(context, services, "follow.pause" if request.paused else "follow.resume", request.id)
@@ -139,6 +144,7 @@ async def run_follow(context: RequestContext, services: Services, request: Follo
 
     Looks for changes now instead of at the next scan. The response does not wait for the result.
     """
+    context = await managed_library(context, services, request.library)
     record = await Follows(services.registry.database).request_run(context.user_id, request.id)
     return await _describe(context, services, record)
 
@@ -151,6 +157,7 @@ async def resolve_follow_conflict(
 
     Decides between the edits made in the library and the current content of the file.
     """
+    context = await managed_library(context, services, request.library)
     record = await Follows(services.registry.database).get(context.user_id, request.id)
     owner = await _owner(context, services)
     with background_jobs():
@@ -165,6 +172,7 @@ async def remove_follow(context: RequestContext, services: Services, request: Fo
 
     The items of the source stay in the library.
     """
+    context = await managed_library(context, services, request.library)
     follows = Follows(services.registry.database)
     source = await _describe(context, services, await follows.get(context.user_id, request.id))
     await follows.remove(context.user_id, request.id)

@@ -13,12 +13,14 @@ from server.import_jobs import IMPORT_DEADLINE_S
 from server.operations.operation import (
     EVENT_STREAM,
     NOT_FOUND,
+    LibraryRequest,
     NoArguments,
     StreamedFile,
     Upload,
     UploadRequest,
     operation,
 )
+from server.operations.sharing import managed_library
 from server.runtime import Runtime
 
 # How often a job is looked at for a stream of events.
@@ -27,13 +29,13 @@ _EVENT_INTERVAL_S = 0.5
 _operation = partial(operation, tools=("import",), scope=WRITE, needs_all_sources=True)
 
 
-class StartImportRequest(Struct, frozen=True, kw_only=True):
+class StartImportRequest(LibraryRequest, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="The name of the file. Its suffix tells some formats apart.")] = "upload"
     format: Annotated[str | None, Meta(description="Read the file as this format. Default: detect it.")] = None
     dry_run: Annotated[bool, Meta(description="Read everything and write nothing.")] = False
 
 
-class ImportJobRequest(Struct, frozen=True, kw_only=True):
+class ImportJobRequest(LibraryRequest, frozen=True, kw_only=True):
     id: Annotated[str, Meta(description="The id of the job, as returned when it was started.")]
 
 
@@ -68,6 +70,7 @@ async def import_file(context: RequestContext, services: Runtime, uploaded: Uplo
     in it.
     """
     args: StartImportRequest = uploaded.args
+    context = await managed_library(context, services, args.library)
     return await services.imports.start(context, uploaded.file, args.name, args.format, is_dry_run=args.dry_run)
 
 
@@ -82,12 +85,12 @@ async def list_import_formats(_context: RequestContext, services: Runtime, _requ
 
 
 @_operation("GET /api/v1/import")
-async def list_imports(context: RequestContext, services: Runtime, _request: NoArguments) -> ImportList:
+async def list_imports(context: RequestContext, services: Runtime, request: LibraryRequest) -> ImportList:
     """List imports
 
     The user's imports, newest first. Dry runs are forgotten when the server is restarted.
     """
-    return ImportList(await services.imports.list(context))
+    return ImportList(await services.imports.list(await managed_library(context, services, request.library)))
 
 
 @_operation("GET /api/v1/import/{id}", error_statuses=NOT_FOUND)
@@ -96,7 +99,7 @@ async def get_import(context: RequestContext, services: Runtime, request: Import
 
     The progress of an import and, once it has ended, the result for every kind of item.
     """
-    return await services.imports.get(context, request.id)
+    return await services.imports.get(await managed_library(context, services, request.library), request.id)
 
 
 @_operation("GET /api/v1/import/{id}/events", response=EVENT_STREAM, error_statuses=NOT_FOUND)
@@ -105,6 +108,7 @@ async def follow_import(context: RequestContext, services: Runtime, request: Imp
 
     The job as server-sent events: `progress` after every change, and `end` when it has ended.
     """
+    context = await managed_library(context, services, request.library)
     # Raises NotFound as a response. Once a stream has begun, its status cannot change.
     await services.imports.get(context, request.id)
 
@@ -122,4 +126,4 @@ async def cancel_import(context: RequestContext, services: Runtime, request: Imp
 
     Stops an import. Items already written are kept; importing the file again adds the rest.
     """
-    return await services.imports.cancel(context, request.id)
+    return await services.imports.cancel(await managed_library(context, services, request.library), request.id)

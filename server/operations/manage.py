@@ -382,6 +382,8 @@ async def _run(
                         _publish(context, services, result)
                         if is_large:
                             await library.bookmarks.claim(_LEASE, change.id, _LEASE_S)
+                        if current.total > _BATCH_ITEMS:
+                            # What is done can be undone, even if the rest takes too long or the server is stopped.
                             await _remember(library, current)
                 current = replace(current, state="done")
             except FlorilegiumError as error:

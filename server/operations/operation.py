@@ -8,9 +8,9 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial, wraps
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import fields, force_setattr, replace
 
 from aggregator.libraries import enter, label, take_library
@@ -94,6 +94,10 @@ def is_recent(signed_in_at: float) -> bool:
 
 class NoArguments(Struct, frozen=True, kw_only=True):
     """Has no parameters."""
+
+
+class LibraryRequest(Struct, frozen=True, kw_only=True):
+    library: Annotated[str | None, Meta(description="A group that you manage. Default: your own library.")] = None
 
 
 class Upload(Struct, frozen=True):

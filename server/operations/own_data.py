@@ -22,7 +22,8 @@ from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
 from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
 from server.operations.manage import Selection, selected_batches
-from server.operations.operation import NoArguments, StreamedFile, account_operation, operation
+from server.operations.operation import LibraryRequest, NoArguments, StreamedFile, account_operation, operation
+from server.operations.sharing import managed_library
 from server.operations.users import remove_user, require_group_choice
 from server.runtime import Runtime
 from sources.exporters.export import Selected
@@ -100,12 +101,13 @@ class Confirmations:
 
 
 @account_operation("GET /api/v1/export", response=_ZIP, deadline_ms=_DEADLINE_MS)
-async def export_library(context: RequestContext, services: Runtime, _request: NoArguments) -> StreamedFile:
+async def export_library(context: RequestContext, services: Runtime, request: LibraryRequest) -> StreamedFile:
     """Export your library
 
-    Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It can be imported
-    again.
+    Your whole library, or that of a group that you manage, as a zip of JSON lines and Markdown pages, as
+    `florilegium export` writes it. It can be imported again.
     """
+    context = await managed_library(context, services, request.library)
     # Also contains human-only messages, unless the credential belongs to an agent.
     services.audit.record("export", context.user_id, client=context.client_id)
     return StreamedFile(_archive(context, services), _ZIP, _DISPOSITION)

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from auth.authenticator import OPERATOR_ID
-from auth.context import ADMIN, WRITE, RequestContext, ShareRule
-from auth.sharing import INVITATION_USES_MAX, Group, GroupInvitation, Member, RuleKind, Share, Sharing
-from config.errors import FlorilegiumError, InvalidParams
+from auth.context import ADMIN, ROLE_SCOPES, WRITE, RequestContext, ShareRule, build_context
+from auth.sharing import INVITATION_USES_MAX, Group, GroupInvitation, Member, RoleNeeded, RuleKind, Share, Sharing
+from config.errors import FlorilegiumError, InvalidParams, NotFound
 from config.openid import GroupRole
 from config.paths import UserId
 from config.times import format_time_seconds
@@ -90,6 +91,33 @@ async def list_libraries(context: RequestContext, _services: Services, _request:
         for one in context.principal.libraries
     ]
     return LibraryEntries([own, *others])
+
+
+async def managed_library(context: RequestContext, services: Services, name: str | None) -> RequestContext:
+    """Returns the context of the caller, or one in which the group whose library is named is the caller, without the
+    rights of an administrator: for what only its managers do with a library as a whole."""
+    if name is None:
+        return context
+    handles = context.principal.library_handles([name])
+    access = next((one for one in context.principal.libraries if one.handle in handles and one.rule is None), None)
+    if access is None:
+        raise NotFound("library", name[:60])
+    if access.role != "manager":
+        raise RoleNeeded
+    group = await services.registry.user_by_id(access.owner_id)
+    if group is None:  # deleted meanwhile
+        raise NotFound("library", name[:60])
+    principal = replace(
+        context.principal,
+        user_id=group.id,
+        user_name=group.name,
+        epoch=group.epoch,
+        scopes=context.scopes & ROLE_SCOPES["writer"],
+        libraries=(),
+    )
+    return build_context(
+        principal, services.data_root, context.request_id, is_agent=context.is_agent, read_log=context.read_log
+    )
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------

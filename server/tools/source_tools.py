@@ -240,7 +240,7 @@ def _catalog_tool(
             result = await source.call_tool(context, library, source_tool.name, arguments)
         if isinstance(result, GetResponse):
             context.record_read(result.meta.uri)
-        return label(result, context.library)
+        return result if name is None else label(result, context.library)
 
     return Tool(
         name=source_tool.name,

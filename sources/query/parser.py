@@ -4,6 +4,7 @@ No text raises an error, and no query matches the whole library: a query without
 explains everything that was not taken literally.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from unicodedata import normalize
 
@@ -373,12 +374,20 @@ def can_have_near_terms(query: ParsedQuery) -> bool:
 
 
 def with_near_terms(query: ParsedQuery, near: Sequence[Term], notes: Sequence[str]) -> ParsedQuery:
-    """Returns the query with near terms, which follow its own. `notes` are added to `read_as`."""
+    """Returns the query with near terms, which follow its own and replace misspelled words in its prose. `notes` are
+    added to `read_as`."""
     assert query.expression is not None
     expression = _extend(query.expression, tuple(term.word for term in near))
     before = [note for note in (query.read_as or "").split("; ") if note and not note.startswith("searched for ")]
     read_as = "; ".join([f"searched for {render(expression)}", *before, *notes])
-    return replace(query, expression=expression, terms=(*query.terms, *near), read_as=read_as)
+    prose = query.prose
+    # The first near word is the most frequent one. Compounds, which are prefixes, correct nothing.
+    for index, term in enumerate(query.terms):
+        words = [one.word for one in near if one.near == index and isinstance(one.word.alternatives[0], Phrase)]
+        if words:
+            typed = re.compile(rf"(?<!\w){re.escape(term.word.text)}(?!\w)")
+            prose = typed.sub(words[0].text, prose)
+    return replace(query, expression=expression, terms=(*query.terms, *near), read_as=read_as, prose=prose)
 
 
 def with_rarest_terms(query: ParsedQuery, frequencies: Sequence[int], terms_max: int) -> ParsedQuery:

@@ -1,5 +1,5 @@
-"""The models that run in this process, `minilm` and `fast`, and how well they know the language of a text. Imported
-only if a model is used, because it needs numpy and tokenizers."""
+"""The models that run in this process, `minilm`, `multilingual` and `fast`, and how well they know the language of a
+text. Imported only if a model is used, because it needs numpy and tokenizers."""
 
 import json
 import math
@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from sources.semantic.model import clean_text, encode_rows
 from sources.text.folding import fold
+from sources.text.segmentation import UNSPACED_RUN
 
 # -- word pieces -------------------------------------------------------------------------------------------------------
 # Decides how well a model knows the language of a text, by what its tokenizer makes of the words.
@@ -59,17 +60,25 @@ class WordPieces:
     def knows_passage(self, text: str, tokens: Sequence[int], unknown_letters: int = 0) -> bool:
         """Whether a passage with these tokens gets a vector. `unknown_letters` are those that the tokenizer has no
         token for: each is as good as a piece."""
-        return self._count_pieces(tokens, unknown_letters) <= _PASSAGE_PIECES_MAX * max(1, _count_words(text))
+        return knows_passage(self._count_pieces(tokens, unknown_letters), _count_words(text))
 
     def trust_in_query(self, text: str, tokens: Sequence[int], unknown_letters: int = 0) -> float:
-        """Returns the share of its cosines that a query with these tokens keeps: 1 in a language that the model knows,
-        0 in one that it does not."""
-        pieces = self._count_pieces(tokens, unknown_letters) + _PRIOR_WORDS
-        excess = pieces / (_count_words(text) + _PRIOR_WORDS) - self._familiar
-        return min(1.0, max(0.0, 1 - excess / (_QUERY_PIECES_MAX - self._familiar)))
+        pieces = self._count_pieces(tokens, unknown_letters)
+        return trust_in_query(pieces, _count_words(text), self._familiar, _QUERY_PIECES_MAX)
 
     def _count_pieces(self, tokens: Sequence[int], unknown_letters: int) -> int:
         return int(self._counts[tokens].sum()) + unknown_letters
+
+
+def knows_passage(pieces: int, words: float) -> bool:
+    return pieces <= _PASSAGE_PIECES_MAX * max(1, words)
+
+
+def trust_in_query(pieces: int, words: float, familiar: float, pieces_max: float) -> float:
+    """Returns the share of its cosines that a query keeps: 1 in a language that the model knows, 0 in one that it does
+    not."""
+    excess = (pieces + _PRIOR_WORDS) / (words + _PRIOR_WORDS) - familiar
+    return min(1.0, max(0.0, 1 - excess / (pieces_max - familiar)))
 
 
 def count_letters(text: str) -> int:
@@ -163,6 +172,68 @@ class MiniLmModel:
         ]
         mean: numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]] = states.mean(axis=1)
         return mean
+
+
+# -- multilingual ------------------------------------------------------------------------------------------------------
+# universal-sentence-encoder-multilingual-3 with 8-bit weights. Its tokenizer is part of the model, and is run by
+# onnxruntime-extensions.
+
+_TEXT, _VECTOR = "inputs", "outputs"
+_TOKENS = "StatefulPartitionedCall/text_preprocessor/SentenceTokenizer/SentencepieceTokenizeOp:0"
+_UNKNOWN, _UNKNOWN_PIECES = 0, 2
+# Pieces per word of XQuAD's questions, mean: English 1.4, Spanish 1.7, German 1.7, Arabic 1.9, Turkish 2.0, Russian and
+# Romanian 2.2, Vietnamese 2.8, Hindi 4.1, Greek 4.8. In scripts without spaces, two letters count as a word.
+_MULTILINGUAL_FAMILIAR_PIECES, _MULTILINGUAL_PIECES_MAX = 2.3, 3.0
+_UNSPACED_WORD_CHARS = 2
+
+
+class MultilingualModel:
+    def __init__(self, weights: Path) -> None:
+        import onnxruntime  # noqa: PLC0415 - `fast` does not need it
+        from onnxruntime_extensions import get_library_path  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = _ERRORS_ONLY
+        options.register_custom_ops_library(get_library_path())
+        # The tokens become an output of the model. Two protocol buffers one after the other are read as one that has
+        # the repeated fields of both: here, ModelProto.graph (7) with one more output (12), whose name is 1 and whose
+        # type (2) is a tensor (1) of 32-bit integers.
+        tokens = _field(7, _field(12, _field(1, _TOKENS.encode()) + _field(2, _field(1, b"\x08\x06"))))
+        self._session = onnxruntime.InferenceSession(
+            weights.read_bytes() + tokens, options, providers=["CPUExecutionProvider"]
+        )
+
+    @property
+    def dimension(self) -> int:
+        return int(self._session.get_outputs()[0].shape[1])
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        return [self._embed(clean_text(text), is_query=False) for text in texts]
+
+    def embed_query(self, text: str) -> bytes:
+        return self._embed(clean_text(text), is_query=True)
+
+    def _embed(self, text: str, *, is_query: bool) -> bytes:
+        if not text:
+            return bytes(self.dimension)
+        vector, tokens = self._session.run([_VECTOR, _TOKENS], {_TEXT: [text]})
+        # Numbers, punctuation marks and emoji are about a token for each character, known or not.
+        others = sum(category(character)[0] in "NPSC" for character in text)
+        unknown = max(0, int((tokens == _UNKNOWN).sum()) - others)
+        pieces = max(0, len(tokens) - others) + _UNKNOWN_PIECES * unknown
+        unspaced = sum(map(len, UNSPACED_RUN.findall(text)))
+        words = _count_words(UNSPACED_RUN.sub(" ", text)) + unspaced / _UNSPACED_WORD_CHARS
+        if is_query:
+            trust = trust_in_query(pieces, words, _MULTILINGUAL_FAMILIAR_PIECES, _MULTILINGUAL_PIECES_MAX)
+        else:
+            trust = float(knows_passage(pieces, words))
+        return encode_rows(vector, trust)[0]
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encodes a field of a protocol buffer that is shorter than 128 bytes."""
+    return bytes([number << 3 | 2, len(content)]) + content
 
 
 # -- static embeddings -------------------------------------------------------------------------------------------------

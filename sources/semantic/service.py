@@ -6,7 +6,7 @@ Texts leave this machine only if `semantic_model` is a URL.
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,13 @@ from msgspec.structs import replace
 
 from config.settings import SEMANTIC_MODELS, Settings
 from sources.semantic.endpoint import EmbeddingEndpoint, endpoint_info
+from sources.semantic.languages import foreign_share
 from sources.semantic.model import EmbeddingModel, ModelInfo, SemanticUnavailable
-from sources.semantic.named_models import NAMED_MODELS, NamedModel, best_model, find_files, load_model
+from sources.semantic.named_models import MULTILINGUAL, NAMED_MODELS, NamedModel, best_model, is_usable, load_model
 from sources.semantic.worker_process import WorkerProcess
 
+# From this share of texts in other languages on, `auto` chooses the model that knows them. It is worse in English.
+_FOREIGN_MIN = 0.2
 # Queries whose vectors are kept, for the next pages and for several sources.
 _SEMANTIC_QUERY_CACHE_MAX = 1000
 
@@ -98,15 +101,17 @@ class _PassageModel(Protocol):
 
 
 class SemanticService:
-    """`model` is known without loading it, and None if semantic search is off."""
+    """`model` is known without loading it, and None if semantic search is off. `choices` are the models that a library
+    may have: more than one if `auto` chooses by the languages of its texts."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._data_dir = Path(settings.data_dir)
         self._timeout_s = settings.semantic_timeout_ms / 1000
-        self.model = configured_model(settings)
+        self.choices = configured_models(settings)
+        self.model = self.choices[0] if self.choices else None
         self._query_models: dict[str, _QueryModel] = {}
-        self._passage_model: _PassageModel | None = None
+        self._passage_models: dict[str, _PassageModel] = {}
         self._endpoint = EmbeddingEndpoint(settings)
         self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(_SEMANTIC_QUERY_CACHE_MAX)
         # A search asks again for each round of hits. It must neither wait again nor rank the rounds in different ways,
@@ -124,12 +129,16 @@ class SemanticService:
     def model_for(self, model_id: str) -> ModelInfo | None:
         """Returns the model whose vectors have this id, if it can embed queries here. It need not be the current model:
         vectors of the previous one are used until new ones are made."""
-        if self.model is not None and self.model.id == model_id:
-            return self.model
+        if (choice := next((model for model in self.choices if model.id == model_id), None)) is not None:
+            return choice
         named = next((model for model in NAMED_MODELS.values() if model.info.id == model_id), None)
-        if named is None or named.missing_packages or find_files(named, self._data_dir) is None:
-            return None
-        return named.info
+        return named.info if named is not None and is_usable(named, self._data_dir) else None
+
+    def choose(self, used: str | None, texts: Iterable[str]) -> ModelInfo:
+        """Returns which of two choices a library with these texts gets. `used` is the model of its vectors: it is kept
+        while the share of other languages is near the limit, because a change makes all vectors again."""
+        limit = _FOREIGN_MIN if used != MULTILINGUAL.info.id else _FOREIGN_MIN / 2
+        return self.choices[1 if foreign_share(texts) >= limit else 0]
 
     async def embed_query(self, text: str, model_id: str | None = None) -> bytes:
         """Returns the vector of a query, of the current model unless another is named. Equal queries share one
@@ -153,16 +162,17 @@ class SemanticService:
             self._failures[key] = reason
             raise SemanticUnavailable(reason) from None
 
-    async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
-        """Returns the vectors of passages, in order, of the current model. For background work: it may take long."""
+    async def embed_passages(self, texts: Sequence[str], model: ModelInfo | None = None) -> list[bytes]:
+        """Returns the vectors of passages, in order, of the current model unless another is given. For background work:
+        it may take long."""
         if not texts:
             return []
-        if self._passage_model is None:
-            if self.model is None:
-                raise SemanticUnavailable("semantic search is off")
-            named = NAMED_MODELS.get(self.model.name)
-            self._passage_model = self._endpoint if named is None else WorkerProcess(named, self._settings)
-        return await self._passage_model.embed_passages(texts)
+        if (model := model or self.model) is None:
+            raise SemanticUnavailable("semantic search is off")
+        if model.id not in self._passage_models:
+            named = NAMED_MODELS.get(model.name)
+            self._passage_models[model.id] = self._endpoint if named is None else WorkerProcess(named, self._settings)
+        return await self._passage_models[model.id].embed_passages(texts)
 
     async def load(self) -> None:
         """Loads a local model. If that fails, queries say why."""
@@ -188,8 +198,8 @@ class SemanticService:
         await asyncio.gather(*tasks, return_exceptions=True)
         for model in self._query_models.values():
             await model.close()
-        if self._passage_model is not None:
-            await self._passage_model.close()
+        for passage_model in self._passage_models.values():
+            await passage_model.close()
 
     def _start(self, key: tuple[str, str]) -> asyncio.Task[bytes]:
         model_id, text = key
@@ -226,27 +236,34 @@ class SemanticService:
 
 
 def model_description(settings: Settings) -> str:
-    """Returns the model for a reader: `fast`, `fast (auto)` if that is what `auto` chose, the name of a model behind an
-    API, or `off`."""
-    model = configured_model(settings)
-    if model is None:
+    """Returns the model for a reader: `fast`, `fast (auto)` or `minilm and multilingual (auto)` if that is what `auto`
+    chose, the name of a model behind an API, or `off`."""
+    models = configured_models(settings)
+    if not models:
         return "off"
-    if model.name not in NAMED_MODELS:
+    if models[0].name not in NAMED_MODELS:
         return settings.semantic_endpoint_model
-    return f"{model.name} (auto)" if settings.semantic_model == "auto" else model.name
+    names = " and ".join(model.name for model in models)
+    return f"{names} (auto)" if settings.semantic_model == "auto" else names
+
+
+def configured_models(settings: Settings) -> tuple[ModelInfo, ...]:
+    """Returns the models that the settings name, whether or not they are installed: none, one, or two if `auto` has one
+    for English and `multilingual` for other languages."""
+    if settings.semantic_model not in SEMANTIC_MODELS:
+        infos = [endpoint_info(settings)]
+    elif settings.semantic_model == "auto":
+        data_dir = Path(settings.data_dir)
+        best = best_model(data_dir)
+        infos = [best.info] if best else []
+        if best not in (None, MULTILINGUAL) and is_usable(MULTILINGUAL, data_dir):
+            infos.append(MULTILINGUAL.info)
+    else:
+        infos = [NAMED_MODELS[name].info for name in (settings.semantic_model,) if name in NAMED_MODELS]
+    weight = settings.semantic_weight
+    return tuple(replace(info, weight=weight) if weight else info for info in infos)
 
 
 def configured_model(settings: Settings) -> ModelInfo | None:
-    """Returns the model that the settings name, whether or not it is installed, or None if they name none."""
-    info = _configured_model(settings)
-    return replace(info, weight=settings.semantic_weight) if info and settings.semantic_weight else info
-
-
-def _configured_model(settings: Settings) -> ModelInfo | None:
-    if settings.semantic_model not in SEMANTIC_MODELS:
-        return endpoint_info(settings)
-    if settings.semantic_model == "auto":
-        best = best_model(Path(settings.data_dir))
-        return best.info if best else None
-    named = NAMED_MODELS.get(settings.semantic_model)
-    return named.info if named else None
+    """Returns the first of these models."""
+    return next(iter(configured_models(settings)), None)

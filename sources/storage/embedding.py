@@ -172,8 +172,19 @@ class PendingWork(Struct, frozen=True):
     needs_cleaning: bool = False
 
 
+class TextSample(Struct, frozen=True):
+    """`model` is the one whose vectors the texts have, if any."""
+
+    model: str | None
+    texts: Sequence[str]
+
+
 class VectorStore(Protocol):
     """Where the vectors of a library, or of a part of it, are stored."""
+
+    async def sample(self) -> TextSample:
+        """Returns some texts, by whose languages a model is chosen."""
+        ...
 
     async def find_work(self, model: ModelInfo) -> PendingWork:
         """A batch is claimed: no other process can get it until it is saved or released."""
@@ -208,6 +219,9 @@ async def embed_batch(store: VectorStore, semantic: SemanticService) -> Embedded
     if model is None:
         return EmbeddedBatch(0, NOTHING, is_done=True)
     with background_jobs():
+        if len(semantic.choices) > 1:
+            sample = await store.sample()
+            model = semantic.choose(sample.model, sample.texts)
         work = await store.find_work(model)
         if not work.is_created:
             await store.create(model)
@@ -224,7 +238,7 @@ async def embed_batch(store: VectorStore, semantic: SemanticService) -> Embedded
             return EmbeddedBatch(0, work.coverage, is_done=is_done, stop=error.message)
         batch = work.batch if room is None else work.batch.first_rows(room)
         try:
-            vectors = await semantic.embed_passages(batch.texts)
+            vectors = await semantic.embed_passages(batch.texts, model)
         except (SemanticUnavailable, asyncio.CancelledError):
             await store.release()
             raise

@@ -166,5 +166,25 @@ ALL_KINDS: tuple[VectorKind, ...] = (
 )
 
 
+# The newest and the oldest rows of each kind that are read to tell the languages of a library.
+_SAMPLED_ROWS = 32
+
+
+def sample_texts(connection: PassageConnection, dialect: Dialect, kinds: Sequence[VectorKind]) -> list[str]:
+    """Returns the first passages of some rows. Human-only messages are left out: what agents find must not depend on
+    them."""
+    texts = []
+    for kind in kinds:
+        if kind is HUMAN_ONLY_VECTORS:
+            continue
+        rowids: set[int] = set()
+        for order in ("ASC", "DESC"):
+            sql = f"SELECT r.id FROM {kind.table} r ORDER BY r.id {order} LIMIT ?"
+            rowids.update(rowid for (rowid,) in connection.execute(sql, (_SAMPLED_ROWS,)))
+        found = kind.passages(connection, dialect, sorted(rowids), has_context=False)
+        texts += [passages[0].text for _, passages in found if passages]
+    return texts
+
+
 def kinds_of(database: DatabaseKind) -> tuple[VectorKind, ...]:
     return tuple(kind for kind in ALL_KINDS if kind.database == database)

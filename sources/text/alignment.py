@@ -20,9 +20,7 @@ from sources.text.folding import (
     folds_bytewise,
     folds_to_single_characters,
     is_vietnamese,
-    tone_spans,
-    tone_token,
-    tone_tokens,
+    tone_words,
 )
 from sources.text.segmentation import (
     Spelling,
@@ -79,7 +77,7 @@ class AlignedForm:
     def _tail(self) -> list[str]:
         """The tokens after the form: the parts of camelCase words, then Vietnamese words with their marks."""
         parts = all_camel_case_parts(self._spelled, self._camel_case_words)
-        return parts if self._is_bytewise else [*parts, *tone_tokens(self.letters)]
+        return parts if self._is_bytewise else [*parts, *(token for _, _, token in self._tone_words)]
 
     def has_tail(self, beginnings: Iterable[str]) -> bool:
         """Returns whether the full form ends with tokens that may have one of these beginnings: Vietnamese words with
@@ -121,16 +119,16 @@ class AlignedForm:
     def _tone_source(self, start: int, end: int) -> Span:
         """Returns the words of `letters` that tokens with marks come from."""
         first, last = (bisect_right(self._tone_starts, offset) - 1 for offset in (start, end - 1))
-        return self._tone_spans[first][0], self._tone_spans[last][1]
+        return self._tone_words[first][0], self._tone_words[last][1]
 
     @cached_property
-    def _tone_spans(self) -> list[Span]:
-        return tone_spans(self.letters)
+    def _tone_words(self) -> list[tuple[int, int, str]]:
+        return tone_words(self.letters)
 
     @cached_property
     def _tone_starts(self) -> list[int]:
         """The offset of each token with marks in the full form."""
-        lengths = [len(tone_token(self.letters[first:last]) or "") + 1 for first, last in self._tone_spans]
+        lengths = [len(token) + 1 for _, _, token in self._tone_words]
         return list(accumulate(lengths, initial=self._part_starts[-1]))
 
     @cached_property

@@ -216,7 +216,8 @@ def folds_to_lower_case(text: str) -> bool:
 
 # Letters of no other language that is written with Latin letters: ơ and ư, and vowels with two marks or a dot below.
 _VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")
-_WORD = re.compile(r"[^\W\d_]+")
+# Most words have marks. Those of ASCII letters alone are left out here, which is faster than looking at each.
+_MARKED_WORD = re.compile(r"(?<![^\W\d_])[a-zA-Z]*[^\W\d_a-zA-Z][^\W\d_]*")
 _DIGITS = str.maketrans(
     {"\u0301": "1", "\u0300": "2", "\u0309": "3", "\u0303": "4", "\u0323": "5", "\u0302": "6", "\u031b": "7"}
     | {"\u0306": "8", "đ": "d9"}
@@ -228,11 +229,11 @@ def is_vietnamese(text: str) -> bool:
     return not text.isascii() and _VIETNAMESE.search(text) is not None
 
 
-def tone_spans(text: str) -> list[tuple[int, int]]:
-    """Returns the start and end of each word with marks in a composed Vietnamese text."""
+def tone_words(text: str) -> list[tuple[int, int, str]]:
+    """Returns the start, the end and the token of each word with marks in a composed Vietnamese text."""
     if not is_vietnamese(text):
         return []
-    return [match.span() for match in _WORD.finditer(text) if tone_token(match[0])]
+    return [(*match.span(), token) for match in _MARKED_WORD.finditer(text) if (token := tone_token(match[0]))]
 
 
 def tone_token(word: str) -> str | None:
@@ -254,7 +255,7 @@ _SYLLABLE_MAX_CHARS = 16
 
 def tone_tokens(text: str) -> list[str]:
     """Returns the tokens of the words with marks in a composed Vietnamese text."""
-    return [token for start, end in tone_spans(text) if (token := tone_token(text[start:end]))]
+    return [token for _, _, token in tone_words(text)]
 
 
 # -- graphemes ---------------------------------------------------------------------------------------------------------

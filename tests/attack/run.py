@@ -101,7 +101,7 @@ FULL = Effort(
     role_step=1,
     follow_rounds=10,
     plugin_rounds=20,
-    sharing_calls=20_000,
+    sharing_calls=5_000,
     sharing_s=150,
 )
 QUICK = Effort(

@@ -20,7 +20,7 @@ from msgspec import Struct
 from auth.context import ShareRule
 from auth.sharing import Sharing
 from sources.drafts import MessageDraft
-from tests.attack.app_client import AttackRequest, InProcessClient
+from tests.attack.app_client import AttackRequest, Client, InProcessClient
 from tests.attack.leak_detector import LeakDetector, new_canary
 from tests.live import NO_RATE_LIMITS, live, make_settings
 from tests.server.clients import message, modern_headers, modern_params
@@ -66,7 +66,7 @@ async def attack_sharing(directory: Path, calls: int, deadline_s: float, workers
 class SharingAttack:
     def __init__(self, api: RestClient) -> None:
         self._api = api
-        self._client = InProcessClient(api.app)
+        self._client: Client = InProcessClient(api.app)
         self._sharing = Sharing(api.server.runtime.registry.database)
         self._canaries = {name: new_canary(name) for name in ("private", "human", "stranger", "crew", "tag", "space")}
         self._detector = LeakDetector(self._canaries)

@@ -1,5 +1,6 @@
 """What `make attack` looks for would be found: each of its parts is tried on something that it must report."""
 
+import asyncio
 import base64
 import io
 import zipfile
@@ -27,6 +28,7 @@ from tests.attack.memory import MEGABYTE, attack_with_unread_responses, attacked
 from tests.attack.plugins import attack_plugins
 from tests.attack.roles import Credential, RolesResult, try_cell
 from tests.attack.run import AttackedServer, open_attacked_server
+from tests.attack.sharing import SharingAttack
 from tests.attack.slow_clients import attack_with_slow_clients
 from tests.attack.surface import METHODS, RouteTarget, read_surface
 from tests.attack.tenants import own_data, plant_tenant
@@ -241,3 +243,28 @@ async def test_imported_secret_would_be_found(server: AttackedServer) -> None:
 
     assert result.imported == 1
     assert await has_text(server.client, ben, secret)
+
+
+# -- sharing -----------------------------------------------------------------------------------------------------------
+
+
+async def test_responses_from_before_a_revocation_are_reported(tmp_path: Path) -> None:
+    class StaleClient:
+        """Answers with what was once shared, and with what never was."""
+
+        def __init__(self, canaries: Mapping[str, str]) -> None:
+            self._body = " ".join(canaries.values()).encode()
+
+        async def send(self, request: AttackRequest, credential: Mapping[str, str]) -> HttpResponse:
+            await asyncio.sleep(0.01)
+            return HttpResponse(200, (), self._body)
+
+    async with live(make_settings(tmp_path / "sharing", **NO_RATE_LIMITS)) as server:
+        attack = SharingAttack(rest_client_of(server))
+        await attack.plant()
+        attack._client = StaleClient(attack._canaries)
+        result = await attack.run(60, 60.0, 2)
+
+    found = {leak.partition(" by ")[0] for leak in result.leaks}
+    assert {"private items", "human items", "stranger items"} <= found
+    assert any(name.endswith("after revocation") for name in found)

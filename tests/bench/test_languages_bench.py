@@ -10,9 +10,14 @@ from tests.bench.runs import run_bench
 
 PASSAGES = {
     "de": ("Die Bienen hinter dem Haus gaben zwölf Kilo Honig.", "Der Zug nach Lissabon fährt mittags ab."),
+    "en": ("The bees behind the house gave twelve kilos of honey.", "The train to Lisbon leaves at noon."),
     "ru": ("Пчёлы за домом дали двенадцать килограммов мёда.", "Поезд в Лиссабон отправляется в полдень."),
 }
-QUESTIONS = {"de": "Wie viel Honig gaben die Bienen?", "ru": "Сколько мёда дали пчёлы?"}
+QUESTIONS = {
+    "de": "Wie viel Honig gaben die Bienen?",
+    "en": "How much honey did the bees give?",
+    "ru": "Сколько мёда дали пчёлы?",
+}
 
 
 def test_languages_are_compared_with_searches_by_words(tmp_path: Path) -> None:
@@ -23,11 +28,11 @@ def test_languages_are_compared_with_searches_by_words(tmp_path: Path) -> None:
         with gzip.open(tmp_path / "xquad" / f"{language}.json.gz", "wt") as file:
             json.dump({"language": language, "passages": passages, "questions": questions}, file)
 
-    completed = run_bench("bench.languages", str(tmp_path), "--models", "fast")
+    completed = run_bench("bench.languages", str(tmp_path), "--models", "fast,auto")
 
-    assert completed.stdout.splitlines()[-1] == "RESULT worst_minus_words=+0.0000 de=+0.0000 ru=+0.0000"
-    rows = [re.split(r" +", line) for line in completed.stdout.splitlines()[1:3]]
-    assert [row[:3] for row in rows] == [["de", "1", "1.0000"], ["ru", "1", "1.0000"]]
+    assert completed.stdout.splitlines()[-1] == "RESULT worst_minus_words=+0.0000 de=+0.0000 ru=+0.0000 en_de=1.0000"
+    rows = [re.split(r" +", line) for line in completed.stdout.splitlines()[1:4]]
+    assert [row[:2] for row in rows] == [["de", "1.0000"], ["en", "1.0000"], ["ru", "1.0000"]]
 
 
 def test_missing_data_is_reported() -> None:
@@ -41,6 +46,8 @@ def test_the_result_names_the_language_that_loses_most() -> None:
     words = {"de": LanguageResult(0.9, 0.0), "el": LanguageResult(0.8, 0.0), "ru": LanguageResult(0.7, 0.0)}
     model = {"de": LanguageResult(0.91, 1.0), "el": LanguageResult(0.75, 1.0), "ru": LanguageResult(0.7, 0.0)}
 
-    line = result_line({"off": words, "minilm": model}, "minilm")
+    words["en_de"], model["en_de"] = LanguageResult(0.6, 0.0), LanguageResult(0.5, 1.0)
 
-    assert line == "RESULT worst_minus_words=-0.0500 de=+0.0100 ru=+0.0000"
+    line = result_line({"off": words, "auto": model})
+
+    assert line == "RESULT worst_minus_words=-0.0500 de=+0.0100 ru=+0.0000 en_de=0.5000"

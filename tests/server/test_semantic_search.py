@@ -166,7 +166,7 @@ async def test_a_library_made_without_a_model_is_embedded_in_the_background(tmp_
 async def test_the_model_that_auto_chose_is_named(tmp_path: Path) -> None:
     best = best_model(tmp_path)
     assert best is not None
-    for setting, name in (("auto", f"{best.name} (auto)"), ("fast", "fast"), ("off", "off")):
+    for setting, name in (("auto", f"{best.name} and multilingual (auto)"), ("fast", "fast"), ("off", "off")):
         async with open_rest_client(tmp_path / setting, semantic_model=setting, **NO_RATE_LIMITS) as api:
             ada = await api.library_user("ada")
             info = await ada.call("server_info")

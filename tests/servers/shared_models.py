@@ -26,7 +26,7 @@ class _InThisProcess(WorkerProcess):
 
 def _load_once(model: NamedModel, paths: ModelPaths) -> EmbeddingModel:
     """Tests damage the files of models."""
-    return _loaded(model, paths, paths.weights.stat().st_mtime_ns, paths.tokenizer.stat().st_mtime_ns)
+    return _loaded(model, paths, *(path.stat().st_mtime_ns for path in paths.files))
 
 
 @cache

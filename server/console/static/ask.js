@@ -69,6 +69,7 @@ class Turn {
   }
 
   AnswerEnd(end) {
+    this.isComplete = true;
     for (const notice of end.notices) this.facts.before(element("p", { className: "note", textContent: notice }));
     const facts = [end.model === "extractive" ? _("Quoted word for word") : end.model];
     if (end.usage) {
@@ -90,9 +91,11 @@ class Turn {
 
 /** Reads server-sent events, and passes each to the method of its name. */
 async function readEvents(response, turn) {
+  // Not `for await`, which Safari does not have for streams.
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
-  for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
-    const events = (text + chunk).split("\n\n");
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const events = (text + part.value).split("\n\n");
     text = events.pop();
     for (const event of events) {
       const [, name, data] = event.match(/^event: (\w+)\ndata: (.*)$/s) ?? [];
@@ -122,6 +125,7 @@ form.addEventListener("submit", async (event) => {
     const response = await fetch("/api/v1/ask/stream", { method: "POST", headers, body: JSON.stringify(body), signal: request.signal });
     if (!response.ok) throw new Error((await response.json()).error?.message ?? `status ${response.status}`);
     await readEvents(response, turn);
+    if (!turn.isComplete) throw new Error(_("The connection was lost before the end of the answer"));
   } catch (error) {
     turn.facts.textContent = error.name === "AbortError" ? _("Stopped") : _("Not answered");
     if (error.name !== "AbortError") {

@@ -9,6 +9,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
@@ -377,7 +378,24 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         raise NotImplementedError
 
     async def search(self, search: Search) -> HitPage:
-        return await self._read(SearchWork(self, search, await self._meaning(search)), search.deadline_ms)
+        return await self._search_with_meaning(search, partial(SearchWork, self, search))
+
+    async def _search_with_meaning(
+        self, search: Search, work_with: Callable[[QueryVector | SemanticStatus], Callable[[SqlConnection], HitPage]]
+    ) -> HitPage:
+        meaning = await self._meaning(search)
+        page = await self._read(work_with(meaning), search.deadline_ms)
+        corrected = page.query
+        if (
+            corrected is None
+            or corrected.prose in ("", search.query.prose)
+            or meaning in (SEMANTIC_OFF, NOT_APPLICABLE)
+        ):
+            return page
+        # To a model, a misspelled word is nothing but its letters. Only the index tells which words these are, and few
+        # queries have any: the others are not read twice.
+        meaning = await self._meaning(replace(search, query=replace(search.query, prose=corrected.prose)))
+        return await self._read(work_with(meaning), search.deadline_ms)
 
     def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
         return search_relaxed(
@@ -500,9 +518,9 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
         if search.query.expression is None or conditions is None:
             return HitPage((), has_more=False, total=0, semantic=NOT_APPLICABLE)
 
-        meaning, statistics = await self._meaning(search), self._statistics
+        statistics = self._statistics
 
-        def work(connection: SqlConnection) -> HitPage:
+        def work(meaning: QueryVector | SemanticStatus, connection: SqlConnection) -> HitPage:
             def run(reading: Search) -> HitPage:
                 corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
                 if corrected is not None:
@@ -523,4 +541,4 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
 
             return search_relaxed(search, has_match, run)
 
-        return await self._read(work, search.deadline_ms)
+        return await self._search_with_meaning(search, lambda meaning: partial(work, meaning))

@@ -48,7 +48,7 @@ from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
 from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
-from sources.storage.postgres.vectors.vector_tables import previous_model
+from sources.storage.postgres.vectors.vector_tables import searched_model
 from sources.storage.search.engine import SearchTarget
 from sources.storage.search.fused_search import QueryVector
 from sources.storage.tables.item_table import DraftT, RecordT
@@ -99,13 +99,14 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
     async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
         """Vectors of the previous model may disappear at any time, because another process can drop them."""
         library = self._library
-        if library.vector_model == current.id:
+        if library.vector_model == current.id and len(semantic.choices) == 1:
             return current
-        previous = await library.read(self.source, lambda connection: previous_model(connection, current.id))
-        if previous is None:
+        choices = [model.id for model in semantic.choices]
+        searched = await library.read(self.source, lambda connection: searched_model(connection, choices))
+        if searched is None or searched == current.id:
             library.vector_model = current.id
             return current
-        return semantic.model_for(previous) or current
+        return semantic.model_for(searched) or current
 
     async def words(self) -> int:
         """Counts the words of all texts, without those of titles."""

@@ -118,7 +118,7 @@ class FusedSearch(TextSearch):
         self._model = meaning.model
         # All cosines of a query whose vector is shorter are smaller, those that are due to chance, too.
         self._length = vector_length(meaning.vector)
-        self._weight = meaning.model.weight_for(len(search.query.terms))
+        self._weight = meaning.model.weight_for(len(search.query.own_terms))
         self._scan = meaning.scan(connection, target.vectors, self._item_bits)
         self._near: dict[int, NearEntry] = {}
         self._meaning_only: list[HitCandidate] = []

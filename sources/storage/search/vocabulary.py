@@ -356,7 +356,7 @@ def _size_bytes(words: str) -> int:
 # A word matches little if fewer rows contain it than a page has hits.
 _LITTLE_ROWS = 20
 # For how many words of a query near words are looked up.
-_ATTEMPTS_MAX = 4
+_ATTEMPTS_MAX = 8
 # How many other words of the query a near word has to occur with.
 _EVIDENCE_WORDS = 2
 

@@ -99,10 +99,9 @@ class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
         database = self._file
         if database.vector_model is None:
             tables = vector_tables(database.kind)
-            previous = await self._file.read(
-                self.source, lambda connection: tables.previous_model(connection, current.id)
-            )
-            known = semantic.model_for(previous) if previous is not None else None
+            choices = [model.id for model in semantic.choices]
+            searched = await self._file.read(self.source, lambda connection: tables.searched_model(connection, choices))
+            known = semantic.model_for(searched) if searched is not None else None
             database.vector_model = known.id if known is not None else current.id
         return semantic.model_for(database.vector_model) or current
 

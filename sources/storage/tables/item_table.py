@@ -262,12 +262,16 @@ class ItemTable(Generic[RecordT, DraftT]):
             "GROUP BY t.folded ORDER BY items DESC, t.folded LIMIT ?",
             (clamp_count(limit),),
         ).fetchall()
-        counts = []
-        for folded, items, rowid in rows:
-            [tags] = connection.execute(f"SELECT tags FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
-            spelling = next((tag for tag in decode_texts(tags) if validation.fold_tag(tag) == folded), folded)
-            counts.append(TagCount(spelling, items))
-        return counts
+        sql = (
+            f"SELECT {self.name}.id, tags FROM {connection.dialect.listed()} CROSS JOIN {self.name} "
+            f"WHERE {self.name}.id = CAST(wanted.value AS BIGINT)"
+        )
+        rowids = json_array(list({rowid for _, _, rowid in rows}))
+        tags_of = {rowid: decode_texts(tags) for rowid, tags in connection.execute(sql, (rowids,)).fetchall()}
+        return [
+            TagCount(next((tag for tag in tags_of[rowid] if validation.fold_tag(tag) == folded), folded), items)
+            for folded, items, rowid in rows
+        ]
 
     def get_by_rowids(self, connection: SqlConnection, rowids: Sequence[int]) -> list[RecordT]:
         """Returns the items in the order of the rowids."""

@@ -13,10 +13,7 @@ from sources.semantic.named_models import FAST, find_files
 
 _PATHS = find_files(FAST, Path("/nowhere"))
 assert _PATHS is not None
-FILES: Mapping[str, bytes] = {
-    FAST.weights.name: _PATHS.weights.read_bytes(),
-    FAST.tokenizer.name: _PATHS.tokenizer.read_bytes(),
-}
+FILES: Mapping[str, bytes] = {file.name: path.read_bytes() for file, path in zip(FAST.files, _PATHS.files, strict=True)}
 
 
 class FileRequest(Struct, frozen=True):

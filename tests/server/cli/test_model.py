@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from sources.semantic import model_install
-from sources.semantic.named_models import FAST, MINILM, NamedModel, find_files
+from sources.semantic.named_models import FAST, MINILM, MULTILINGUAL, NamedModel, find_files
 from tests.server.cli.model_files import FILES, FileServer, serve_files
 from tests.server.cli.program import EXECUTABLE, Program
 
-WEIGHTS, TOKENIZER = FAST.weights.name, FAST.tokenizer.name
+WEIGHTS, TOKENIZER = (file.name for file in FAST.files)
 PART = 5_000_000
 
 
@@ -82,7 +82,7 @@ def test_a_file_with_the_wrong_checksum_is_refused(program: Program, server: Fil
 def test_a_file_that_is_too_large_is_refused(program: Program, server: FileServer) -> None:
     server.files[TOKENIZER] = FILES[TOKENIZER] + b" "
 
-    assert f"{TOKENIZER} is larger than {FAST.tokenizer.size} bytes" in fail_to_install(program, server)
+    assert f"{TOKENIZER} is larger than {FAST.files[1].size} bytes" in fail_to_install(program, server)
 
 
 def test_a_cut_connection_is_continued(program: Program, server: FileServer) -> None:
@@ -181,11 +181,11 @@ def test_two_commands_do_not_install_the_same_model(program: Program, server: Fi
     install(program, server)
 
 
-@pytest.mark.parametrize("model", [FAST, MINILM])
+@pytest.mark.parametrize("model", [FAST, MINILM, MULTILINGUAL])
 def test_a_model_is_installed_from_a_folder(program: Program, model: NamedModel) -> None:
     paths = find_files(model, program.data_dir)
     assert paths is not None
-    for path in (paths.weights, paths.tokenizer):
+    for path in paths.files:
         target = program.home / "usb" / "nested" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

@@ -53,10 +53,15 @@ def test_people_share_by_a_rule(program: Program) -> None:
 
 
 def test_commands_on_libraries_take_a_group_as_their_user(program: Program) -> None:
-    program.with_users("ada")
+    program.with_users("ada", "ben")
     program.expect("group", "create", "team", "--manager", "ada")
     program.expect("add", "notes", "Steep for three minutes.", "--title", "Tea", "--user", "team")
     assert "Tea" in program.expect("search", "steep", "--user", "team")
-    assert "Tea" not in program.run("search", "steep", "--user", "ada").stdout
+    assert "Tea" not in program.run("search", "steep", "--user", "ben").stdout
+    program.expect("export", "copy", "--library", "team")
+    assert (
+        "--user and --library cannot be combined"
+        in program.run("import", "copy", "--library", "a", "--user", "b").stderr
+    )
     program.expect("user", "quota", "team", "--max-items", "1")
     assert program.run("add", "notes", "Grind.", "--user", "team").code == 1

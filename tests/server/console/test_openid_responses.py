@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from auth.audit import AuditFilter
+from auth.sharing import Sharing
 from config.openid import OpenIdProvider
 from tests.auth.issuers import ABSENT, b64, compact, es256, hmac_signer, jwks, rs256
 from tests.cases import each_case
@@ -101,7 +103,12 @@ async def imitated(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Imita
     while not server.started:
         await asyncio.sleep(0.01)
     entry = OpenIdProvider(
-        id="idp", issuer=provider.issuer, client_id="florilegium", client_secret=SECRET, allow_everyone=True
+        id="idp",
+        issuer=provider.issuer,
+        client_id="florilegium",
+        client_secret=SECRET,
+        allow_everyone=True,
+        group_map=("staff=team writer",),
     )
     try:
         async with console(tmp_path, openid_providers=(entry,), **settings) as site:
@@ -162,6 +169,26 @@ def _respond(response: Response) -> Change:
         provider.token_response = response
 
     return change
+
+
+async def test_groups_of_the_provider_are_memberships_until_a_sign_in_without_them(tmp_path: Path) -> None:
+    async with imitated(tmp_path) as (provider, site):
+        registry = site.server.runtime.registry
+        sharing, manager = Sharing(registry.database), await registry.add_user("manager")
+        await sharing.create_group(manager.id, "team")
+        roles = []
+        for groups in (["staff"], {"staff": {"1": "x"}}, ["others"], ABSENT):
+            provider.claims["groups"] = groups
+            assert (await sign_in(provider, site)).status_code == 303
+            members = await sharing.list_members(manager.id, "team")
+            roles.append({one.name: one.role for one in members if one.name != "manager"})
+        events = await site.server.runtime.audit.select(AuditFilter(actions=("group.join", "group.remove")), 10)
+
+    assert roles == [{"ada": "writer"}, {"ada": "writer"}, {}, {}]
+    assert [(one.action, one.client) for one in events] == [
+        ("group.remove", provider.issuer),
+        ("group.join", provider.issuer),
+    ]
 
 
 REFUSED: dict[str, Change] = {

@@ -1,12 +1,16 @@
 """Signing in with a name and a password, and what strangers can try."""
 
 import asyncio
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from auth.audit import AuditFilter
+from auth.authenticator import operator_principal
+from auth.context import build_context
+from server.operations import users
 from tests.cases import each_case
 from tests.server.console.console_fixture import FAST_HASHES, OTHER_PASSWORD, PASSWORD, Console, console, text_of
 
@@ -329,3 +333,22 @@ async def test_sign_ins_are_in_the_audit_log(tmp_path: Path) -> None:
     ]
     assert {(event.client, event.address) for event in events} == {("browser", "127.0.0.1")}
     assert "my password by mistake" not in repr(events)
+
+
+async def test_demo_account_signs_in_until_it_expires(site: Console) -> None:
+    runtime = site.server.runtime
+    context = build_context(operator_principal(), runtime.data_root, "request", is_agent=False)
+    request = users.DemoAccountRequest(name="rita", expires_at=time.time() + 3600)
+    account = await users.add_demo_account.handler(context, runtime, request)
+    user = await runtime.registry.user_by_name("rita")
+    assert user is not None
+    async with site.browser() as browser:
+        await browser.sign_in("rita", account.password)
+        before = await browser.get("/account")
+        await runtime.registry.expire_user(user.id, time.time() - 1)
+        after = await browser.get("/account")
+        again = await browser.sign_in("rita", account.password)
+
+    assert (before.status_code, "rita" in text_of(before.text)) == (200, True)
+    assert (after.status_code, after.headers["Location"].partition("?")[0]) == (303, "/sign-in")
+    assert (again.status_code, "the name or the password is wrong" in text_of(again.text).lower()) == (403, True)

@@ -222,8 +222,8 @@ async def test_assertion_decides_scope_and_resource_and_the_request_can_narrow_t
 
     scopes = [response.json()["scope"] for response in (granted, narrowed, default, profile, same)]
     assert scopes == [f"{READ} {WRITE}", READ, *[f"{READ} {WRITE}"] * 3]
-    assert await company.errors(widened, nothing, administrator) == ["invalid_scope"] * 3
-    assert await company.errors(elsewhere, both, different) == ["invalid_target"] * 3
+    assert await company.errors(widened, different) == ["invalid_scope", "invalid_target"]
+    assert await company.errors(nothing, administrator, elsewhere, both) == ["invalid_grant"] * 4
 
 
 async def test_person_who_may_not_sign_in_gets_no_token(tmp_path: Path) -> None:

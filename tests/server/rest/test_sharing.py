@@ -1,5 +1,8 @@
 """Groups, invitations and shares over REST: what each credential can do, and what is recorded of it."""
 
+import asyncio
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +10,7 @@ import pytest
 
 from auth.context import READ, SCOPES, WRITE
 from tests.server.http_client import HttpResponse
+from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.server.rest.test_account import key_of, send
 
@@ -273,3 +277,42 @@ async def test_disabled_member_loses_access_at_once(people: People) -> None:
     registry = people.api.server.runtime.registry
     await registry.disable_user((await people.api.server.user("ben")).id)
     assert (await people.send("ben", "GET", "/api/v1/libraries")).status == 401
+
+
+# -- whole libraries of groups -----------------------------------------------------------------------------------------
+
+
+async def test_managers_export_import_and_follow_for_their_group(people: People) -> None:
+    api, notes = people.api, b"# Halley\n\nA comet.\n"
+    await people.done("ada", "POST", GROUPS, {"name": "team"})
+    link = (await people.done("ada", "POST", f"{GROUPS}/team/invitations", {"role": "writer"}))["link"]
+    await people.done("ben", "POST", f"{INVITATIONS}/accept", {"invitation": link})
+    binary = {"Content-Type": "application/octet-stream"}
+
+    async def start(name: str) -> HttpResponse:
+        path = "/api/v1/import?name=halley.md&library=team"
+        return await call_app(api.app, "POST", path, {**people.keys[name], **binary}, notes)
+
+    # A writer, and someone who is not in the group.
+    assert [(await start(name)).status for name in ("ben", "cy")] == [403, 404]
+    for path in ("/api/v1/export?library=team", "/api/v1/import?library=team", "/api/v1/follows?library=team"):
+        assert [(await people.send(name, "GET", path)).status for name in ("ben", "cy")] == [403, 404], path
+    job = (await start("ada")).json()
+    while job["state"] in ("waiting", "running"):
+        await asyncio.sleep(0.05)
+        job = await people.done("ada", "GET", f"/api/v1/import/{job['id']}?library=team")
+    assert (job["state"], job["summary"]["failed_files"]) == ("done", 0)
+    assert (await people.send("ada", "GET", f"/api/v1/import/{job['id']}")).status == 404
+    for library, expected in (("?library=team", True), ("", False)):
+        archive = (await people.send("ada", "GET", f"/api/v1/export{library}")).body
+        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+            assert (b"A comet." in b"".join(packed.read(name) for name in packed.namelist())) == expected
+    # A path needs the same permission as in one's own library, and an administrator has none for a group.
+    admin = await key_of(api, "ada", *SCOPES)
+    refused = await send(api, admin, "POST", "/api/v1/follows", {"location": "/srv/notes", "library": "team"})
+    assert refused.status in (400, 403)
+    followed = {"location": "https://harbour.invalid/", "library": "team"}
+    added = await people.send("ada", "POST", "/api/v1/follows", followed)
+    assert added.status == 201
+    assert (await people.done("ada", "GET", "/api/v1/follows"))["follows"] == []
+    assert len((await people.done("ada", "GET", "/api/v1/follows?library=team"))["follows"]) == 1

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from aggregator.search import Aggregator, KnowledgeSearch
+from aggregator.search import LIBRARIES_MAX, Aggregator, KnowledgeSearch
 from auth.context import RequestContext, ShareRule
-from config.errors import Unavailable
+from config.errors import ResourceNotFound, Unavailable
 from config.paths import UserId
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.registry import load_sources
@@ -335,3 +335,28 @@ async def test_cursor_continues_an_item_of_another_library_while_the_access_last
         "knowledge_get", uri=f"notes://{note}?library=h-team", cursor=first["next_cursor"], **arguments
     )
     assert absent == await fixture.ada.call_error("knowledge_get", uri=f"notes://{note}")
+
+
+async def test_credential_for_some_sources_has_these_in_all_libraries(fixture: SourceFixture) -> None:
+    theirs = await _one_of_each(fixture.ben, "galleon", tags=("work",))
+    for rule in (None, _TAG, ShareRule("source", "notes"), ShareRule("source", "media")):
+        ada = with_libraries(fixture.ada, access_to(fixture.ben, rule=rule), sources=frozenset(("notes",)))
+
+        found = await ada.call("knowledge_search", query="galleon", limit=50)
+
+        is_shared = rule is None or rule.value != "media"
+        assert _uris(found) == ({f"notes://{theirs['notes']}?library=h-team"} if is_shared else set())
+        with pytest.raises(ResourceNotFound):
+            await ada.request("resources/read", uri=f"media://{theirs['media']}?library=h-team")
+
+
+async def test_search_covers_a_limited_number_of_libraries_and_says_so(fixture: SourceFixture) -> None:
+    await fixture.ben.add_note("Voyage", "The galleon of Ben.")
+    many = [access_to(fixture.ben, f"Team{number}", handle=f"h{number}") for number in range(LIBRARIES_MAX + 5)]
+    ada = with_libraries(fixture.ada, *many)
+
+    all_of_them = await ada.call("knowledge_search", query="galleon")
+    last = await ada.call("knowledge_search", query=f"galleon library:{many[-1].handle}")
+
+    assert f"searched {LIBRARIES_MAX} of {LIBRARIES_MAX + 6} libraries" in all_of_them["read_as"]
+    assert [hit["library"] for hit in last["results"]] == [many[-1].name]

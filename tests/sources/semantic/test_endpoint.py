@@ -238,7 +238,7 @@ async def test_failures_are_not_kept_longer_than_a_search_may_take() -> None:
     [
         (
             {"semantic_model": "large"},
-            "semantic_model: expected off, auto, fast, minilm, or an http:// or https:// URL",
+            "semantic_model: expected off, auto, fast, minilm, multilingual, or an http:// or https:// URL",
         ),
         ({"semantic_model": "http://user:pass@host/v1"}, "got 'host/v1'"),
         ({"semantic_model": "http://127.0.0.1:1/v1"}, "semantic_endpoint_model: required if semantic_model is a URL"),

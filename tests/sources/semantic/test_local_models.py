@@ -1,4 +1,4 @@
-"""The models `fast` and `minilm`, with the weights of installed packages."""
+"""The models that run on this machine, with the weights of installed packages."""
 
 import asyncio
 import os
@@ -27,6 +27,8 @@ RELATED = "A recipe for a sourdough loaf"
 UNRELATED = "The train to Lisbon leaves at noon"
 MODELS = tuple(NAMED_MODELS)
 only_fast = pytest.mark.parametrize("service", ["fast"], indirect=True)
+only_multilingual = pytest.mark.parametrize("service", ["multilingual"], indirect=True)
+models_of_english = pytest.mark.parametrize("service", ["fast", "minilm"], indirect=True)
 only_minilm = pytest.mark.parametrize("service", ["minilm"], indirect=True)
 WORKER_STARTS = 3
 SERVER = """
@@ -100,6 +102,7 @@ async def test_a_language_that_the_model_does_not_know_is_not_compared(service: 
     assert [any(vector) for vector in vectors] == [False, True, True]
 
 
+@models_of_english
 async def test_the_less_a_model_knows_a_language_the_shorter_are_the_vectors_of_queries(
     service: SemanticService,
 ) -> None:
@@ -117,6 +120,38 @@ async def test_the_less_a_model_knows_a_language_the_shorter_are_the_vectors_of_
     # Neither a single rare word nor numbers, punctuation marks and emoji are another language.
     assert others[0] > 0.3
     assert others[1] == pytest.approx(1, abs=0.02)
+
+
+@only_multilingual
+async def test_a_query_finds_passages_in_other_languages(service: SemanticService) -> None:
+    passages = await service.embed_passages(
+        [
+            "Die Bienen hinter dem Haus haben dieses Jahr zwölf Kilo Honig gegeben.",
+            "Поезд в Лиссабон отправляется в полдень.",
+            "この店では温かいそばを毎日出しています。",
+        ]
+    )
+    queries = ("how much honey did the bees give us", "when does the train to Lisbon leave", "where can I eat noodles")
+    for number, query in enumerate(queries):
+        vector = await service.embed_query(query)
+        cosines = [cosine(vector, passage) for passage in passages]
+        assert cosines.index(max(cosines)) == number
+
+
+@only_multilingual
+async def test_the_languages_that_the_multilingual_model_was_made_for_are_known(service: SemanticService) -> None:
+    queries = (
+        "Wie viel Honig haben die Bienen dieses Jahr gegeben?",
+        "Сколько мёда дали пчёлы в этом году?",
+        "كم كيلوغراما من العسل أعطت النحلات هذا العام",
+        "今年蜜蜂给了我们多少蜂蜜",
+        "ปีนี้ผึ้งให้น้ำผึ้งกี่กิโลกรัม",
+        "v1.2 -> 2026-11-17 🎉🎉🎉 (done)",
+    )
+    for query in queries:
+        assert vector_length(await service.embed_query(query)) > 0.9, query
+    vietnamese = await service.embed_query("năm nay đàn ong sau nhà cho bao nhiêu mật")
+    assert 0 < vector_length(vietnamese) < 0.9
 
 
 async def test_the_cosines_of_unrelated_texts_are_as_the_floor_assumes(service: SemanticService) -> None:
@@ -297,8 +332,9 @@ async def test_a_truncated_table_is_reported(tmp_path: Path) -> None:
     assert paths is not None
     folder = tmp_path / "models" / "fast"
     folder.mkdir(parents=True)
-    folder.joinpath(FAST.tokenizer.name).write_bytes(paths.tokenizer.read_bytes())
-    folder.joinpath(FAST.weights.name).write_bytes(paths.weights.read_bytes()[:1_000_000])
+    weights, tokenizer = FAST.files
+    folder.joinpath(tokenizer.name).write_bytes(paths.files[1].read_bytes())
+    folder.joinpath(weights.name).write_bytes(paths.weights.read_bytes()[:1_000_000])
     async with open_service(tmp_path, semantic_model="fast") as service:
         with pytest.raises(SemanticUnavailable, match="is truncated"):
             await service.embed_query(QUERY)
@@ -316,6 +352,24 @@ async def test_without_a_model_nothing_is_embedded(tmp_path: Path) -> None:
 async def test_auto_is_the_best_installed_model(tmp_path: Path) -> None:
     async with open_service(tmp_path, semantic_model="auto") as service:
         assert service.model == NAMED_MODELS["minilm"].info
+        assert [model.name for model in service.choices] == ["minilm", "multilingual"]
+
+
+async def test_auto_chooses_by_the_languages_of_a_library(tmp_path: Path) -> None:
+    english, german = "It is the first of many notes about the garden.", "Das ist die erste Notiz über den Garten."
+    other = {"greek": "Είναι η πρώτη σημείωση για τον κήπο μας", "list": "milk, eggs, bread, butter, coffee, flour"}
+    async with open_service(tmp_path, semantic_model="auto") as service:
+        multilingual = NAMED_MODELS["multilingual"].info.id
+
+        def choose(*texts: str, used: str | None = None) -> str:
+            return service.choose(used, texts).name
+
+        assert choose(english, english) == choose(*other.values()) == choose() == choose("ok", "danke") == "minilm"
+        assert choose(german) == choose("今年蜜蜂给了我们多少蜂蜜") == choose(english, german) == "multilingual"
+        # A model in use is kept while the share is near the limit.
+        mixed = [english] * 6 + [german]
+        assert (choose(*mixed), choose(*mixed, used=multilingual)) == ("minilm", "multilingual")
+        assert choose(*[english] * 20, german, used=multilingual) == "minilm"
 
 
 @only_fast
@@ -332,7 +386,7 @@ async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
         assert service.model.weight == 0.5
 
 
-@pytest.mark.parametrize("name", ["fast", "minilm"])
+@pytest.mark.parametrize("name", MODELS)
 async def test_several_cores_embed_the_same_vectors_in_the_same_order(name: str, tmp_path: Path) -> None:
     texts = [f"{number}: {RELATED if number % 3 else UNRELATED}" for number in range(20)]
     vectors = []

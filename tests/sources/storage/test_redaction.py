@@ -32,7 +32,7 @@ RETURNS_NO_MESSAGE = {
     *("get", "get_by_session", "list", "list_created", "ids", "last_message_number"),
     *("change_token", "count_before", "withdraw_many", "withdraw_messages"),
     *("create", "get_or_create", "upsert_many", "update"),
-    *("browse", "tags", "words", "matching_ids", "change_many", "undo"),
+    *("browse", "tags", "words", "matching_ids", "change_many", "undo", "namespace_counts", "created_counts"),
     *("delete", "delete_message", "restore", "purge"),
     *("namespaces", "create_namespace", "rename_namespace", "delete_namespace"),
 }

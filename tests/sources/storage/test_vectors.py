@@ -102,6 +102,50 @@ async def add_one_of_each(library: Library, text: str) -> dict[str, str | int]:
     }
 
 
+async def test_misspelled_words_are_corrected_before_they_are_embedded(libraries: LibraryFixture) -> None:
+    async with libraries.library("ada") as ada:
+        for text in (BREAD, WEATHER, CAR, "The vehicle registration is in the drawer."):
+            await add_one_of_each(ada, text)
+        await libraries.embed("ada")
+
+        for collection in (ada.notes, ada.chats, ada.observations):
+            right = await collection.search(make_search("vehicle maintenance"))
+            wrong = await collection.search(make_search("vehcile maintenance"))
+            cosines = [{hit.text: hit.cosine for hit in page.hits} for page in (right, wrong)]
+            assert cosines[0] == cosines[1]
+            assert wrong.query is not None
+            assert wrong.query.prose == "vehicle maintenance"
+
+
+async def test_a_library_in_another_language_gets_the_model_that_knows_it(open_libraries: OpenLibraries) -> None:
+    german = "Die Bienen hinter dem Haus haben dieses Jahr zwölf Kilo Honig gegeben."
+    async with (
+        open_libraries(semantic_model="auto", semantic_timeout_ms=60_000) as libraries,
+        libraries.library("ada") as ada,
+        libraries.library("ben") as ben,
+    ):
+        for owner, library, text in (("ada", ada, german), ("ben", ben, CAR)):
+            for content in (text, WEATHER if library is ben else "Der Zug nach Lissabon fährt um zwölf Uhr ab."):
+                await library.notes.create(NoteDraft(title="", content=content))
+            await libraries.embed(owner)
+        models = [await models_of_notes(libraries, owner) for owner in ("ada", "ben")]
+        page = await ada.notes.search(make_search("how much honey did the bees produce"))
+
+        assert models == [
+            {("universal-sentence-encoder-multilingual-3-int8-1", 512)},
+            {("all-minilm-l6-v2-int8-2", 384)},
+        ]
+        assert page.hits[0].text == german
+        assert page.semantic.status == "on"
+
+        # Until the vectors of another model are complete, those of the previous one are searched.
+        for number in range(20):
+            await ada.notes.create(NoteDraft(title="", content=f"{number}: {CAR} {WEATHER}"))
+        await libraries.embed("ada")
+        assert await models_of_notes(libraries, "ada") == {("all-minilm-l6-v2-int8-2", 384)}
+        assert (await ada.notes.search(make_search("vehicle"))).semantic.status == "on"
+
+
 async def test_meaning_is_found_without_a_common_word_in_every_collection(libraries: LibraryFixture) -> None:
     async with libraries.library("ada") as ada, libraries.library("ben") as ben:
         for text in (BREAD, WEATHER, CAR):

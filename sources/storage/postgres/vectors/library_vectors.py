@@ -12,7 +12,7 @@ from config.errors import FlorilegiumError, StorageError, Unavailable
 from config.paths import UserId
 from config.postgres.connection import PostgresConnection
 from sources.semantic.model import ModelInfo, SemanticUnavailable
-from sources.storage.embedding import NOTHING, EmbeddingScheduler, PassageBatch, PendingWork, VectorCoverage
+from sources.storage.embedding import NOTHING, EmbeddingScheduler, PassageBatch, PendingWork, TextSample, VectorCoverage
 from sources.storage.postgres.connection import LibraryConnection, NoLibrary
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.jobs import claim, release
@@ -47,6 +47,11 @@ class LibraryVectors:
     def __init__(self, database: PostgresDatabase, options: VectorOptions) -> None:
         self._database = database
         self._options = options
+
+    async def sample(self) -> TextSample:
+        if not await self._database.exists():
+            return TextSample(None, ())
+        return await self._database.read(_SOURCE, vector_tables.sample)
 
     async def find_work(self, model: ModelInfo) -> PendingWork:
         await self._extension()

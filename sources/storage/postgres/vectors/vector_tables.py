@@ -11,7 +11,7 @@ After a change of the model, all rows are in the queue, and the vectors of the p
 
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -23,7 +23,7 @@ from auth.postgres_control import CONTROL_SCHEMA_NAME
 from config.postgres.connection import PostgresConnection
 from config.postgres.errors import driver_errors, is_connection_lost
 from sources.semantic.model import ModelInfo, SemanticUnavailable
-from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
+from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, TextSample, VectorCoverage
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
     CHAT_ENTRIES,
@@ -37,7 +37,7 @@ from sources.storage.postgres.tables import LIBRARY_SCHEMA, vectors_table
 from sources.storage.search.fused_search import CountRows
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import SAVE_STATE, Delete, Insert
-from sources.storage.vector_kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
+from sources.storage.vector_kinds import ALL_KINDS, TITLE_VECTORS, VectorKind, sample_texts
 
 # -- passages ----------------------------------------------------------------------------------------------------------
 # The passages of rows, which are the same as on SQLite, and a number that changes with them.
@@ -360,15 +360,19 @@ def drop_old_vectors(connection: PostgresConnection) -> bool:
 # What there is
 
 
-def previous_model(connection: PostgresConnection, current: str) -> str | None:
-    """Returns the model whose vectors are to be searched while those of the current model are made."""
+def searched_model(connection: PostgresConnection, choices: Collection[str]) -> str | None:
+    """Returns the model whose vectors are to be searched: the one that they are made of, which is one of `choices`, or
+    another one until all of them are made. None if there are none."""
     state = read_state(connection)
-    if state is None:
-        return None
-    if state.model != current:
-        return state.model
-    others = [name for name in state.numbers if name != current]
-    return others[0] if others and has_queue(connection) else None
+    if state is None or state.model not in choices:
+        return state.model if state is not None else None
+    others = [name for name in state.numbers if name != state.model]
+    return others[0] if others and has_queue(connection) else state.model
+
+
+def sample(connection: PostgresConnection) -> TextSample:
+    state = read_state(connection)
+    return TextSample(state.model if state is not None else None, sample_texts(connection, POSTGRES, ALL_KINDS))
 
 
 def count_passages(connection: PostgresConnection) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from sources.semantic.model import ModelInfo
-from sources.storage.embedding import NOTHING, PassageBatch, PendingWork, VectorCoverage
+from sources.storage.embedding import NOTHING, PassageBatch, PendingWork, TextSample, VectorCoverage
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.vectors.vector_tables import FileBatch, VectorTables, count_directly, vector_tables
 
@@ -20,6 +20,13 @@ class FileVectors:
 
     def __init__(self, open_file: OpenFile) -> None:
         self._open_file = open_file
+
+    async def sample(self) -> TextSample:
+        async with self._open_file() as database:
+            if not database.has_content:
+                return TextSample(None, ())
+            tables = vector_tables(database.kind)
+            return await database.read(_SOURCE, tables.sample)
 
     async def find_work(self, model: ModelInfo) -> PendingWork:
         async with self._open_file() as database:

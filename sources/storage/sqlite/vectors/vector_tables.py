@@ -12,7 +12,7 @@ After a change of the model, the vectors of the previous one stay until all rows
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from operator import attrgetter
@@ -25,13 +25,13 @@ from msgspec.structs import replace
 from config.paths import DatabaseKind
 from sources.records import SemanticStatus
 from sources.semantic.model import SemanticUnavailable
-from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, VectorCoverage
+from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, TextSample, VectorCoverage
 from sources.storage.search.fused_search import CountRows
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.vectors.kinds import count_sql, rowids_sql, rows_without_item_sql, vector_ddl
 from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.sql import json_array
-from sources.storage.vector_kinds import VectorKind, kinds_of
+from sources.storage.vector_kinds import VectorKind, kinds_of, sample_texts
 
 if TYPE_CHECKING:
     from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
@@ -207,14 +207,19 @@ class VectorTables(Struct, frozen=True):
             connection.execute(f"SELECT 1 FROM {kind.queue} LIMIT 1").fetchone() for kind in self.kinds
         )
 
-    def previous_model(self, connection: sqlite3.Connection, current: str) -> str | None:
-        """Returns the model whose vectors are to be searched while those of the current model are made."""
+    def searched_model(self, connection: sqlite3.Connection, choices: Collection[str]) -> str | None:
+        """Returns the model whose vectors are to be searched: the one that they are made of, which is one of `choices`,
+        or another one until all of them are made. None if there are none."""
         state = self.state(connection)
-        if state is None or (state.model == current and self.is_complete(connection, state)):
-            return None
+        if state is None or state.model not in choices or self.is_complete(connection, state):
+            return state.model if state is not None else None
         sql = f"SELECT name FROM {self._models(connection)} WHERE name <> ? ORDER BY number"
-        names = _first_column(connection, sql, current)
-        return state.model if state.model != current else names[0] if names else None
+        names = _first_column(connection, sql, state.model)
+        return names[0] if names else state.model
+
+    def sample(self, connection: sqlite3.Connection) -> TextSample:
+        state = self.state(connection)
+        return TextSample(state.model if state is not None else None, sample_texts(connection, SQLITE, self.kinds))
 
     def model_numbers(self, connection: sqlite3.Connection) -> dict[str, int]:
         return dict(connection.execute(f"SELECT name, number FROM {self._models(connection)}").fetchall())

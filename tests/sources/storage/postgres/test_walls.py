@@ -71,6 +71,10 @@ async def use_everything(library: Library, owner: str) -> None:
     for collection in (library.notes, library.media, library.chats, library.prompts, library.characters):
         await collection.list(10, 0)
         await collection.tags(10)
+        await collection.created_counts("month")
+        await collection.created_counts("day", "2026-")
+    await library.chats.namespace_counts([talk.id])
+    await library.bookmarks.set("tea", owner)
     await library.notes.update(note.id, NoteDraft(content="water for tea and coffee"))
     await library.notes.delete(note.id)
     await library.notes.restore(note.id)

@@ -31,7 +31,7 @@ async def test_vectors_of_the_previous_model_are_searched_until_there_are_new_on
         fast = tables.state(connection)
         assert fast is not None
         tables.create(connection, "other")
-        assert tables.previous_model(connection, "other") == fast.model
+        assert tables.searched_model(connection, ["other", "third"]) == fast.model
         assert tables.next_batch(connection, "other", has_context=False) is not None
 
     async with open_sqlite(tmp_path, **SEMANTIC) as libraries, libraries.library("ada") as ada:

@@ -55,7 +55,7 @@ class SharingPages(PersonalPage):
         "renamed": N_("The group is renamed."),
         "deleted": N_("The group and its library are deleted."),
         "left": N_("You have left the group."),
-        "invited": N_("The person is invited, and can accept on their own page Sharing."),
+        "invited": N_("The person is invited, and sees the invitation on this page."),
         "uninvited": N_("The invitation is not valid any more."),
         "changed": N_("The role is changed. It counts from the next call on."),
         "removed": N_("The member is removed, and has no access from the next call on."),

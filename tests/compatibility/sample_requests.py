@@ -60,6 +60,14 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         SampleRequest("POST", "/api/v1/search", {"query": WORD}),
         SampleRequest("POST", "/api/v1/search", {"query": WORD, "session": "{rest_handle}", "dedupe": "off"}),
     ),
+    "ask": (
+        SampleRequest("POST", "/api/v1/ask", {"question": f"Where is the {WORD}?"}),
+        SampleRequest("POST", "/api/v1/ask", {"question": "?", "conversation_id": "{chat}"}, {}, False, "4"),
+    ),
+    "stream_answer": (SampleRequest("POST", "/api/v1/ask/stream", {"question": f"Where is the {WORD}?"}),),
+    "get_ask_model": (SampleRequest("GET", "/api/v1/ask/model", has_content=False),),
+    "set_ask_model": (SampleRequest("PUT", "/api/v1/ask/model", {"url": "https://1.1.1.1/v1"}, has_content=False),),
+    "remove_ask_model": (SampleRequest("DELETE", "/api/v1/ask/model", has_content=False),),
     "read_item": (
         SampleRequest("GET", "/api/v1/items/notes/{note}?mode=full"),
         SampleRequest("GET", "/api/v1/items/media/{media}?mode=full"),

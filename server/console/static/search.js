@@ -6,6 +6,7 @@ import { _ } from "./messages.js";
 import { isShortcut, localizeTimes, search } from "./page.js";
 
 const DEBOUNCE_MS = 200;
+const FILTERS_DELAY_MS = 200;
 const form = document.querySelector("#search");
 const layout = document.querySelector("#layout");
 const preview = document.querySelector("#preview");
@@ -40,6 +41,10 @@ async function show(url, { push = false } = {}) {
     localizeTimes(results);
     closePreview();
     layout.classList.remove("busy");
+    // Whoever types on needs no filters for this query.
+    const current = request;
+    await new Promise((resolve) => setTimeout(resolve, FILTERS_DELAY_MS));
+    if (current !== request) return;
     const filters = await part(url, "filters");
     const more = filters.querySelector("#more-filters");
     if (more && document.querySelector("#more-filters[open]")) more.open = true;

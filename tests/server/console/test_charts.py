@@ -1,11 +1,14 @@
-"""The geometry of charts."""
+"""The geometry of charts, and the page about usage, which is made of them."""
 
+import re
 from datetime import date
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from server.console.charts import NEIGHBOURS_MAX, ChartRow, calendar_chart, column_chart, link_graph
+from tests.server.console.signed_in import open_page, page_text
+from tests.server.rest.rest_client import RestClient
 
 VALUES = st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 10**9), max_size=3), max_size=40)
 
@@ -64,3 +67,19 @@ def test_graph_shows_direction_and_says_how_many_notes_it_leaves_out() -> None:
     assert graph.lines == ((a.x, a.y, c.x, c.y),)
     assert (graph.omitted, large.omitted, len(large.nodes)) == (0, 3, NEIGHBOURS_MAX)
     assert all(0 < node.x < large.width and 0 < node.y < large.height for node in large.nodes)
+
+
+async def test_usage_page_shows_the_searches_of_the_hour_and_the_storage_of_users(own_api: RestClient) -> None:
+    ada, ben = [await own_api.library_user(name) for name in ("ada", "ben")]
+    await ada.add_note("Voyage", "a galleon")
+    await ben.add_note("Harbour", "a galleon")
+    for _ in range(3):
+        await own_api.search({"query": "galleon"}, "ben")
+
+    page = await page_text(own_api, "/admin/usage")
+
+    searches = re.findall(r'aria-label="[\d-]+ [\d:]+ UTC: (\d+) answered, 0 failed or refused"', page)
+    assert sum(map(int, searches)) == 3
+    assert [f'<a href="/admin/users/{name}">' in page for name in ("ada", "ben")] == [True, True]
+    await own_api.server.runtime.registry.set_role((await own_api.server.user("ben")).id, "writer")
+    assert (await open_page(own_api, "/admin/usage", "ben")).status == 403

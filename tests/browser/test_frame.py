@@ -136,3 +136,14 @@ async def test_text_of_the_bookmarklet_stays_while_the_person_signs_in(
 
     assert "Sign in in another tab" in seen["text"]
     assert "Steep for three minutes" in seen["content"]
+
+
+@pytest.mark.parametrize("options", [{}, {**PHONE, "colorScheme": "dark"}])
+async def test_pages_in_arabic_run_from_right_to_left_and_fit_the_screen(
+    browser: BrowserDriver, console: ConsoleServer, options: dict[str, Any]
+) -> None:
+    paths = ["/", "/?q=galleon", "/library", "/history", "/import", "/connect", "/account"]
+
+    findings = await console.run(browser, "frame.mjs", "rightToLeft", values={"paths": paths}, **options)
+
+    assert findings == {path: [] for path in paths}

@@ -154,3 +154,24 @@ async function count(page, url) {
   await page.goto(`${url}/library?source=notes`);
   return page.locator("[data-item]").count();
 }
+
+/** Looks at pages in a language that is written from right to left. */
+export async function rightToLeft({ page, context, url, values, audit }) {
+  await context.addCookies([{ name: "florilegium-language", value: "ar", url }]);
+  const findings = {};
+  for (const path of values.paths) {
+    await page.goto(url + path);
+    const seen = await page.evaluate(() => ({
+      direction: getComputedStyle(document.body).direction,
+      overflow: document.documentElement.scrollWidth - innerWidth,
+      brand: document.querySelector(".brand").getBoundingClientRect().left > innerWidth / 2,
+    }));
+    await shot(page, values, `rtl${path.replace(/\W/g, "-")}`);
+    findings[path] = [
+      ...(await audit()),
+      ...(seen.direction === "rtl" && seen.brand ? [] : ["not from right to left"]),
+      ...(seen.overflow > 0 ? [`${seen.overflow} px wider than the screen`] : []),
+    ];
+  }
+  return findings;
+}

@@ -359,6 +359,9 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "result_number": 1,
         "page_path": "/",
         "record": None,
+        "media": None,
+        "start_seconds": None,
+        "is_timed": False,
         "notices": (),
     }
     page = Markup(bytes(render_page("item.html", **frame, **values).body).decode())

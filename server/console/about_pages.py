@@ -22,7 +22,7 @@ ABOUT_PAGES = ("documentation", "support", "privacy", "terms")
 _DEFAULTS = Path(__file__).with_name("about")
 # A long privacy policy has 100 KiB. The rest of a longer file is left out.
 _PAGE_MAX_BYTES = 512 * 1024
-_HEADING = re.compile(r"^# +(.+?) *$", re.MULTILINE)
+_HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 class AboutPages:
@@ -41,7 +41,7 @@ class AboutPages:
         heading = _HEADING.search(text)
         # Written with an editor that wraps lines, unlike notes.
         html = render_markdown(text, keeps_line_breaks=False)
-        return render_page("about.html", title=heading[1] if heading else page.title(), html=html)
+        return render_page("about.html", title=heading[1].strip() if heading else page.title(), html=html)
 
     def _read(self, page: str) -> str:
         """A file that cannot be read must not show the text of another policy instead, so that only a missing one is

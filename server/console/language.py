@@ -83,14 +83,14 @@ def translations(language: str) -> Translations:
         return Translations()
     entries = parse_po((TRANSLATIONS / f"{language}.po").read_text("utf-8"))
     header = entries.pop("")["msgstr"]
-    found = re.search(r"plural=([^;]+);", header)
-    assert found is not None, f"{language}.po has no Plural-Forms"
+    rule = header.partition(" plural=")[2].partition(";")[0]
+    assert rule, f"{language}.po has no Plural-Forms"
     texts: dict[str, tuple[str, ...]] = {}
     for message, entry in entries.items():
         forms = tuple(value for keyword, value in entry.items() if keyword.startswith("msgstr"))
         if all(forms):
             texts[message] = forms
-    return Translations(texts=texts, plural=found[1], form=standard_gettext.c2py(found[1]))
+    return Translations(texts=texts, plural=rule, form=standard_gettext.c2py(rule))
 
 
 # -- scripts -----------------------------------------------------------------------------------------------------------

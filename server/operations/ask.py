@@ -34,6 +34,7 @@ _DEADLINE_MS = round(MODEL_MAX_S * 1000) + 30_000
 @operation(
     "POST /api/v1/ask",
     tools=_TOOLS,
+    needs_all_sources=True,
     error_statuses=NOT_FOUND,
     deadline_ms=_DEADLINE_MS,
     commands=(CommandBinding(name="ask", arguments=("question",), text="{answer}"),),
@@ -47,7 +48,9 @@ async def ask(context: RequestContext, services: Services, request: AskRequest) 
     return await collect_answer(answer_question(context, services, request))
 
 
-@operation("POST /api/v1/ask/stream", tools=_TOOLS, error_statuses=NOT_FOUND, response=EVENT_STREAM)
+@operation(
+    "POST /api/v1/ask/stream", tools=_TOOLS, needs_all_sources=True, error_statuses=NOT_FOUND, response=EVENT_STREAM
+)
 async def stream_answer(context: RequestContext, services: Services, request: AskRequest) -> StreamedFile:
     """Ask a question, and read the answer as it is made
 

@@ -6,6 +6,7 @@ Conversations are not compared: an import recognises them by their ids, and two 
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -28,6 +29,9 @@ from sources.records import MediaItem
 from sources.storage.contract import ItemChange, ItemsChange, Library
 from sources.storage.job_queue import background_jobs
 from sources.text.near_duplicates import DuplicateFinder, TextGroup
+
+# What they change, and what undoes it, is in the whole library.
+_write_operation = partial(write_operation, needs_all_sources=True)
 
 # Of longer texts, the beginning is compared.
 _TEXT_CHARS = 20_000
@@ -105,7 +109,7 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
 _decode_result = msgspec.json.Decoder(StoredDuplicates).decode
 
 
-@write_operation("POST /api/v1/duplicates", tools=("items_similar",), error_statuses=frozenset((409,)))
+@_write_operation("POST /api/v1/duplicates", tools=("items_similar",), error_statuses=frozenset((409,)))
 async def find_duplicates(context: RequestContext, services: Services, _request: NoArguments) -> DuplicateSearch:
     """Look for duplicates
 
@@ -126,6 +130,7 @@ async def find_duplicates(context: RequestContext, services: Services, _request:
 
 @operation(
     "GET /api/v1/duplicates",
+    needs_all_sources=True,
     tools=("items_similar",),
     commands=(CommandBinding(name="duplicates", help="List duplicates that were found."),),
 )
@@ -158,7 +163,7 @@ async def list_duplicates(context: RequestContext, services: Services, request: 
     return DuplicateList(search=search, groups=tuple(groups), next_offset=more)
 
 
-@write_operation("POST /api/v1/items/merge", tools=("items_delete",))
+@_write_operation("POST /api/v1/items/merge", tools=("items_delete",))
 async def merge_items(context: RequestContext, services: Services, request: MergeRequest) -> LibraryChange:
     """Merge items
 

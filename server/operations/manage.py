@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -26,6 +27,9 @@ from sources.items import uri_of
 from sources.storage.contract import ChangeResult, ItemChange, ItemFilter, ItemsChange, Library, TagCount
 from sources.storage.job_queue import background_jobs
 from sources.storage.tables.validation import fold_tag
+
+# What they change, and what undoes it, is in the whole library.
+_write_operation = partial(write_operation, needs_all_sources=True)
 
 # Items of one transaction. With more, other writes of the same library would wait for too long.
 _BATCH_ITEMS = 100
@@ -132,7 +136,7 @@ async def list_tags(context: RequestContext, services: Services, _request: NoArg
     return TagList(tuple(sorted(counts.values(), key=lambda one: (-one.items, one.tag))[:_TAGS_MAX]))
 
 
-@write_operation(
+@_write_operation(
     "POST /api/v1/tags/rename",
     tools=("items_tag",),
     commands=(CommandBinding(name="rename-tag", arguments=("tag", "new_tag"), text="{changed} items changed."),),
@@ -158,7 +162,7 @@ async def rename_tag(context: RequestContext, services: Services, request: TagRe
     return await run_change(context, services, "rename_tag", batches, total, request.tag)
 
 
-@write_operation(
+@_write_operation(
     "DELETE /api/v1/tags",
     tools=("items_tag",),
     commands=(CommandBinding(name="delete-tag", arguments=("tag",), text="{changed} items changed."),),
@@ -180,7 +184,7 @@ async def delete_tag(context: RequestContext, services: Services, request: TagDe
 # -- selections --------------------------------------------------------------------------------------------------------
 
 
-@write_operation("POST /api/v1/items/selection/tags", tools=("items_tag",))
+@_write_operation("POST /api/v1/items/selection/tags", tools=("items_tag",))
 async def tag_items(context: RequestContext, services: Services, request: SelectionTags) -> LibraryChange:
     """Tag many items
 
@@ -192,7 +196,7 @@ async def tag_items(context: RequestContext, services: Services, request: Select
     return await _change_selection(context, services, "tag", request, change)
 
 
-@write_operation("POST /api/v1/items/selection/delete", tools=("items_delete",))
+@_write_operation("POST /api/v1/items/selection/delete", tools=("items_delete",))
 async def delete_items(context: RequestContext, services: Services, request: Selection) -> LibraryChange:
     """Delete many items
 
@@ -201,7 +205,7 @@ async def delete_items(context: RequestContext, services: Services, request: Sel
     return await _change_selection(context, services, "delete", request, ItemsChange(deletes=True))
 
 
-@write_operation("POST /api/v1/items/selection/update", tools=("items_update",))
+@_write_operation("POST /api/v1/items/selection/update", tools=("items_update",))
 async def update_items(context: RequestContext, services: Services, request: SelectionUpdate) -> LibraryChange:
     """Update many items
 
@@ -215,7 +219,7 @@ async def update_items(context: RequestContext, services: Services, request: Sel
     return await _change_selection(context, services, "update", request, change)
 
 
-@write_operation(
+@_write_operation(
     "POST /api/v1/items/undo",
     tools=("items_update", "items_tag", "items_delete"),
     commands=(CommandBinding(name="undo", arguments=("undo",), text="{changed} items changed back."),),
@@ -243,7 +247,7 @@ async def undo_change(context: RequestContext, services: Services, request: Undo
     return ended
 
 
-@operation("GET /api/v1/items/changes", tools=("items_update", "items_tag", "items_delete"))
+@operation("GET /api/v1/items/changes", needs_all_sources=True, tools=("items_update", "items_tag", "items_delete"))
 async def list_changes(context: RequestContext, services: Services, _request: NoArguments) -> ChangeList:
     """List the last changes of many items
 

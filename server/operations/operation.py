@@ -231,6 +231,9 @@ class Operation(Struct, frozen=True, kw_only=True):
             force_setattr(self, "response", self.response or response)
         if "library" in self.input.__struct_fields__ and not hasattr(self.handler, "__wrapped__"):
             force_setattr(self, "handler", _in_library(self.handler, self.scope))
+        if not {"library", "libraries"}.isdisjoint(self.input.__struct_encode_fields__):
+            # A library that the caller may not use does not exist for them.
+            force_setattr(self, "error_statuses", self.error_statuses | {404})
         if self.tool is not None and not self.tool.name:
             texts = {"title": self.summary, "description": self.description}
             force_setattr(self, "tool", replace(self.tool, name=self.id, **texts))

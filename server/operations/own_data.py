@@ -113,7 +113,14 @@ async def export_library(context: RequestContext, services: Runtime, request: Ma
     return StreamedFile(_archive(context, services), _ZIP, _DISPOSITION)
 
 
-@operation("POST /api/v1/items/selection/export", tools=("knowledge_get",), response=_ZIP, deadline_ms=_DEADLINE_MS)
+@operation(
+    "POST /api/v1/items/selection/export",
+    tools=("knowledge_get",),
+    needs_all_sources=True,
+    error_statuses=frozenset((404, 409)),
+    response=_ZIP,
+    deadline_ms=_DEADLINE_MS,
+)
 async def export_items(context: RequestContext, services: Runtime, request: Selection) -> StreamedFile:
     """Export many items
 

@@ -193,7 +193,7 @@ _UNSPACED_WORD_CHARS = 2
 class MultilingualModel:
     def __init__(self, weights: Path) -> None:
         import onnxruntime  # noqa: PLC0415 - `fast` does not need it
-        from onnxruntime_extensions import get_library_path  # type: ignore[import-untyped]  # noqa: PLC0415
+        from onnxruntime_extensions import get_library_path  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from auth.accounts.service import AccountLinks
-from auth.context import READ
+from auth.context import READ, ShareRule
 from auth.follows import Deployment, Deployments, FollowRecord, Follows
 from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from auth.registry import Registry, UserRecord
+from auth.sharing import Sharing
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft
 from sources.records import Segment
@@ -40,6 +41,7 @@ OBSERVATIONS = {"observations": [{"title": f"The {WORD} leaks", "project": "harb
 _NEW_CONVERSATION = {"session_id": "begun", "title": "Begun", "messages": [{"role": "user", "content": f"a {WORD}?"}]}
 _NEW_MESSAGE = {"role": "user", "content": f"the {WORD} again"}
 _SYNC_FIELDS = {"expected_last_seq": "{seq}", "reply_token": "{reply_token}", "author": "{agent}"}
+_SELECTED = [{"uri": "notes://{spare_note}"}]
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -186,6 +188,68 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     ),
     "get_usage": (SampleRequest("GET", "/api/v1/usage", has_content=False),),
     "get_account": (SampleRequest("GET", "/api/v1/account", has_content=False),),
+    "copy_item": (
+        SampleRequest("POST", "/api/v1/items/copy", {"uri": "notes://{note}", "to": "{group}"}, has_content=False),
+    ),
+    "list_tags": (SampleRequest("GET", "/api/v1/tags", has_content=False),),
+    "rename_tag": (
+        SampleRequest("POST", "/api/v1/tags/rename", {"tag": "ship", "new_tag": "hull"}, has_content=False),
+    ),
+    "delete_tag": (SampleRequest("DELETE", "/api/v1/tags?tag=ship", has_content=False),),
+    "tag_items": (
+        SampleRequest("POST", "/api/v1/items/selection/tags", {"items": _SELECTED, "add": ["oak"]}, has_content=False),
+    ),
+    "delete_items": (SampleRequest("POST", "/api/v1/items/selection/delete", {"items": _SELECTED}, has_content=False),),
+    "update_items": (
+        SampleRequest(
+            "POST", "/api/v1/items/selection/update", {"items": _SELECTED, "pinned": True}, has_content=False
+        ),
+    ),
+    "export_items": (SampleRequest("POST", "/api/v1/items/selection/export", {"items": _SELECTED}, has_content=False),),
+    "undo_change": (SampleRequest("POST", "/api/v1/items/undo", {"undo": "{undo}"}, has_content=False),),
+    "list_changes": (SampleRequest("GET", "/api/v1/items/changes", has_content=False),),
+    "find_duplicates": (SampleRequest("POST", "/api/v1/duplicates", {}, has_content=False),),
+    "list_duplicates": (SampleRequest("GET", "/api/v1/duplicates", has_content=False),),
+    "merge_items": (
+        SampleRequest(
+            "POST", "/api/v1/items/merge", {"uris": ["notes://{note}", "notes://{spare_note}"]}, has_content=False
+        ),
+    ),
+    "list_libraries": (SampleRequest("GET", "/api/v1/libraries"),),
+    "list_groups": (SampleRequest("GET", "/api/v1/groups"),),
+    # 201, or 409 if Ben has taken the name: those of groups and users are one list.
+    "create_group": (SampleRequest("POST", "/api/v1/groups", {"name": f"{WORD}-crew"}, has_content=False, status=""),),
+    "rename_group": (SampleRequest("PATCH", "/api/v1/groups/{group}", {"new_name": f"{WORD}-crew"}),),
+    "delete_group": (SampleRequest("DELETE", "/api/v1/groups/{group}"),),
+    "list_members": (SampleRequest("GET", "/api/v1/groups/{group}/members"),),
+    "set_member_role": (SampleRequest("PUT", "/api/v1/groups/{group}/members/{other_user}", {"role": "manager"}),),
+    "remove_member": (SampleRequest("DELETE", "/api/v1/groups/{group}/members/{other_user}"),),
+    # The last manager cannot leave.
+    "leave_group": (SampleRequest("POST", "/api/v1/groups/{group}/leave", {}, has_content=False, status="409"),),
+    "invite_member": (SampleRequest("POST", "/api/v1/groups/{group}/invitations", {}),),
+    "list_group_invitations": (SampleRequest("GET", "/api/v1/groups/{group}/invitations"),),
+    "revoke_group_invitation": (
+        SampleRequest("DELETE", "/api/v1/groups/{group}/invitations/{group_invitation}", has_content=False),
+    ),
+    "list_incoming_invitations": (SampleRequest("GET", "/api/v1/group-invitations"),),
+    "accept_invitation": (
+        SampleRequest("POST", "/api/v1/group-invitations/accept", {"invitation": "{incoming_invitation}"}),
+    ),
+    "decline_invitation": (
+        SampleRequest("POST", "/api/v1/group-invitations/decline", {"invitation": "{incoming_invitation}"}),
+    ),
+    "list_shares": (SampleRequest("GET", "/api/v1/shares"),),
+    # Whether a name exists is what a share with it tells; Ada and Ben get the same for a name that nobody has.
+    "create_share": (
+        SampleRequest(
+            "POST",
+            "/api/v1/shares",
+            {"by": "tag", "value": "ship", "to": "nobody"},
+            has_content=False,
+            status="404",
+        ),
+    ),
+    "delete_share": (SampleRequest("DELETE", "/api/v1/shares/{share}"),),
     "list_keys": (SampleRequest("GET", "/api/v1/keys"),),
     "create_key": (SampleRequest("POST", "/api/v1/keys", {"name": f"The {WORD}"}),),
     "revoke_key": (SampleRequest("DELETE", "/api/v1/keys/{key}"),),
@@ -328,6 +392,8 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
         {"uri": "media://{media}", "fields": {"author": "Ana"}},
         {"uri": "characters://{character}", "fields": {"nickname": "Oak"}},
     ),
+    "items_copy": ({"uri": "notes://{note}", "to": "{group}"},),
+    "libraries_list": ({},),
     "items_delete": ({"uri": "prompts://{spare_prompt}"}, {"uri": "chats://{spare_chat}"}),
     "items_similar": ({"uri": "notes://{note}"}, {"uri": "chats://{chat}/{message}"}),
     "items_tag": ({"uri": "notes://{note}", "add": ["ship"]}, {"uri": "media://{media}", "add": ["ship"]}),
@@ -337,7 +403,16 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 }
 # Their results contain nothing of a library.
 TOOLS_WITHOUT_CONTENT = frozenset(
-    ("items_similar", "msg_post", "notes_delete", "items_delete", "session_configure", "session_reset", "server_info")
+    (
+        "items_similar",
+        "items_copy",
+        "msg_post",
+        "notes_delete",
+        "items_delete",
+        "session_configure",
+        "session_reset",
+        "server_info",
+    )
 )
 
 
@@ -375,7 +450,7 @@ async def fill_library_of_ada(
     message = MessageDraft(role="user", sender="Ana", content=f"a {WORD} under sail", uuid=MESSAGE, created_at=TIME)
     values = {
         "note": await ada.add_note(f"The {WORD}", f"A {WORD} under sail.", uuid=NOTE),
-        "spare_note": await ada.add_note(f"Another {WORD}", f"A {WORD} to be deleted."),
+        "spare_note": await ada.add_note(f"Another {WORD}", f"A {WORD} to be deleted.", tags=("ship",)),
         "deleted_note": await add_deleted_note(ada, f"A {WORD} that is gone."),
         "media": await ada.add_media(f"The {WORD}", segments=segments),
         "chat": await ada.add_chat(f"The {WORD}", message, uuid=CHAT, session_id=SESSION, namespace=SPACE),
@@ -391,7 +466,10 @@ async def fill_library_of_ada(
         "observation": (await ada.call("observations_record", **OBSERVATIONS))["observations"][0]["id"],
         "archive": (await api.request("GET", "/conversations/export", "ada")).body,
     }
+    await send(api, ROUTES["save_search"][0], {}, "ada")
+    values["undo"] = (await send(api, ROUTES["tag_items"][0], values, "ada")).json()["undo"]
     values |= await add_account_data(api, "ada", f"The {WORD}")
+    values |= await _add_groups(api, values["other_user"])
     await api.server.runtime.registry.set_role((await api.server.user("ada")).id, "admin")
     if request is None or "{job}" in request.path:
         values["job"] = await _import_file(api)
@@ -438,6 +516,25 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
         "follow": await add_followed_folder(api, name, f"/{label}/vault"),
         "tldw_folder": str(_tldw_folder(api, f"tldw of {label}")),
         "deployment": (await Deployments(registry.database).add(Deployment(location=followed))).id,
+    }
+
+
+async def _add_groups(api: RestClient, other_user: str) -> dict[str, Any]:
+    """Makes Ada the manager of a group that has another member, and invites her to another one."""
+    registry = api.server.runtime.registry
+    sharing, ada = Sharing(registry.database), await api.server.user("ada")
+    other = await registry.add_user(f"{WORD}.guild")
+    group = await sharing.create_group(ada.id, f"{WORD}-team")
+    await sharing.add_member(group.name, other_user, "writer")
+    invitation, _ = await sharing.invite(ada.id, group.name, "reader")
+    share = await sharing.create_share(ada.id, ShareRule("tag", "ship"), group.name)
+    foreign = await sharing.create_group(other.id, f"{WORD}-guild")
+    incoming, _ = await sharing.invite(other.id, foreign.name, "reader", "ada")
+    return {
+        "group": group.handle,
+        "group_invitation": invitation.id,
+        "share": share.id,
+        "incoming_invitation": incoming.id,
     }
 
 

@@ -36,7 +36,7 @@ _RANDOM = re.compile(
     rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)?"
     rb'|(?<=ms":)[\d.]+|(?<=ms\\":)[\d.]+|(?<="created":)\d+'
     rb'|(?<="token":")\d{10}'
-    rb"|k_[a-z2-7]{16}|(?<=\"id\":)\d{16}|[\w-]{20,}|\b[\da-f]{16}\b|obs-\d+|(?<=content-length )\d+"
+    rb"|k_[a-z2-7]{16}|g_[a-z2-7]{10}|(?<=\"id\":)\d{16}|[\w-]{20,}|\b[\da-f]{16}\b|obs-\d+|(?<=content-length )\d+"
 )
 Action = Callable[["Deployment", str], Awaitable[bytes]]
 # Not GET requests, but they change nothing.

@@ -52,7 +52,7 @@ SEARCH_TOOLS = (
 )
 _VOLATILE = re.compile(
     rb'"(session|request_id|timestamp|time_ago|next_cursor)\\?":\\?"[^"]*"|\\nsession: [\w-]+'
-    rb'|"ms\\?":\d+'
+    rb'|"ms\\?":\d+|name="csrf_token" value="[0-9a-f]+"'
     rb"|2026-\d\d-\d\d[T ][\d:.]+(Z|\+00:00)?"
     rb"|(?!0{8})[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from auth.context import READ, WRITE
 from auth.oauth.clients import METADATA_PATH
 from server.console.routes import console_routes, library_page_routes
+from server.console.sharing_page import ACTIONS
 from server.http_services import build_http_services
 from server.oauth.endpoints import oauth_routes
 from server.operations.operation import Operation
@@ -147,6 +148,10 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(("set_member_role", "remove_member", "leave_group", "invite_member"), ALL),
     **dict.fromkeys(("list_group_invitations", "revoke_group_invitation", "list_incoming_invitations"), ALL),
     **dict.fromkeys(("accept_invitation", "decline_invitation", "list_shares", "create_share", "delete_share"), ALL),
+    **dict.fromkeys(("ask", "stream_answer", "get_ask_model", "set_ask_model", "remove_ask_model"), ALL),
+    "list_tags": (("GET", "/api/v1/tags", None),),
+    **dict.fromkeys(("rename_tag", "delete_tag", "tag_items", "delete_items", "update_items", "export_items"), ALL),
+    **dict.fromkeys(("undo_change", "list_changes", "find_duplicates", "list_duplicates", "merge_items"), ALL),
     **dict.fromkeys(("list_keys", "create_key", "revoke_key", "list_connections", "revoke_connection"), ALL),
     **dict.fromkeys(
         ("list_users", "add_user", "get_user", "update_user", "delete_user", "invite_user"), ADMINISTRATION
@@ -193,7 +198,11 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     "/threads": tuple(("GET", f"/threads?{urlencode({'q': query})}", None) for query in ("", *QUERIES)),
     "/threads/{id}": (("GET", f"/threads/{THREAD}", None), ("GET", f"/threads/{CHAT}?q=harbour&at={MESSAGE}", None)),
     "/library/timeline": (("GET", "/library/timeline", None),),
-    **dict.fromkeys(("/searches", "/searches/delete"), ALL),
+    **dict.fromkeys(("/searches", "/searches/delete", "/ask"), ALL),
+    "/palette": tuple(("GET", f"/palette?{urlencode({'q': query})}", None) for query in QUERIES),
+    "/tags": (("GET", "/tags", None),),
+    "/tags/rename": (("GET", "/tags/rename?tag=secret", None),),
+    **dict.fromkeys(("/tags/delete", "/duplicates", "/duplicates/merge", "/pin", "/changes/undo"), ALL),
     "/library/bulk": tuple(
         ("POST", "/library/bulk", {"action": "delete", "uri": uri, "tag": "new"}) for uri in URIS.values()
     ),
@@ -221,8 +230,11 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     **dict.fromkeys(("/admin/invitations", "/admin/invitations/revoke"), PEOPLE),
     **dict.fromkeys(("/authorize", "/device"), PEOPLE),
     **dict.fromkeys(("/connect", "/connect/keys", "/connect/keys/revoke"), PEOPLE),
-    **dict.fromkeys(("/connect/applications", "/connect/test"), PEOPLE),
+    **dict.fromkeys(("/connect/applications", "/connect/test", "/join/{secret}", "/sharing", "/ask/model"), PEOPLE),
+    **dict.fromkeys((f"/sharing/{action}" for action in ACTIONS), PEOPLE),
     **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/about/{page}"), NO_USER_DATA),
+    **dict.fromkeys(("/manifest.webmanifest", "/service-worker.js", "/offline", "/preferences"), NO_USER_DATA),
+    **dict.fromkeys(("/share", "/share/review"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in", "/sign-out"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/openid/{provider}", "/sign-in/openid/{provider}/callback"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/passkey", "/sign-in/passkey/options"), NO_USER_DATA),

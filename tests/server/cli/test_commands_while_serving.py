@@ -40,6 +40,10 @@ COMMANDS = {
     "list": ("notes",),
     "edit": ("{note}", "--title", "Later"),
     "tag": ("{note}", "+sky"),
+    "tags": (),
+    "rename-tag": ("sky", "heaven"),
+    "delete-tag": ("heaven",),
+    "duplicates": (),
     "import": ("other.md", "missing.md"),
     "demo": (),
     "embed": (),
@@ -95,7 +99,17 @@ COMMANDS = {
 NEEDS_MORE = {
     *("similar", "model install", "model remove", "user invite", "user reset-password", "user adopt-local"),
     # They need what another command printed, or a third person.
-    *("group remove", "group accept", "group decline", "group uninvite", "share delete"),
+    *(
+        "ask",
+        "copy",
+        "undo",
+        "user demo",
+        "group remove",
+        "group accept",
+        "group decline",
+        "group uninvite",
+        "share delete",
+    ),
 }
 
 

@@ -56,7 +56,9 @@ class _SharedLibrary(_Refusing):
         self._rule = rule
 
     def collection(self, source: str) -> Any:
-        if source == OBSERVATION.source:  # has neither tags nor a namespace that a rule could name
+        # Observations have neither tags nor a namespace that a rule could name.
+        shared = {"source": self._rule.value, "namespace": "chats"}.get(self._rule.by, source)
+        if source == OBSERVATION.source or source != shared:
             raise NotShared
         shared_items = _SharedChats if source == "chats" else _SharedItems
         return shared_items(source, self._library.collection(source), self._rule)

@@ -23,6 +23,7 @@ from tests.compatibility.sample_requests import (
     add_account_data,
     add_deleted_note,
     add_followed_folder,
+    add_groups,
     fill_placeholders,
     send,
 )
@@ -59,6 +60,8 @@ async def plant_tenant(api: RestClient, name: str) -> Tenant:
     user, canary = await api.library_user(name), new_canary(name)
     values = await _fill_library(api, user, canary) | await add_account_data(api, name, f"{WORD} {canary}")
     values["resumed_follow"] = await add_followed_folder(api, name, f"/{WORD} {canary}/diary", is_paused=False)
+    values["undo"] = (await send(api, ROUTES["tag_items"][0], values, name)).json()["undo"]
+    values |= await add_groups(api, name, values["other_user"])
     # An administrator may see the other users.
     await api.server.runtime.registry.set_role((await api.server.user(name)).id, "writer")
     session_id = await _open_legacy_session(api, name)

@@ -469,7 +469,7 @@ async def fill_library_of_ada(
     await send(api, ROUTES["save_search"][0], {}, "ada")
     values["undo"] = (await send(api, ROUTES["tag_items"][0], values, "ada")).json()["undo"]
     values |= await add_account_data(api, "ada", f"The {WORD}")
-    values |= await _add_groups(api, values["other_user"])
+    values |= await add_groups(api, "ada", values["other_user"])
     await api.server.runtime.registry.set_role((await api.server.user("ada")).id, "admin")
     if request is None or "{job}" in request.path:
         values["job"] = await _import_file(api)
@@ -519,17 +519,17 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
     }
 
 
-async def _add_groups(api: RestClient, other_user: str) -> dict[str, Any]:
-    """Makes Ada the manager of a group that has another member, and invites her to another one."""
+async def add_groups(api: RestClient, name: str, other_user: str) -> dict[str, Any]:
+    """Makes a user the manager of a group that has another member, and invites the user to another one."""
     registry = api.server.runtime.registry
-    sharing, ada = Sharing(registry.database), await api.server.user("ada")
-    other = await registry.add_user(f"{WORD}.guild")
-    group = await sharing.create_group(ada.id, f"{WORD}-team")
+    sharing, user = Sharing(registry.database), await api.server.user(name)
+    other = await registry.add_user(f"{WORD}.guild.{name}")
+    group = await sharing.create_group(user.id, f"{WORD}-team-{name}")
     await sharing.add_member(group.name, other_user, "writer")
-    invitation, _ = await sharing.invite(ada.id, group.name, "reader")
-    share = await sharing.create_share(ada.id, ShareRule("tag", "ship"), group.name)
-    foreign = await sharing.create_group(other.id, f"{WORD}-guild")
-    incoming, _ = await sharing.invite(other.id, foreign.name, "reader", "ada")
+    invitation, _ = await sharing.invite(user.id, group.name, "reader")
+    share = await sharing.create_share(user.id, ShareRule("tag", "ship"), group.name)
+    foreign = await sharing.create_group(other.id, f"{WORD}-guild-{name}")
+    incoming, _ = await sharing.invite(other.id, foreign.name, "reader", name)
     return {
         "group": group.handle,
         "group_invitation": invitation.id,

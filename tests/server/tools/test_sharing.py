@@ -15,7 +15,8 @@ from config.errors import ResourceNotFound, Unavailable
 from config.paths import UserId
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.registry import load_sources
-from sources.storage.contract import Library
+from sources.storage.contract import ItemFilter, Library
+from sources.storage.shared_part import NotShared
 from tests.server.rest.rest_client import RestClient
 from tests.sharing import access_to, open_sharing, with_libraries
 from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture
@@ -191,6 +192,17 @@ async def test_rules_decide_what_is_found_and_read(fixture: SourceFixture) -> No
                 assert absent == await fixture.ada.call_error("knowledge_get", uri=uri)
                 assert absent == await ada.call_error("knowledge_get", source=source, id=item_id, library="Team")
                 assert absent == await fixture.ada.call_error("knowledge_get", uri=address)
+
+
+async def test_rule_about_a_source_gives_no_other_collection(fixture: SourceFixture) -> None:
+    for rule, permitted in ((ShareRule("source", "notes"), "notes"), (ShareRule("namespace", "sailing"), "chats")):
+        access = access_to(fixture.ben, rule=rule)
+        context = with_libraries(fixture.ada, access).context.within(access)
+        async with fixture.libraries.library(context) as library:
+            assert not (await library.collection(permitted).browse(ItemFilter(), 10, 0)).rows
+            for source in set(SOURCES) - {permitted}:
+                with pytest.raises(NotShared):
+                    library.collection(source)
 
 
 async def test_nothing_tells_of_items_that_a_rule_keeps_back(fixture: SourceFixture) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -57,7 +57,7 @@ def read_group_map(entries: tuple[str, ...]) -> dict[str, tuple[str, GroupRole]]
         found = next((one for one in _ROLES if one == (role.strip() or "reader")), None)
         if not value.strip() or not group or found is None:
             raise ValueError(entry)
-        groups[value.strip()] = (group, found)
+        groups[value.strip()] = (group, cast("GroupRole", found))
     return groups
 
 
@@ -70,7 +70,7 @@ def claimed_roles(groups: dict[str, tuple[str, GroupRole]], *claims: Any) -> dic
         for value in values:
             if isinstance(value, str) and value in groups:
                 group, role = groups[value]
-                roles[group] = max(role, roles.get(group, role), key=_ROLES.index)
+                roles[group] = cast("GroupRole", max(role, roles.get(group, role), key=_ROLES.index))
     return roles
 
 

@@ -33,8 +33,9 @@ def source_texts() -> dict[str, tuple[str, str]]:
     for path in sorted(SERVER.rglob("*")):
         name = path.relative_to(SERVER.parent).as_posix()
         for forms in _texts_of(path):
-            plural, file = found.get(forms[0], ("", name))
-            found[forms[0]] = (plural or (forms[1] if len(forms) > 1 else ""), file)
+            text, several = (*forms, "")[:2]
+            plural, file = found.get(text, ("", name))
+            found[text] = (plural or several, file)
     return found
 
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs, urlencode
 
 from msgspec import UNSET, Struct
@@ -252,7 +252,7 @@ class SearchPage(LibraryPage):
                 values = await self._results(viewer, form, part)
         except FlorilegiumError as error:
             values = {"error": error.message, "status": error.status}
-        facets: Facets | None = values.pop("facets", None)
+        facets = cast("Facets | None", values.pop("facets", None))
         offered = offered_filters(form, facets) if facets is not None else {}
         if facets is not None and viewer.context.principal.libraries and not form.library:
             names = dict.fromkeys([OWN_LIBRARY, *(access.name for access in viewer.context.principal.libraries)])

@@ -57,7 +57,8 @@ _UNIT_NAMES = """
 """
 _UNITS = _UNIT_NAMES.split()
 _AMOUNT = re.compile(r"\d+(?:[.,]\d+)*")
-_WITH_UNIT = re.compile(rf"({_AMOUNT.pattern})({'|'.join(_UNITS)})", re.IGNORECASE)
+# The number is not given back: each of its digits would be tried with all units.
+_WITH_UNIT = re.compile(rf"((?>{_AMOUNT.pattern}))({'|'.join(_UNITS)})", re.IGNORECASE)
 _PLAIN_NUMBER = re.compile(r"(?!(?:19|20)\d\d$)(\d{4,9})(?:[.,](\d{1,2}))?")  # no year
 _GROUPED_NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+)(?:[.,](\d{1,2}))?")
 _DATE = re.compile(r"\d{4}([-./])\d\d?\1\d\d?|\d\d?([-./])\d\d?\2\d{4}")

@@ -215,7 +215,8 @@ class MultilingualModel:
         return [self._embed(clean_text(text), is_query=False) for text in texts]
 
     def count_tokens(self, word: str) -> int:
-        return len(self._session.run([_TOKENS], {_TEXT: [word]})[0])
+        outputs: Any = self._session.run([_TOKENS], {_TEXT: [word]})
+        return len(outputs[0])
 
     def embed_query(self, text: str) -> bytes:
         return self._embed(clean_text(text), is_query=True)
@@ -223,7 +224,8 @@ class MultilingualModel:
     def _embed(self, text: str, *, is_query: bool) -> bytes:
         if not text:
             return bytes(self.dimension)
-        vector, tokens = self._session.run([_VECTOR, _TOKENS], {_TEXT: [text]})
+        outputs: Any = self._session.run([_VECTOR, _TOKENS], {_TEXT: [text]})
+        vector, tokens = outputs
         # Numbers, punctuation marks and emoji are about a token for each character, known or not.
         others = sum(category(character)[0] in "NPSC" for character in text)
         unknown = max(0, int((tokens == _UNKNOWN).sum()) - others)

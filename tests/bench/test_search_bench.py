@@ -29,7 +29,8 @@ from tests.bench.runs import output_of
 NUMBER = r"[0-9]+\.[0-9]+"
 RESULT = re.compile(
     rf"RESULT cpu_ms=({NUMBER}) floor_cpu_ms=({NUMBER}) cpu_ratio=({NUMBER}) cpu_ratio_fast=({NUMBER}) "
-    rf"cpu_ratio_minilm=({NUMBER}) query_ms_fast=({NUMBER}) query_ms_minilm=({NUMBER}) p50_ms=({NUMBER}) "
+    rf"cpu_ratio_minilm=({NUMBER}) cpu_ratio_multilingual=({NUMBER}) query_ms_fast=({NUMBER}) "
+    rf"query_ms_minilm=({NUMBER}) query_ms_multilingual=({NUMBER}) p50_ms=({NUMBER}) "
     rf"p99_ms=({NUMBER}) rps_per_core=({NUMBER}) shared_cpu_ratio=({NUMBER}) shared_wall_ratio=({NUMBER})"
 )
 

@@ -136,7 +136,7 @@ def recordings() -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
             self.wfile.write(content[start:])
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
             """Prints nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

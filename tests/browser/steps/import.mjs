@@ -70,7 +70,7 @@ export async function folder({ page, url }) {
   assert.equal(await page.locator(".hit").count(), 1);
   await page.goto(`${url}/?q=gouda`);
   await page.locator(".hit h2 a").first().click();
-  await page.getByRole("link", { name: "Brie" }).click();
+  await page.getByRole("link", { name: "Brie" }).first().click();
   await page.locator("h1", { hasText: "Brie" }).waitFor();
   return { chosen, leftOut, linked: await page.locator("#backlinks ~ ul").innerText() };
 }
@@ -152,9 +152,9 @@ export async function follow({ page, url, values, audit }) {
   await reloadUntil(page, async () => (await page.locator("#follows [data-state=current]").count()) > 0);
   const row = await page.locator("#follows .rows li").first().innerText();
   const findings = await audit();
-  await page.getByRole("button", { name: `Pause ${values}` }).click();
+  await page.getByRole("button", { name: `Pause: ${values}` }).click();
   await page.locator("#follows [data-state=paused]").waitFor();
-  await page.getByRole("button", { name: `Resume ${values}` }).click();
+  await page.getByRole("button", { name: `Resume: ${values}` }).click();
   await page.locator("#follows [data-state=current]").waitFor();
   await page.getByRole("button", { name: `Stop following ${values}` }).click();
   await page.locator("#follows .rows").waitFor({ state: "detached" });

@@ -83,7 +83,7 @@ export async function saved({ page, url, audit }) {
 /** Goes from the timeline of the library to the items of a month, of a day and of a tag. */
 export async function timeline({ page, url, audit }) {
   await page.goto(`${url}/library`);
-  await page.getByRole("link", { name: "Timeline" }).click();
+  await page.getByRole("link", { name: "Timeline" }).first().click();
   await page.waitForURL(/timeline/);
   const findings = await audit();
   await page.locator(".columns-chart a").last().click();

@@ -106,7 +106,7 @@ async def test_search_responses_match_the_document(target: FuzzTarget, mistakes:
 
     check(target, "/api/v1/search", "post", response, may_be_late="deadline_ms" in body)
     if not mistakes:
-        assert response.status == 200 or {"session", "filters", "deadline_ms"} & body.keys(), response.body
+        assert response.status == 200 or {"session", "filters", "libraries", "deadline_ms"} & body.keys(), response.body
 
 
 @settings(max_examples=examples(150))

@@ -286,8 +286,7 @@ async def test_failures_of_a_library_open_the_circuit_of_the_caller_only(fixture
     ada = with_libraries(fixture.ada, access_to(fixture.ben))
     libraries = _WatchedLibraries(fixture, refused=fixture.ben.context.user_id)
     aggregator = _aggregator(fixture, libraries)
-    for _ in range(10):
-        response = await aggregator.search(ada.context, KnowledgeSearch(query="galleon"))
+    *_, response = [await aggregator.search(ada.context, KnowledgeSearch(query="galleon")) for _ in range(10)]
     assert {report.status for report in response.libraries["Team"].values()} == {"skipped"}
     libraries.refused = None
 

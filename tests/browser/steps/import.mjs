@@ -72,7 +72,7 @@ export async function folder({ page, url }) {
   await page.locator(".hit h2 a").first().click();
   await page.getByRole("link", { name: "Brie" }).first().click();
   await page.locator("h1", { hasText: "Brie" }).waitFor();
-  return { chosen, leftOut, linked: await page.locator("#backlinks ~ ul").innerText() };
+  return { chosen, leftOut, linked: await page.locator("h2", { hasText: "Linked from" }).locator("+ ul").innerText() };
 }
 
 /** Uploads with the keyboard alone; the progress is reported while the import runs, and it can be cancelled elsewhere. */

@@ -46,14 +46,6 @@ def split_library(uri: str) -> tuple[str, str | None]:
     return plain, handle if mark else None
 
 
-def find_libraries(principal: Principal, name: str) -> list[LibraryAccess]:
-    """The libraries of others that a caller names by handle, or by a name, which several may have."""
-    for access in principal.libraries:
-        if access.handle == name:
-            return [access]
-    return [access for access in principal.libraries if access.name.casefold() == name.casefold()]
-
-
 def enter(
     context: RequestContext, name: str, uri: str | None = None, source: Source | None = None, scope: str = READ
 ) -> RequestContext:
@@ -61,7 +53,7 @@ def enter(
     same error as for an item of the caller that does not exist. Third-party code gets no library but the caller's."""
     if name.casefold() == OWN_LIBRARY:
         return context
-    found = find_libraries(context.principal, name)
+    found = context.principal.find_libraries(name)
     if not found or not isinstance(source, LibrarySource | None):
         raise _absent(name, uri)
     if len(found) > 1:
@@ -123,14 +115,14 @@ def choose_libraries(principal: Principal, named: Sequence[str], written: Sequen
     """Returns the libraries that a search covers, None for the caller's own: those that the argument `libraries` names
     and the filter `library:` allows. Raises InvalidParams for an unknown argument; an unknown filter allows none."""
     for name in named:
-        if name.casefold() != OWN_LIBRARY and not find_libraries(principal, name):
+        if name.casefold() != OWN_LIBRARY and not principal.find_libraries(name):
             known = ", ".join([OWN_LIBRARY, *(access.name for access in principal.libraries)])
             raise InvalidParams(f"libraries: expected any of {known}, got {name[:40]!r}")
     libraries: list[LibraryAccess | None] = [None, *principal.libraries]
     for names in (named, written):
         if names:
             chosen: list[LibraryAccess | None] = [None] if OWN_LIBRARY in map(str.casefold, names) else []
-            chosen += [access for name in names for access in find_libraries(principal, name)]
+            chosen += [access for name in names for access in principal.find_libraries(name)]
             libraries = [library for library in libraries if library in chosen]
     return libraries
 

@@ -111,16 +111,22 @@ class Principal(Struct, frozen=True):
         """The id of the API key that the caller sent, if it was one."""
         return self.credential_id if self.kind == "key" else None
 
+    def find_libraries(self, name: str) -> list[LibraryAccess]:
+        """Returns the library of others with this handle, or those with this name, which several may have."""
+        for access in self.libraries:
+            if access.handle == name:
+                return [access]
+        return [access for access in self.libraries if access.name.casefold() == name.casefold()]
+
     def library_handles(self, names: Iterable[str]) -> frozenset[str]:
-        """Returns the handles of libraries that are named by name or handle; `-` and `own` stand for no other one.
-        Raises NotFound for a library that the principal may not use, as for one that does not exist."""
+        """Returns the handles of the libraries with these names or handles. `-` and `own` name the caller's own, which
+        has none. Raises NotFound for a library that the principal may not use, as for one that does not exist."""
         handles: set[str] = set()
         for name in names:
-            # Several shares may have one name.
-            found = {one.handle for one in self.libraries if name == one.handle or name.lower() == one.name.lower()}
+            found = self.find_libraries(name)
             if not found and name not in ("-", "own", ""):
                 raise NotFound("library", name[:60])
-            handles |= found
+            handles.update(access.handle for access in found)
         return frozenset(handles)
 
     def permits_source(self, source: str) -> bool:

@@ -216,10 +216,10 @@ class Database:
                     try:
                         return await connection.read(work, limit_s)
                     except FileReplaced as error:
-                        await self._reader.close()
                         if error.path == self.path:
                             await self._close_replaced()
                             raise
+                        await self._reader.close()
         except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 

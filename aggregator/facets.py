@@ -18,7 +18,7 @@ from sources.storage.contract import Library
 # A result is counted from what ranking has read of it. 200 results are two more reads at most. All that was read is
 # counted, so that it can be some more.
 COUNTED_RESULTS_MIN = 200
-# Months, tags, senders and namespaces have long tails, which nobody chooses from.
+# Of months, tags, senders and namespaces, only the most frequent values are offered.
 _VALUES_MAX = 24
 _YEAR_CHARS = len("2026")
 _MONTH_CHARS = len("2026-01")

@@ -104,7 +104,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
 # Names that differ only by case are easily mistaken for each other. They are ASCII. No two people or groups have the
 # same name.
 _SAME_NAME = "lower(u.name) = lower(?)"
-# Nobody signs in as a group, whatever a credential says.
+# No credential can sign in as a group.
 _IS_PERSON = "u.kind = 'person'"
 _BUSY_TIMEOUT_S = 5.0
 # A revocation is kept for an hour after the token's expiry, well beyond the largest configurable leeway.
@@ -380,7 +380,7 @@ class Registry:
         libraries: Iterable[str] | None = None,
     ) -> tuple[KeyRecord, str]:
         """Returns a new key and its secret, which cannot be retrieved later. `sources` restricts the key to these, and
-        `libraries`, besides the own one, to those of others with these handles."""
+        `libraries` to the user's own library and those of others with these handles."""
         require_printable("name", name)
         if profile is not None:
             require_printable("profile", profile)

@@ -120,7 +120,7 @@ class Share(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedMembership(Struct, frozen=True):
-    """A membership that claims have given, changed, or ended, if there is no role."""
+    """A membership that claims have added or changed, or have ended, in which case it has no role."""
 
     group_id: UserId
     group: str
@@ -438,7 +438,7 @@ class Sharing:
     ) -> Sequence[ClaimedMembership]:
         """Makes the memberships that an issuer's claims give a person those of `roles`, by group name, and returns what
         changed. Memberships that people gave stay. A credential that is older than the last one that changed something
-        is ignored: it may say what is no longer true."""
+        is ignored, because it may be out of date."""
 
         def find(db: ControlConnection) -> list[ClaimedMembership]:
             return _claimed_changes(db, user_id, issuer, roles, issued_at)
@@ -463,7 +463,7 @@ class Sharing:
 
     @control_operation("read")
     def sole_groups(self, db: ControlConnection, user_id: UserId) -> Sequence[Group]:
-        """Returns the groups whose only member this person is, which nobody would have afterwards."""
+        """Returns the groups of which this person is the only member. Without the person, nobody could use them."""
         return [one for one in _groups(db, user_id) if one.members == 1]
 
     @control_operation("withdraw")
@@ -623,7 +623,7 @@ def _claimed_changes(
 
 def _invitations(db: ControlConnection, now: float, condition: str, value: object) -> list[GroupInvitation]:
     """Returns the invitations that can be used, the newest first. Those of someone who no longer manages the group
-    cannot: whoever was removed must not leave a way in behind."""
+    cannot, because someone who was removed could otherwise return."""
     rows = db.execute(
         "SELECT i.id, g.name, i.role, coalesce(u.name, ''), i.uses_left, coalesce(c.name, ''), i.created_at, "  # noqa: S608 - constants
         "i.expires_at FROM group_invitations i JOIN users g ON g.id = i.group_id LEFT JOIN users u ON u.id = i.user_id "

@@ -1,4 +1,4 @@
-"""Enterprise sign-in: an identity provider vouches for its user and for the client, and nobody is asked for consent.
+"""Enterprise sign-in: an identity provider names its user and the client, and nobody is asked for consent.
 
 The client sends an Identity Assertion JWT Authorization Grant (ID-JAG, draft-ietf-oauth-identity-assertion-authz-grant)
 to the token endpoint as a JWT bearer grant (RFC 7523). Providers with `assertion_grants` are trusted to issue them. MCP

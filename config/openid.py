@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -43,7 +43,8 @@ class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 GroupRole = Literal["reader", "writer", "manager"]
-_ROLES: tuple[GroupRole, ...] = ("reader", "writer", "manager")
+_ROLES: dict[str, GroupRole] = {"reader": "reader", "writer": "writer", "manager": "manager"}
+_RANKS = {"reader": 0, "writer": 1, "manager": 2}
 
 
 def read_group_map(entries: tuple[str, ...]) -> dict[str, tuple[str, GroupRole]]:
@@ -54,10 +55,10 @@ def read_group_map(entries: tuple[str, ...]) -> dict[str, tuple[str, GroupRole]]
         # At the last equals sign: a value may be a distinguished name, which has some.
         value, _, target = entry.rpartition("=")
         group, _, role = target.strip().partition(" ")
-        found = next((one for one in _ROLES if one == (role.strip() or "reader")), None)
+        found = _ROLES.get(role.strip() or "reader")
         if not value.strip() or not group or found is None:
             raise ValueError(entry)
-        groups[value.strip()] = (group, cast("GroupRole", found))
+        groups[value.strip()] = (group, found)
     return groups
 
 
@@ -70,7 +71,8 @@ def claimed_roles(groups: dict[str, tuple[str, GroupRole]], *claims: Any) -> dic
         for value in values:
             if isinstance(value, str) and value in groups:
                 group, role = groups[value]
-                roles[group] = cast("GroupRole", max(role, roles.get(group, role), key=_ROLES.index))
+                if group not in roles or _RANKS[role] > _RANKS[roles[group]]:
+                    roles[group] = role
     return roles
 
 

@@ -381,6 +381,8 @@ _SHARING = (
     "ALTER TABLE users ADD COLUMN kind TEXT NOT NULL DEFAULT 'person'",
     # When the credential was issued whose claims last changed the memberships of the user.
     "ALTER TABLE users ADD COLUMN claims_at REAL NOT NULL DEFAULT 0",
+    # When all access of the user ends by itself, as that of a demo account does.
+    "ALTER TABLE users ADD COLUMN expires_at REAL",
     # The handles of the libraries of others that the credential may use, separated by spaces. NULL means all for a key,
     # and none for a grant.
     "ALTER TABLE keys ADD COLUMN libraries TEXT",

@@ -142,7 +142,7 @@ def delete_from_copies(control_path: Path, user_id: UserId) -> None:
 class UserRecord(Struct, frozen=True):
     """One user, or a group, which owns a library as a person does. An empty issuer means the configured issuer.
 
-    `disabled_at` is negative for an account that expires then. `epoch` counts how often access was withdrawn. Tokens
+    At `expires_at`, all access ends by itself. `epoch` counts how often access was withdrawn. Tokens
     issued before `tokens_valid_after` are rejected. `role` limits the scopes of all credentials of the user. `named_by`
     says who chose the name: the operator, or the person or their identity provider. Folders that are named after users
     belong only to users whom the operator named.
@@ -159,15 +159,11 @@ class UserRecord(Struct, frozen=True):
     role: Role
     named_by: NamedBy
     kind: OwnerKind = "person"
+    expires_at: float | None = None
 
     @property
     def is_disabled(self) -> bool:
-        return self.disabled_at is not None and (self.expires_at is None or time.time() >= self.expires_at)
-
-    @property
-    def expires_at(self) -> float | None:
-        """When all access ends by itself. Earlier versions, which do not know of it, see a disabled user."""
-        return -self.disabled_at if self.disabled_at is not None and self.disabled_at < 0 else None
+        return self.disabled_at is not None or (self.expires_at is not None and time.time() >= self.expires_at)
 
     @property
     def folder_name(self) -> str:
@@ -331,8 +327,8 @@ class Registry:
         """Permanently withdraws all access granted so far: keys, tokens and everything bound to the epoch."""
         now = self._clock()
         db.execute(
-            "UPDATE users SET disabled_at = CASE WHEN disabled_at >= 0 THEN disabled_at ELSE ?1 END, "
-            "epoch = epoch + 1, tokens_valid_after = ?1 WHERE id = ?2",
+            "UPDATE users SET disabled_at = coalesce(disabled_at, ?1), epoch = epoch + 1, tokens_valid_after = ?1 "
+            "WHERE id = ?2",
             (now, user_id),
         )
         db.execute("UPDATE keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL", (now, user_id))
@@ -341,7 +337,7 @@ class Registry:
     @control_operation("write")
     def expire_user(self, db: ControlConnection, user_id: UserId, expires_at: float) -> UserRecord:
         """Ends all access of the user at that time."""
-        db.execute("UPDATE users SET disabled_at = ? WHERE id = ?", (-expires_at, user_id))
+        db.execute("UPDATE users SET expires_at = ? WHERE id = ?", (expires_at, user_id))
         return _existing_user(db, user_id)
 
     @control_operation("write")
@@ -352,7 +348,8 @@ class Registry:
         token into that time.
         """
         db.execute(
-            "UPDATE users SET disabled_at = NULL, tokens_valid_after = ? WHERE id = ? AND disabled_at IS NOT NULL",
+            "UPDATE users SET disabled_at = NULL, expires_at = NULL, tokens_valid_after = ? "
+            "WHERE id = ? AND (disabled_at IS NOT NULL OR expires_at IS NOT NULL)",
             (self._clock(), user_id),
         )
         return _existing_user(db, user_id)

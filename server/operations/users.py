@@ -405,7 +405,7 @@ async def _users(services: Services, records: Sequence[UserRecord]) -> list[User
             subject=record.subject,
             issuer=record.issuer,
             created_at=format_time_seconds(record.created_at),
-            disabled_at=None if record.disabled_at is None else format_time_seconds(abs(record.disabled_at)),
+            disabled_at=None if record.disabled_at is None else format_time_seconds(record.disabled_at),
             bytes=sizes[record.id],
             max_bytes=(await services.quotas.limits(record.id)).max_bytes,
         )

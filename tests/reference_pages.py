@@ -220,7 +220,7 @@ def _default_text(value: object) -> str:
 
 # -- REST operations ---------------------------------------------------------------------------------------------------
 
-_SMALL_WORDS = frozenset(("a", "all", "an", "api", "by", "its", "of", "the", "to", "your"))
+_SMALL_WORDS = frozenset(("a", "all", "an", "api", "it", "its", "of", "the", "to", "your"))
 
 
 def rest_part() -> str:
@@ -244,9 +244,9 @@ def _operation_row(method: str, path: str, operation: Mapping[str, Any]) -> str:
     contents = operation.get("requestBody", {}).get("content", {})
     body = [name for content in list(contents.values())[:1] for name in content.get("schema", {}).get("properties", {})]
     values = ", ".join([*(f"`?{name}`" for name in query), *(f"`{name}`" for name in body)])
-    if operation["operationId"] == "read_item_by_uri":
-        values = "`?uri`, and those of `read_item`"
     name, summary = operation["operationId"], operation["summary"].rstrip(".")
+    if name.endswith("_by_uri"):
+        values = f"`{'?' * ('uri' in query)}uri`, and those of `{name.removesuffix('_by_uri')}`"
     # Most names say what their summary says: `list_groups`, "List your groups".
     said = re.sub(r"s?(_|$)", " ", name).split()
     words = {re.sub(r"s$", "", word) for word in re.findall(r"\w+", summary.lower())} - _SMALL_WORDS

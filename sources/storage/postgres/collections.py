@@ -1,6 +1,7 @@
 """The collections of a library in PostgreSQL, with their searches."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from sources.drafts import (
@@ -46,7 +47,7 @@ from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
-from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
+from sources.storage.postgres.search.statistics import HAS_CANDIDATES, SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.vector_tables import searched_model
 from sources.storage.search.engine import SearchTarget
@@ -62,7 +63,7 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
         self._library = database
         self._search_settings = settings
 
-    @property
+    @cached_property
     def _statistics(self) -> EntryStatistics:
         return EntryStatistics(self._library.counts, self._search_settings.sources)
 
@@ -84,8 +85,8 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
         key = ("corrected", None if kind.is_counted else kind.index, search.query)
         if key not in known:
             known[key] = corrected = super()._correct(connection, target, search)
-            if corrected is not None and kind.is_counted:
-                self._statistics.read_ahead(connection, corrected)
+            if kind.is_counted and (corrected is not None or HAS_CANDIDATES not in known):
+                self._statistics.read_ahead(connection, corrected, is_corrected=True)
         result: ParsedQuery | None = known[key]
         return result
 

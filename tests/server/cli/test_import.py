@@ -145,6 +145,7 @@ def test_unknown_format_is_a_usage_error(program: Program) -> None:
     assert "got 'wordstar'" in outcome.stderr
 
 
+@pytest.mark.slow("starts commands on a terminal")
 def test_progress_bar_is_drawn_on_terminals_only(program: Program) -> None:
     folder = vault(program, Tea="# Tea\nSteep.")
     assert program.run("import", str(folder)).stderr == ""

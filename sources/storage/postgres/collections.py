@@ -1,7 +1,6 @@
 """The collections of a library in PostgreSQL, with their searches."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from sources.drafts import (
@@ -63,7 +62,7 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
         self._library = database
         self._search_settings = settings
 
-    @cached_property
+    @property
     def _statistics(self) -> EntryStatistics:
         return EntryStatistics(self._library.counts, self._search_settings.sources)
 

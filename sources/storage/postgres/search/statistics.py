@@ -225,6 +225,12 @@ class IndexCounts:
             self.version = version
 
 
+@lru_cache
+def _counted_kinds(sources: frozenset[str] | None) -> Sequence[EntryKind]:
+    counted = [kind for kind in ENTRY_KINDS.values() if kind.is_counted]
+    return [kind for kind in counted if sources is None or kind.collection in sources]
+
+
 class EntryStatistics:
     """Implements `SearchStatistics` for one library. With `sources`, nothing of the other sources is counted or read: a
     credential restricted to some sources must not learn from scores or near words what the others contain."""
@@ -233,9 +239,7 @@ class EntryStatistics:
 
     def __init__(self, known: IndexCounts, sources: frozenset[str] | None = None) -> None:
         self._known = known
-        self._kinds = [
-            kind for kind in ENTRY_KINDS.values() if kind.is_counted and (sources is None or kind.collection in sources)
-        ]
+        self._kinds = _counted_kinds(sources)
 
     def refresh(self, connection: LibraryConnection) -> None:
         """The first count of a transaction reads the state of the index, too."""

@@ -21,10 +21,12 @@ from sources.importers.engine.events import (
     ImportedObservation,
     ImportedPrompt,
     ImportedRecord,
+    ImportedSearch,
 )
 from sources.importers.engine.export_files import base_name, is_zip_file, read_export
 from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
 from sources.importers.engine.json_stream import decode_object
+from sources.saved_searches import SavedSearch, checked
 
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12
@@ -35,7 +37,7 @@ _ITEMS = {"characters": ImportedCharacter, "prompts": ImportedPrompt, "observati
 class OwnExportImporter(Importer):
     name = "own_export"
     title = "Florilegium export (a folder, or a zip of it)"
-    output_version = 1
+    output_version = 2
 
     def recognizes(self, probe: FileProbe) -> float:
         names = {base_name(name) for name in probe.names}
@@ -58,7 +60,10 @@ class OwnExportImporter(Importer):
         conversation = _ConversationBuilder()
         limits = replace(limits, line_max_bytes=line_max_bytes)
 
-        def read(data: bytes, _: str) -> Events:
+        def read(data: bytes, location: str) -> Events:
+            if base_name(location.partition(",")[0]) == lines.SAVED_SEARCHES_FILE:
+                yield ImportedSearch(checked(decode_object(data, SavedSearch)))
+                return
             match decode_object(data, lines.LineHead).kind:
                 case "message":
                     yield from conversation.add(decode_object(data, lines.MessageLine))
@@ -84,7 +89,7 @@ class OwnExportImporter(Importer):
 
 
 def _is_export_file(name: str) -> bool:
-    return base_name(name).endswith(FILE_SUFFIX)
+    return base_name(name).endswith((FILE_SUFFIX, lines.SAVED_SEARCHES_FILE))
 
 
 class _ConversationBuilder:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,11 +23,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext, build_context
+from auth.sharing import RoleNeeded, Sharing
 from config.errors import DiskFull, FlorilegiumError, NotFound, SharedStateUnavailable, StorageError, Unavailable
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from config.times import format_time_seconds
-from server import import_board
+from server.import_board import (
+    POST_INTERVAL_S,
+    ImportBoard,
+    ImportHistory,
+    ImportJob,
+    ImportState,
+    NoImportBoard,
+    PostedImport,
+)
 from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
@@ -148,16 +157,24 @@ _NAME_MAX_BYTES = 240
 class _RunningJob:
     """The mutable side of an `ImportJob`."""
 
-    def __init__(self, owner: UserId, name: str, turn: ImportTurn, *, is_dry_run: bool) -> None:
+    def __init__(
+        self,
+        owner: UserId,
+        name: str,
+        turn: ImportTurn,
+        before_batch: Callable[[], Awaitable[None]],
+        *,
+        is_dry_run: bool,
+    ) -> None:
         self.turn = turn
         self.id = secrets.token_hex(8)
         self.owner = owner
         self.name = name
         self.is_dry_run = is_dry_run
-        self.progress = ImportProgress(before_batch=turn.pass_on)
+        self.progress = ImportProgress(before_batch=before_batch)
         self.started_at = time.time()
         # Set when the import has ended.
-        self.outcome: import_board.ImportState | None = None
+        self.outcome: ImportState | None = None
         self.ended_at: float | None = None
         self.summary: ImportSummary | None = None
         self.problem = ""
@@ -166,7 +183,7 @@ class _RunningJob:
         self.is_handed_over = False
 
     @property
-    def state(self) -> import_board.ImportState:
+    def state(self) -> ImportState:
         return self.outcome or ("running" if self.turn.has_slot else "waiting")
 
     @property
@@ -177,8 +194,8 @@ class _RunningJob:
     def is_left_to_others(self) -> bool:
         return self.is_handed_over and self.outcome == "cancelled"
 
-    def snapshot(self) -> import_board.ImportJob:
-        return import_board.ImportJob(
+    def snapshot(self) -> ImportJob:
+        return ImportJob(
             id=self.id,
             state=self.state,
             name=self.name,
@@ -214,11 +231,13 @@ class ImportJobs:
         data_root: DataRoot,
         libraries: Libraries,
         load_importers: Callable[[], Sequence[Importer]],
-        board: import_board.ImportBoard | None = None,
+        board: ImportBoard | None = None,
         limits: ImportJobLimits = IMPORT_JOB_LIMITS,
+        sharing: Sharing | None = None,
     ) -> None:
         self._limits = limits
-        self._board = board or import_board.NoImportBoard()
+        self._sharing = sharing
+        self._board = board or NoImportBoard()
         self._board.on_cancel(self._cancel_for_peer)
         self._data_root = data_root
         self._settings = settings
@@ -227,15 +246,23 @@ class ImportJobs:
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}
         self._slots = ImportSlots(settings.import_jobs_max, limits.turn_s)
-        self._history = import_board.ImportHistory(libraries, limits.history_max)
+        self._history = ImportHistory(libraries, limits.history_max)
         # Imports that ended, by outcome, and the items they read, since the start of the process.
-        self.outcomes: Counter[import_board.ImportState] = Counter()
+        self.outcomes: Counter[ImportState] = Counter()
         self.items_total = 0
 
     async def start(
-        self, context: RequestContext, file: IO[bytes], name: str, format_name: str | None, *, is_dry_run: bool
-    ) -> import_board.ImportJob:
-        """Starts a job on a copy of the file; the caller may close the file afterwards."""
+        self,
+        context: RequestContext,
+        file: IO[bytes],
+        name: str,
+        format_name: str | None,
+        *,
+        is_dry_run: bool,
+        manager_id: UserId | None = None,
+    ) -> ImportJob:
+        """Starts a job on a copy of the file; the caller may close the file afterwards. A job for a group fails as soon
+        as the person who started it is no manager of the group any more."""
         self._require_capacity(context.user_id)
         if await self._board.count_running(context.user_id) >= IMPORT_JOBS_MAX_PER_USER:
             retry = f"try again in {_RETRY_AFTER_S:.0f} s"
@@ -244,8 +271,7 @@ class ImportJobs:
             async with self._libraries.library(context) as library:
                 await library.require_room()
             self._require_capacity(context.user_id)  # another call may have started an import meanwhile
-        turn = self._slots.turn(context.user_id)
-        job = _RunningJob(context.user_id, safe_name(name), turn, is_dry_run=is_dry_run)
+        job = self._new_job(context.user_id, safe_name(name), manager_id, is_dry_run=is_dry_run)
         self._jobs[job.id] = job
         # Forgets the oldest jobs of the user that have ended; the history of the library keeps them.
         ended = [old.id for old in self._jobs.values() if old.has_ended and old.owner == job.owner]
@@ -256,7 +282,7 @@ class ImportJobs:
         except BaseException:
             del self._jobs[job.id]
             raise
-        posted = import_board.PostedImport(job.snapshot(), context.principal, str(folder), format_name)
+        posted = PostedImport(job.snapshot(), context.principal, str(folder), format_name, manager_id)
         await self._board.post(posted)
         job.task = asyncio.create_task(self._run_posted(job, context, posted))
         await asyncio.sleep(0)  # it takes a slot at once if one is free
@@ -266,11 +292,11 @@ class ImportJobs:
         """Returns the formats that can be read. Loading them for the first time takes a moment."""
         return await asyncio.to_thread(self._load_importers)
 
-    async def get(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
+    async def get(self, context: RequestContext, job_id: str) -> ImportJob:
         job = self._owned_job(context, job_id)
         return job.snapshot() if job is not None else await self._earlier_job(context, job_id)
 
-    async def list(self, context: RequestContext) -> Sequence[import_board.ImportJob]:
+    async def list(self, context: RequestContext) -> Sequence[ImportJob]:
         """Returns the newest job first: those of this process, of others, and those that were kept before."""
         jobs = [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
         known = {job.id for job in jobs}
@@ -284,7 +310,7 @@ class ImportJobs:
         """Returns how many imports of the user run or wait."""
         return sum(job.owner == context.user_id and not job.has_ended for job in self._jobs.values())
 
-    async def cancel(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
+    async def cancel(self, context: RequestContext, job_id: str) -> ImportJob:
         """Stops a running job. Items that were already written are kept."""
         job = self._owned_job(context, job_id)
         if job is None:
@@ -303,9 +329,7 @@ class ImportJobs:
         for job in jobs:
             self._jobs.pop(job.id, None)
 
-    async def watch(
-        self, context: RequestContext, job_id: str, interval_s: float
-    ) -> AsyncIterator[import_board.ImportJob]:
+    async def watch(self, context: RequestContext, job_id: str, interval_s: float) -> AsyncIterator[ImportJob]:
         """Yields the current state, then every change, until the job has ended."""
         job = self._owned_job(context, job_id)
         last = job.snapshot() if job is not None else await self._earlier_job(context, job_id)
@@ -350,14 +374,12 @@ class ImportJobs:
                 continue
             logger.info("continuing import {} of a process that has ended", posted.job.id)
             context = build_context(posted.principal, self._data_root, _TAKE_OVER, is_agent=False)
-            job = _RunningJob(
-                posted.owner, posted.job.name, self._slots.turn(posted.owner), is_dry_run=posted.job.dry_run
-            )
+            job = self._new_job(posted.owner, posted.job.name, posted.manager_id, is_dry_run=posted.job.dry_run)
             job.id = posted.job.id
             self._jobs[job.id] = job
             job.task = asyncio.create_task(self._run_posted(job, context, posted))
 
-    async def _run_posted(self, job: _RunningJob, context: RequestContext, posted: import_board.PostedImport) -> None:
+    async def _run_posted(self, job: _RunningJob, context: RequestContext, posted: PostedImport) -> None:
         posting = asyncio.create_task(self._keep_posting(job, posted))
         try:
             await self._run(job, context, Path(posted.folder), posted.format_name)
@@ -372,16 +394,16 @@ class ImportJobs:
             else:
                 await self._board.remove(posted)
 
-    async def _keep_posting(self, job: _RunningJob, posted: import_board.PostedImport) -> None:
+    async def _keep_posting(self, job: _RunningJob, posted: PostedImport) -> None:
         while self._board.is_shared:
             if not await self._board.post(replace(posted, job=job.snapshot())):
                 logger.warning("import {} is continued by another process", job.id)
                 if not job.has_ended and job.task is not None:
                     job.is_handed_over = True
                     job.task.cancel()
-            await asyncio.sleep(import_board.POST_INTERVAL_S)
+            await asyncio.sleep(POST_INTERVAL_S)
 
-    async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
+    async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> ImportJob:
         """Asks the process that runs the job, and waits until it has ended."""
         last = await self._earlier_job(context, job_id)
         if last.state in ("waiting", "running"):
@@ -399,6 +421,18 @@ class ImportJobs:
         job = self._jobs.get(job_id)
         if job is not None and job.task is not None and not job.has_ended:
             job.task.cancel()
+
+    def _new_job(self, owner: UserId, name: str, manager_id: UserId | None, *, is_dry_run: bool) -> _RunningJob:
+        turn = self._slots.turn(owner)
+
+        async def before_batch() -> None:
+            await turn.pass_on()
+            if manager_id is not None and self._sharing is not None:
+                libraries = await self._sharing.libraries_of(manager_id)
+                if not any(access.owner_id == owner and access.role == "manager" for access in libraries):
+                    raise RoleNeeded
+
+        return _RunningJob(owner, name, turn, before_batch, is_dry_run=is_dry_run)
 
     # -- running a job -------------------------------------------------------------------------------------------------
 
@@ -486,7 +520,7 @@ class ImportJobs:
         job = self._jobs.get(job_id)
         return job if job is not None and job.owner == context.user_id else None
 
-    async def _earlier_job(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
+    async def _earlier_job(self, context: RequestContext, job_id: str) -> ImportJob:
         """An import that ends meanwhile enters the history before it leaves the board, so the history is read again."""
         for list_jobs in (self._history.list, self._list_posted, self._history.list):
             for job in await list_jobs(context):
@@ -494,7 +528,7 @@ class ImportJobs:
                     return job
         raise NotFound("import", job_id)
 
-    async def _list_posted(self, context: RequestContext) -> Sequence[import_board.ImportJob]:
+    async def _list_posted(self, context: RequestContext) -> Sequence[ImportJob]:
         return [posted.job for posted in await self._board.list(context.user_id)]
 
 
@@ -504,14 +538,15 @@ async def open_import_jobs(
     data_root: DataRoot,
     libraries: Libraries,
     load_importers: Callable[[], Sequence[Importer]],
-    board: import_board.ImportBoard | None = None,
+    board: ImportBoard | None = None,
     limits: ImportJobLimits = IMPORT_JOB_LIMITS,
+    sharing: Sharing | None = None,
 ) -> AsyncIterator[ImportJobs]:
-    jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits)
+    jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits, sharing)
 
     async def take_over_periodically() -> None:
         while True:
-            await asyncio.sleep(import_board.POST_INTERVAL_S)
+            await asyncio.sleep(POST_INTERVAL_S)
             await jobs.take_over()
 
     taking_over = asyncio.create_task(take_over_periodically()) if board is not None and board.is_shared else None

@@ -117,7 +117,7 @@ DEFECTS = (
     ),
     Defect(
         "sources/query/parser.py",
-        "return grammar.Without(keep, _any_of(dropped)) if keep is not None and dropped else keep",
+        "return Without(keep, _any_of(dropped)) if keep is not None and dropped else keep",
         "return keep",
         "tests/sources/query",
     ),

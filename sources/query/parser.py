@@ -12,8 +12,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.numbers import replace_unstorable
-from sources.query import grammar
 from sources.query.filters import FilterExtractor, Filters, mentioned_times
+from sources.query.grammar import (
+    AllOf,
+    AnyOf,
+    Branch,
+    Expression,
+    Negation,
+    Phrase,
+    QueryNotes,
+    Title,
+    TitleLeaf,
+    Tree,
+    Without,
+    Word,
+    build_tree,
+    flatten,
+    has_operators,
+    render,
+    without_exclusions,
+    without_operators,
+)
 from sources.query.lexer import BareWord, QueryLimits, QuotedText, Symbol, lexemes
 from sources.query.spellings import join_numbers
 from sources.query.words import (
@@ -38,7 +57,7 @@ class Term(Struct, frozen=True, cache_hash=True):
     """A word to score and to highlight, and how often the query contains it. A near term is not in the query: it may be
     what another term, of which this is the index, was meant to be."""
 
-    word: grammar.Word
+    word: Word
     count: int
     near: int | None = None
 
@@ -53,7 +72,7 @@ class ParsedQuery(Struct, frozen=True):
     with operators, exclusions and titles, or if it has only quotations and prefixes.
     """
 
-    expression: grammar.Expression | None
+    expression: Expression | None
     terms: tuple[Term, ...]
     filters: Filters
     read_as: str | None
@@ -66,7 +85,7 @@ class ParsedQuery(Struct, frozen=True):
     time_terms: frozenset[int] = frozenset()
     prose: str = ""
     is_literal: bool = False
-    preferred: tuple[grammar.Word, ...] = ()
+    preferred: tuple[Word, ...] = ()
     relaxed: "ParsedQuery | None" = None
 
     @property
@@ -105,12 +124,12 @@ def _parse_plain_words(text: str, typed: Sequence[str], limits: QueryLimits) -> 
     too many."""
     significant = [word for word in typed if not is_weak_plain_word(word)] or typed
     counts: dict[str, int] = {}
-    words: dict[str, grammar.Word] = {}
+    words: dict[str, Word] = {}
     for word in significant:
         root = stem(token := word.lower())
         counts[root] = counts.get(root, 0) + 1
         if root not in words:
-            words[root] = with_other_spellings(grammar.Word(word, (grammar.Phrase(word, (token,)),)))
+            words[root] = with_other_spellings(Word(word, (Phrase(word, (token,)),)))
     if not 0 < len(words) <= limits.max_terms:
         return None
     return ParsedQuery(
@@ -125,17 +144,17 @@ def _parse_plain_words(text: str, typed: Sequence[str], limits: QueryLimits) -> 
 
 
 def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
-    notes = grammar.QueryNotes()
+    notes = QueryNotes()
     extractor = FilterExtractor(notes)
     if len(text) > limits.max_chars:
         notes.add_truncation(f"used only the first {limits.max_chars} characters")
     items = list(extractor.extract(lexemes(replace_unstorable(text[: limits.max_chars], " "))))
-    tree = grammar.build_tree(items, limits.max_nesting, notes)
+    tree = build_tree(items, limits.max_nesting, notes)
     return _TreeReader(limits, extractor.filters, _prose(items)).read(tree, notes)
 
 
-def _prose(items: Sequence[grammar.Tree | Symbol]) -> str:
-    if any(isinstance(item, grammar.TitleLeaf | grammar.Negation) or item in _OPERATORS for item in items):
+def _prose(items: Sequence[Tree | Symbol]) -> str:
+    if any(isinstance(item, TitleLeaf | Negation) or item in _OPERATORS for item in items):
         return ""
     words = [item for item in items if isinstance(item, BareWord | QuotedText)]
     if all(isinstance(word, QuotedText) or word.text.endswith("*") for word in words):
@@ -151,26 +170,26 @@ class _TreeReader:
         self._filters = filters
         self._prose = prose
 
-    def read(self, tree: grammar.Tree | None, notes: grammar.QueryNotes) -> ParsedQuery:
+    def read(self, tree: Tree | None, notes: QueryNotes) -> ParsedQuery:
         is_literal = tree is not None and _is_literal(tree)
         query = self._read(tree, notes.copy(), is_literal=is_literal)
         return replace(query, relaxed=self._relax(tree, query, notes)) if tree is not None else query
 
-    def _relax(self, tree: grammar.Tree, query: ParsedQuery, notes: grammar.QueryNotes) -> ParsedQuery | None:
+    def _relax(self, tree: Tree, query: ParsedQuery, notes: QueryNotes) -> ParsedQuery | None:
         """Drops exclusions first, then operators and the requirement of quotations."""
         if query.expression is None:
             return None
         notes = notes.copy()
-        kept = grammar.without_exclusions(tree)
+        kept = without_exclusions(tree)
         if kept is not None and kept != tree:
             notes.add("ignored an exclusion (it removed every match)")
             return self.read(kept, notes)
         if not query.is_literal:
             return None
-        notes.add(f"nothing matches {grammar.render(query.expression)} literally")
-        return self._read(grammar.without_operators(tree), notes, is_literal=False)
+        notes.add(f"nothing matches {render(query.expression)} literally")
+        return self._read(without_operators(tree), notes, is_literal=False)
 
-    def _read(self, tree: grammar.Tree | None, notes: grammar.QueryNotes, *, is_literal: bool) -> ParsedQuery:
+    def _read(self, tree: Tree | None, notes: QueryNotes, *, is_literal: bool) -> ParsedQuery:
         reader = WordReader(self._limits, notes)
         builder = _ExpressionBuilder(reader, notes, tree, is_literal=is_literal)
         expression = builder.build()
@@ -179,7 +198,7 @@ class _TreeReader:
             terms=tuple(Term(word, count) for word, count in reader.count_terms(_positive_words(expression))),
             filters=self._filters,
             read_as=notes.read_as(expression, has_filters=self._filters.restricts_items),
-            has_operators=tree is not None and expression is not None and grammar.has_operators(tree),
+            has_operators=tree is not None and expression is not None and has_operators(tree),
             is_truncated=notes.is_truncated,
             is_literal=is_literal and expression is not None,
             preferred=builder.preferred,
@@ -187,22 +206,20 @@ class _TreeReader:
         )
 
 
-def _is_literal(tree: grammar.Tree) -> bool:
+def _is_literal(tree: Tree) -> bool:
     """Returns whether a query has operators, or nothing but quotations."""
-    leaves = [leaf for leaf in grammar.flatten(tree) if isinstance(leaf, BareWord | QuotedText)]
+    leaves = [leaf for leaf in flatten(tree) if isinstance(leaf, BareWord | QuotedText)]
     has_quotation = any(isinstance(leaf, QuotedText) for leaf in leaves)
     has_word = any(isinstance(leaf, BareWord) and any(map(str.isalnum, leaf.text)) for leaf in leaves)
-    return grammar.has_operators(tree) or (has_quotation and not has_word)
+    return has_operators(tree) or (has_quotation and not has_word)
 
 
 class _ExpressionBuilder:
     """Builds the expression of a syntax tree. If the query `is_literal`, quotations are required; otherwise their words
     are words like the others, and the phrases are preferred."""
 
-    def __init__(
-        self, reader: WordReader, notes: grammar.QueryNotes, tree: grammar.Tree | None, *, is_literal: bool
-    ) -> None:
-        self.preferred: tuple[grammar.Word, ...] = ()
+    def __init__(self, reader: WordReader, notes: QueryNotes, tree: Tree | None, *, is_literal: bool) -> None:
+        self.preferred: tuple[Word, ...] = ()
         self._reader = reader
         self._notes = notes
         self._tree = tree
@@ -212,13 +229,13 @@ class _ExpressionBuilder:
         # Vietnamese words have no endings.
         self._is_foreign = not self._is_vietnamese and is_foreign(texts)
 
-    def build(self) -> grammar.Expression | None:
+    def build(self) -> Expression | None:
         if self._tree is None:
             return None
-        is_joined = grammar.has_operators(self._tree)
+        is_joined = has_operators(self._tree)
         return self._with_operators(self._tree) if is_joined else self._without_operators(self._tree)
 
-    def _read(self, leaf: BareWord | QuotedText, *, is_excluded: bool = False) -> grammar.Word | None:
+    def _read(self, leaf: BareWord | QuotedText, *, is_excluded: bool = False) -> Word | None:
         """Reads a leaf literally. In a language that the index does not stem, words to find match with other endings
         too; words to exclude never do."""
         word = self._reader.read_literal(leaf)
@@ -228,29 +245,27 @@ class _ExpressionBuilder:
 
     # -- without AND and OR: any word may match ------------------------------------------------------------------------
 
-    def _without_operators(self, tree: grammar.Tree) -> grammar.Expression | None:
+    def _without_operators(self, tree: Tree) -> Expression | None:
         """Requires titles, and any of the other words."""
-        parts = list(grammar.flatten(tree))
+        parts = list(flatten(tree))
         admit_all = self._reader.admit_all
-        titles = admit_all(
-            word for part in parts if isinstance(part, grammar.TitleLeaf) if (word := self._read(part.leaf))
-        )
+        titles = admit_all(word for part in parts if isinstance(part, TitleLeaf) if (word := self._read(part.leaf)))
         quoted = admit_all(word for part in parts if isinstance(part, QuotedText) if (word := self._quotation(part)))
         words = admit_all(self._loose_words(parts, are_optional=bool(titles or quoted)))
-        required = [*map(grammar.Title, titles), *(quoted if self._is_literal else ())]
+        required = [*map(Title, titles), *(quoted if self._is_literal else ())]
         if not self._is_literal:
             self.preferred = tuple(quoted)
         optional = words if self._is_literal else [*quoted, *words]
         return self._exclude(_all_of([*required, *([_any_of(optional)] if optional else [])]), parts)
 
-    def _quotation(self, leaf: QuotedText) -> grammar.Word | None:
+    def _quotation(self, leaf: QuotedText) -> Word | None:
         """Returns the phrase of a quotation, or None in a sentence if it is a single word."""
         word = self._read(leaf)
         if word is None or self._is_literal or len(word.alternatives[0].tokens) > 1:
             return word
         return None
 
-    def _loose_words(self, parts: Sequence[grammar.Tree], *, are_optional: bool) -> list[grammar.Word]:
+    def _loose_words(self, parts: Sequence[Tree], *, are_optional: bool) -> list[Word]:
         """Drops weak words if there is anything else to search for."""
         texts = join_numbers([text for part in parts for text in self._loose_texts(part)])
         words = [loose for text in texts for loose in self._reader.read_loose(text)]
@@ -261,7 +276,7 @@ class _ExpressionBuilder:
         words_to_find = (with_other_endings(loose.word) if self._is_foreign else loose.word for loose in selected)
         return [with_articles(with_other_spellings(word)) for word in words_to_find]
 
-    def _loose_texts(self, part: grammar.Tree) -> Sequence[str]:
+    def _loose_texts(self, part: Tree) -> Sequence[str]:
         match part:
             case BareWord(text=text):
                 return (text,)
@@ -272,79 +287,77 @@ class _ExpressionBuilder:
 
     # -- with AND or OR: every operator is obeyed ----------------------------------------------------------------------
 
-    def _with_operators(self, tree: grammar.Tree, *, is_excluded: bool = False) -> grammar.Expression | None:
+    def _with_operators(self, tree: Tree, *, is_excluded: bool = False) -> Expression | None:
         match tree:
-            case grammar.Branch(operator="OR", parts=parts):
+            case Branch(operator="OR", parts=parts):
                 options = self._build_parts(parts, is_excluded=is_excluded)
                 return _any_of(options) if options else None
-            case grammar.Branch(operator=operator, parts=parts):
-                positive = [part for part in parts if not isinstance(part, grammar.Negation)]
+            case Branch(operator=operator, parts=parts):
+                positive = [part for part in parts if not isinstance(part, Negation)]
                 required = self._build_parts(positive, is_excluded=is_excluded)
                 required = required if operator == "AND" else _without_stop_words(required)
                 return self._exclude(_all_of(required), parts)
-            case grammar.Negation():
+            case Negation():
                 return self._exclude(None, (tree,))
-            case grammar.TitleLeaf(leaf=leaf):
+            case TitleLeaf(leaf=leaf):
                 word = self._read(leaf, is_excluded=is_excluded)
-                return grammar.Title(word) if word and self._reader.admit(word) else None
+                return Title(word) if word and self._reader.admit(word) else None
             case BareWord() | QuotedText():
                 word = self._read(tree, is_excluded=is_excluded)
                 return word if word and self._reader.admit(word) else None
 
-    def _build_parts(self, parts: Sequence[grammar.Tree], *, is_excluded: bool) -> list[grammar.Expression]:
+    def _build_parts(self, parts: Sequence[Tree], *, is_excluded: bool) -> list[Expression]:
         expressions = (self._with_operators(part, is_excluded=is_excluded) for part in parts)
         return [expression for expression in expressions if expression is not None]
 
-    def _exclude(self, keep: grammar.Expression | None, parts: Sequence[grammar.Tree]) -> grammar.Expression | None:
+    def _exclude(self, keep: Expression | None, parts: Sequence[Tree]) -> Expression | None:
         """Excludes the negations among the parts from `keep`."""
-        dropped = self._build_parts(
-            [part.part for part in parts if isinstance(part, grammar.Negation)], is_excluded=True
-        )
+        dropped = self._build_parts([part.part for part in parts if isinstance(part, Negation)], is_excluded=True)
         if keep is None and dropped:
             self._notes.add("ignored an exclusion (it needs another term to search for)")
-        return grammar.Without(keep, _any_of(dropped)) if keep is not None and dropped else keep
+        return Without(keep, _any_of(dropped)) if keep is not None and dropped else keep
 
 
-def _without_stop_words(expressions: list[grammar.Expression]) -> list[grammar.Expression]:
-    return [part for part in expressions if not (isinstance(part, grammar.Word) and is_stop_word(part))] or expressions
+def _without_stop_words(expressions: list[Expression]) -> list[Expression]:
+    return [part for part in expressions if not (isinstance(part, Word) and is_stop_word(part))] or expressions
 
 
-def _texts(tree: grammar.Tree) -> Iterator[str]:
+def _texts(tree: Tree) -> Iterator[str]:
     """Yields the text of every leaf, excluded ones included."""
     match tree:
         case BareWord(text=text) | QuotedText(text=text):
             yield text
-        case grammar.Branch(parts=parts):
+        case Branch(parts=parts):
             for part in parts:
                 yield from _texts(part)
-        case grammar.Negation(part=part) | grammar.TitleLeaf(leaf=part):
+        case Negation(part=part) | TitleLeaf(leaf=part):
             yield from _texts(part)
 
 
-def _positive_words(expression: grammar.Expression | None) -> Iterator[grammar.Word]:
+def _positive_words(expression: Expression | None) -> Iterator[Word]:
     """Yields the words that are not excluded."""
     match expression:
-        case grammar.Word():
+        case Word():
             yield expression
-        case grammar.Title(word=word):
+        case Title(word=word):
             yield word
-        case grammar.AnyOf(parts=parts) | grammar.AllOf(parts=parts):
+        case AnyOf(parts=parts) | AllOf(parts=parts):
             for part in parts:
                 yield from _positive_words(part)
-        case grammar.Without(keep=keep):
+        case Without(keep=keep):
             yield from _positive_words(keep)
         case None:
             pass
 
 
-def _any_of(parts: Sequence[grammar.Expression]) -> grammar.Expression:
-    return parts[0] if len(parts) == 1 else grammar.AnyOf(tuple(parts))
+def _any_of(parts: Sequence[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
 
-def _all_of(parts: Sequence[grammar.Expression]) -> grammar.Expression | None:
+def _all_of(parts: Sequence[Expression]) -> Expression | None:
     if len(parts) < 2:
         return parts[0] if parts else None
-    return grammar.AllOf(tuple(parts))
+    return AllOf(tuple(parts))
 
 
 # -- near terms --------------------------------------------------------------------------------------------------------
@@ -354,10 +367,10 @@ def _all_of(parts: Sequence[grammar.Expression]) -> grammar.Expression | None:
 def can_have_near_terms(query: ParsedQuery) -> bool:
     """Returns whether any of the words may match: only then do others add matches without changing what was asked."""
     expression = query.expression
-    while isinstance(expression, grammar.Without):
+    while isinstance(expression, Without):
         expression = expression.keep
-    parts = expression.parts if isinstance(expression, grammar.AnyOf) else (expression,)
-    return not query.is_literal and set(map(type, parts)) == {grammar.Word}
+    parts = expression.parts if isinstance(expression, AnyOf) else (expression,)
+    return not query.is_literal and set(map(type, parts)) == {Word}
 
 
 def with_near_terms(query: ParsedQuery, near: Sequence[Term], notes: Sequence[str]) -> ParsedQuery:
@@ -366,11 +379,11 @@ def with_near_terms(query: ParsedQuery, near: Sequence[Term], notes: Sequence[st
     assert query.expression is not None
     expression = _extend(query.expression, tuple(term.word for term in near))
     before = [note for note in (query.read_as or "").split("; ") if note and not note.startswith("searched for ")]
-    read_as = "; ".join([f"searched for {grammar.render(expression)}", *before, *notes])
+    read_as = "; ".join([f"searched for {render(expression)}", *before, *notes])
     prose = query.prose
     # The first near word is the most frequent one. Compounds, which are prefixes, correct nothing.
     for index, term in enumerate(query.terms):
-        words = [one.word for one in near if one.near == index and isinstance(one.word.alternatives[0], grammar.Phrase)]
+        words = [one.word for one in near if one.near == index and isinstance(one.word.alternatives[0], Phrase)]
         if words:
             typed = re.compile(rf"(?<!\w){re.escape(term.word.text)}(?!\w)")
             prose = typed.sub(words[0].text, prose)
@@ -383,8 +396,8 @@ def with_rarest_terms(query: ParsedQuery, frequencies: Sequence[int], terms_max:
     kept = sorted(by_rarity[:terms_max])
     terms = tuple([query.terms[index] for index in kept])
     expression = _any_of([term.word for term in terms])
-    if isinstance(query.expression, grammar.Without):
-        expression = grammar.Without(expression, query.expression.drop)
+    if isinstance(query.expression, Without):
+        expression = Without(expression, query.expression.drop)
     note = f"used only the {terms_max} rarest terms"
     return replace(
         query,
@@ -396,14 +409,14 @@ def with_rarest_terms(query: ParsedQuery, frequencies: Sequence[int], terms_max:
     )
 
 
-def _extend(expression: grammar.Expression, words: tuple[grammar.Word, ...]) -> grammar.Expression:
+def _extend(expression: Expression, words: tuple[Word, ...]) -> Expression:
     match expression:
-        case grammar.Without(keep=keep, drop=drop):
-            return grammar.Without(_extend(keep, words), drop)
-        case grammar.AnyOf(parts=parts):
-            return grammar.AnyOf((*parts, *words))
+        case Without(keep=keep, drop=drop):
+            return Without(_extend(keep, words), drop)
+        case AnyOf(parts=parts):
+            return AnyOf((*parts, *words))
         case _:
-            return grammar.AnyOf((expression, *words))
+            return AnyOf((expression, *words))
 
 
 # -- literal -----------------------------------------------------------------------------------------------------------
@@ -431,7 +444,7 @@ def parse_literal(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQue
         expression=word,
         terms=(Term(word, 1),) if word else (),
         filters=Filters(),
-        read_as=grammar.QueryNotes().read_as(word, has_filters=False),
+        read_as=QueryNotes().read_as(word, has_filters=False),
         has_operators=False,
         is_truncated=False,
     )

@@ -11,8 +11,31 @@ from itertools import pairwise
 from msgspec import Struct
 
 from sources.text.folding import fold
-from sources.times import words
 from sources.times.languages import EXACT_WORDS
+from sources.times.words import (
+    LEXICONS,
+    PERIOD_CONNECTIONS,
+    PHRASE_WORDS_MAX,
+    UNITS,
+    Bound,
+    CalendarDate,
+    CalendarUnit,
+    Lexicon,
+    PeriodBefore,
+    RecentPeriod,
+    RelativeYear,
+    Third,
+    ThreeMonths,
+    TimeExpression,
+    TimeMention,
+    TimeWord,
+    Unit,
+    Weekday,
+    WeekOfMonth,
+    WeekOfYear,
+    WordKind,
+    Year,
+)
 
 # A date with slashes is read if only one of its first two numbers can be a month.
 _MONTH_NUMBER, _OTHER_DAY_NUMBER = "(?:0?[1-9]|1[0-2])", "(?:1[3-9]|2\\d|3[01])"
@@ -44,9 +67,9 @@ _QUARTER_MAX = 4
 _SEASON_MONTHS = (3, 6, 9, 12)
 # A query names one or two times; the rest of a longer list is not worth the work.
 MENTIONS_MAX = 4
-_BOUNDS: tuple[words.Bound, ...] = ("since", "after", "before")
-_NAMES: tuple[words.WordKind, ...] = ("unit", "weekday", "season", "month")
-_CONTEXT: tuple[words.WordKind, ...] = ("in", "of", "since", "after", "before", "last", "this", "part")
+_BOUNDS: tuple[Bound, ...] = ("since", "after", "before")
+_NAMES: tuple[WordKind, ...] = ("unit", "weekday", "season", "month")
+_CONTEXT: tuple[WordKind, ...] = ("in", "of", "since", "after", "before", "last", "this", "part")
 
 
 class TimeToken(Struct, frozen=True):
@@ -56,7 +79,7 @@ class TimeToken(Struct, frozen=True):
     folded: str
     start: int
     end: int
-    date: words.CalendarDate | None = None
+    date: CalendarDate | None = None
 
     @property
     def has_number(self) -> bool:
@@ -68,14 +91,14 @@ class TimeToken(Struct, frozen=True):
 
 
 class FoundTime(Struct, frozen=True):
-    mention: words.TimeMention
+    mention: TimeMention
     start: int
     end: int
 
 
 # A part of a time, and the index of the token after it.
-_Part = tuple[words.TimeExpression, int]
-_WordMatch = tuple[words.TimeWord, int]
+_Part = tuple[TimeExpression, int]
+_WordMatch = tuple[TimeWord, int]
 
 
 def tokenize_times(text: str) -> list[TimeToken]:
@@ -89,19 +112,19 @@ def _folded(word: str) -> str:
     return lower if (lower := word.lower()) in EXACT_WORDS else fold(word).strip()
 
 
-def _token_date(match: re.Match[str]) -> words.CalendarDate | None:
+def _token_date(match: re.Match[str]) -> CalendarDate | None:
     if match.lastgroup is None:
         return None
     numbers = [int(number) for number in _NOT_DIGITS.split(match[0])]
     match match.lastgroup:
         case "dotted" | "day_first":
             day, month, year = numbers
-            return words.CalendarDate(year, month, day)
+            return CalendarDate(year, month, day)
         case "month_first":
             month, day, year = numbers
-            return words.CalendarDate(year, month, day)
+            return CalendarDate(year, month, day)
         case _:
-            return words.CalendarDate(*numbers)
+            return CalendarDate(*numbers)
 
 
 def scan(text: str, tokens: Sequence[TimeToken], language: str, *, has_companions: bool) -> list[FoundTime]:
@@ -117,7 +140,7 @@ class _LanguageScanner:
         self._tokens = tokens
         self._has_companions = has_companions
         self._joins = [_is_gap(text[one.end : other.start]) for one, other in pairwise(tokens)]
-        self._words = [self._meanings(words.LEXICONS[language], index) for index in range(len(tokens))]
+        self._words = [self._meanings(LEXICONS[language], index) for index in range(len(tokens))]
 
     def scan(self) -> list[FoundTime]:
         found: list[FoundTime] = []
@@ -133,11 +156,11 @@ class _LanguageScanner:
                 continue
             expression, bound, end = mention
             span = self._tokens[index].start, self._tokens[end - 1].end
-            found.append(FoundTime(words.TimeMention(expression, self._text[slice(*span)], bound), *span))
+            found.append(FoundTime(TimeMention(expression, self._text[slice(*span)], bound), *span))
             index = end
         return found
 
-    def _mention(self, index: int) -> tuple[words.TimeExpression, words.Bound, int] | None:
+    def _mention(self, index: int) -> tuple[TimeExpression, Bound, int] | None:
         part = self._time(index, has_context=self._has_context(index))
         if part is not None:
             for word, after in self._words[part[1]] if self._continues(part[1]) else ():
@@ -170,13 +193,13 @@ class _LanguageScanner:
         """Reads "mid May", "first week of May", "Q3 2023", "third quarter of 2023" and "KW 19"."""
         if part := self._word(index, "part"):
             match self._date(self._skip_links(part[1]), has_context=True):
-                case (words.CalendarDate(day=None) as date, after):
-                    return words.Third(date, part[0].value), after
+                case (CalendarDate(day=None) as date, after):
+                    return Third(date, part[0].value), after
         if quarter := self._word(index, "quarter"):
             month = 3 * quarter[0].value - 2
             if year := self._year_of_part(quarter[1]):
-                return words.ThreeMonths(month, year[0]), year[1]
-            return (words.ThreeMonths(month), quarter[1]) if has_context else None
+                return ThreeMonths(month, year[0]), year[1]
+            return (ThreeMonths(month), quarter[1]) if has_context else None
         return self._week_of_year(index) or self._counted_part(index)
 
     def _counted_part(self, index: int) -> _Part | None:
@@ -189,31 +212,31 @@ class _LanguageScanner:
         if counted is None or unit is None:
             return None
         number, (word, after) = counted[0], unit
-        if words.UNITS[word.value] == "quarter" and number <= _QUARTER_MAX:
+        if UNITS[word.value] == "quarter" and number <= _QUARTER_MAX:
             # Without a year, the fourth quarter may be that of a match.
             year = self._year_of_part(after)
-            return (words.ThreeMonths(3 * (number or 4) - 2, year[0]), year[1]) if year else None
-        if words.UNITS[word.value] == "week":
+            return (ThreeMonths(3 * (number or 4) - 2, year[0]), year[1]) if year else None
+        if UNITS[word.value] == "week":
             link = self._next_word(after, "in") or self._next_word(after, "of")
             match self._date(link[1] if link else after, has_context=True) if self._continues(after) else None:
-                case (words.CalendarDate(month=int(), day=None) as date, end):
-                    return words.WeekOfMonth(date, number), end
+                case (CalendarDate(month=int(), day=None) as date, end):
+                    return WeekOfMonth(date, number), end
         return None
 
     def _week_of_year(self, index: int) -> _Part | None:
         """Reads "KW 19" and "week 19 of 2025". Without a year, the 19th week may be that of anything."""
         word = self._word(index, "week number") or self._word(index, "unit")
-        if word is None or (word[0].kind == "unit" and words.UNITS[word[0].value] != "week"):
+        if word is None or (word[0].kind == "unit" and UNITS[word[0].value] != "week"):
             return None
         number = self._count(word[1]) if self._continues(word[1]) else None
         if number is None or not 1 <= number[0] <= _WEEK_MAX:
             return None
         if year := self._year_of_part(number[1]):
-            return words.WeekOfYear(number[0], year[0]), year[1]
+            return WeekOfYear(number[0], year[0]), year[1]
         is_clear = word[0].kind == "week number" and not word[0].is_weak
-        return (words.WeekOfYear(number[0]), number[1]) if is_clear else None
+        return (WeekOfYear(number[0]), number[1]) if is_clear else None
 
-    def _year_of_part(self, index: int) -> tuple[words.Year, int] | None:
+    def _year_of_part(self, index: int) -> tuple[Year, int] | None:
         """Reads the year after a quarter or a week, also that of Q3/2023."""
         if index < len(self._tokens) and self._text[self._tokens[index - 1].end : self._tokens[index].start] == "/":
             return self._year(index)
@@ -226,7 +249,7 @@ class _LanguageScanner:
         number = _day_number(self._tokens[index])
         return (number, index + 1) if number else self._word_value(index, "ordinal")
 
-    def _word_value(self, index: int, kind: words.WordKind) -> tuple[int, int] | None:
+    def _word_value(self, index: int, kind: WordKind) -> tuple[int, int] | None:
         word = self._word(index, kind)
         return (word[0].value, word[1]) if word else None
 
@@ -234,14 +257,14 @@ class _LanguageScanner:
 
     def _unit_back(self, index: int) -> _Part | None:
         if back := self._word(index, "back"):
-            return words.CalendarUnit(words.UNITS[back[0].value], back[0].count), back[1]
+            return CalendarUnit(UNITS[back[0].value], back[0].count), back[1]
         return self._ago(index) or self._counted_back(index)
 
-    def _counted_unit(self, index: int, unit: words.Unit) -> tuple[int, int] | None:
+    def _counted_unit(self, index: int, unit: Unit) -> tuple[int, int] | None:
         """Reads how many years or weeks back a time is that the words before name a part of."""
         index = self._skip_links(index)
         match self._unit_back(index) if self._continues(index) else None:
-            case (words.CalendarUnit(unit=counted, back=back), after) if counted == unit:
+            case (CalendarUnit(unit=counted, back=back), after) if counted == unit:
                 return back, after
             case _:
                 return None
@@ -251,21 +274,21 @@ class _LanguageScanner:
         if part is None:
             return None
         unit, after = part
-        if not isinstance(unit, words.CalendarUnit):
+        if not isinstance(unit, CalendarUnit):
             return part
         word = self._next_word(after, "in") or self._next_word(after, "of")
         index = word[1] if word else after
         if not self._continues(index):
             return part
         if unit.unit == "week" and (weekday := self._word(index, "weekday")):
-            return words.Weekday(weekday[0].value, is_past=True, weeks_back=unit.back), weekday[1]
+            return Weekday(weekday[0].value, is_past=True, weeks_back=unit.back), weekday[1]
         if unit.unit != "year":
             return part
         if season := self._word(index, "season"):
-            return words.ThreeMonths(_SEASON_MONTHS[season[0].value], words.RelativeYear(unit.back)), season[1]
+            return ThreeMonths(_SEASON_MONTHS[season[0].value], RelativeYear(unit.back)), season[1]
         match self._date(index, has_context=True):
-            case (words.CalendarDate(year=None, month=month, day=day), end):
-                return words.CalendarDate(words.RelativeYear(unit.back), month, day), end
+            case (CalendarDate(year=None, month=month, day=day), end):
+                return CalendarDate(RelativeYear(unit.back), month, day), end
             case _:
                 return part
 
@@ -285,11 +308,11 @@ class _LanguageScanner:
         if first is not None:
             word, after = first
             counted = self._count_and_unit(after, needs_count=True) if word.kind == "last" else None
-            return (words.RecentPeriod(*counted[0]), counted[1]) if counted else self._named_back(after, word)
+            return (RecentPeriod(*counted[0]), counted[1]) if counted else self._named_back(after, word)
         count = self._count(index)
         if count is not None and (last := self._next_word(count[1], "last")):
             unit = self._next_word(last[1], "unit")
-            return (words.RecentPeriod(words.UNITS[unit[0].value], count[0] * unit[0].count), unit[1]) if unit else None
+            return (RecentPeriod(UNITS[unit[0].value], count[0] * unit[0].count), unit[1]) if unit else None
         # Reads "lunes pasado". In "August last year", the year is the last one.
         for kind in _NAMES:
             name = self._word(index, kind)
@@ -298,7 +321,7 @@ class _LanguageScanner:
                 return _counted(name[0], True), last[1]
         return None
 
-    def _named_back(self, index: int, word: words.TimeWord) -> _Part | None:
+    def _named_back(self, index: int, word: TimeWord) -> _Part | None:
         """Reads what follows "last" or "this". The last week of August is not last week."""
         is_past = word.kind == "last"
         for kind in _NAMES:
@@ -309,8 +332,8 @@ class _LanguageScanner:
         return None
 
     @staticmethod
-    def _is_shorter_unit(word: words.TimeWord) -> bool:
-        return word.kind == "unit" and words.UNITS[word.value] != "year"
+    def _is_shorter_unit(word: TimeWord) -> bool:
+        return word.kind == "unit" and UNITS[word.value] != "year"
 
     def _period_before(self, index: int) -> _Part | None:
         """Reads "the week before 16 November 2023" and "two weeks before 2023-08-11"."""
@@ -318,16 +341,16 @@ class _LanguageScanner:
         counted = self._count_and_unit(last[1] if last else index, needs_count=False)
         before = counted and self._next_word(counted[1], "before")
         date = before and self._date(self._skip_links(before[1]), has_context=True)
-        if not counted or not date or not isinstance(date[0], words.CalendarDate):
+        if not counted or not date or not isinstance(date[0], CalendarDate):
             return None
         unit, count = counted[0]
-        return words.PeriodBefore(unit, count, date[0]), date[1]
+        return PeriodBefore(unit, count, date[0]), date[1]
 
     def _day_word(self, index: int) -> _Part | None:
         day = self._word(index, "day")
         if day is None or (day[0].is_weak and not self._has_companions):
             return None
-        return words.CalendarUnit("day", day[0].value), day[1]
+        return CalendarUnit("day", day[0].value), day[1]
 
     def _weekday_or_season(self, index: int) -> _Part | None:
         weekday = self._word(index, "weekday")
@@ -335,13 +358,11 @@ class _LanguageScanner:
             week = self._counted_unit(weekday[1], "week")
             number = weekday[0].value
             return (
-                (words.Weekday(number, is_past=True, weeks_back=week[0]), week[1])
-                if week
-                else (words.Weekday(number), weekday[1])
+                (Weekday(number, is_past=True, weeks_back=week[0]), week[1]) if week else (Weekday(number), weekday[1])
             )
         season = self._word(index, "season")
         year = season and self._year_after(season[1])
-        return (words.ThreeMonths(_SEASON_MONTHS[season[0].value], year[0]), year[1]) if season and year else None
+        return (ThreeMonths(_SEASON_MONTHS[season[0].value], year[0]), year[1]) if season and year else None
 
     # -- dates ---------------------------------------------------------------------------------------------------------
 
@@ -358,7 +379,7 @@ class _LanguageScanner:
         if month is not None:
             return self._date_of_month(index, month, has_context=has_context)
         year = self._year(index)
-        return (self._date_after_year(*year) or (words.CalendarDate(year[0]), year[1])) if year else None
+        return (self._date_after_year(*year) or (CalendarDate(year[0]), year[1])) if year else None
 
     def _date_after_year(self, year: int, index: int) -> _Part | None:
         """Reads what some languages put after the year: "2023 Ağustos", "2022 की गर्मियों", "2023-Q3", "2025-W19"."""
@@ -366,17 +387,17 @@ class _LanguageScanner:
         if not self._continues(index) or self._year(index):
             return None
         if quarter := self._word(index, "quarter"):
-            return words.ThreeMonths(3 * quarter[0].value - 2, year), quarter[1]
+            return ThreeMonths(3 * quarter[0].value - 2, year), quarter[1]
         if (week := self._word(index, "week number")) and (number := self._count(week[1])):
-            return (words.WeekOfYear(number[0], year), number[1]) if 1 <= number[0] <= _WEEK_MAX else None
+            return (WeekOfYear(number[0], year), number[1]) if 1 <= number[0] <= _WEEK_MAX else None
         if (season := self._word(index, "season")) and not season[0].is_weak and not self._year_after(season[1]):
-            return words.ThreeMonths(_SEASON_MONTHS[season[0].value], year), season[1]
+            return ThreeMonths(_SEASON_MONTHS[season[0].value], year), season[1]
         month = self._word(index, "month")
         if month is None or month[0].is_weak or self._year_after(month[1]):
             return None
         match self._date_of_month(index, month, has_context=True):
-            case (words.CalendarDate(year=None, month=named_month, day=day), after):
-                return words.CalendarDate(year, named_month, day), after
+            case (CalendarDate(year=None, month=named_month, day=day), after):
+                return CalendarDate(year, named_month, day), after
             case _:
                 return None
 
@@ -391,7 +412,7 @@ class _LanguageScanner:
         is_clear = year or not word.is_weak or self._is_capitalized(after - 1) or not self._tokens[index].raw.isdigit()
         if not is_clear and not self._has_companions:
             return None
-        return words.CalendarDate(year[0] if year else None, word.value, day), year[1] if year else after
+        return CalendarDate(year[0] if year else None, word.value, day), year[1] if year else after
 
     def _date_of_month(self, index: int, month: _WordMatch, *, has_context: bool) -> _Part | None:
         word, after = month
@@ -399,11 +420,11 @@ class _LanguageScanner:
             number, after_day = day
             year = self._year_after(after_day)
             if year or has_context or not word.is_weak or self._is_capitalized(index):
-                return words.CalendarDate(year[0] if year else None, word.value, number), year[1] if year else after_day
+                return CalendarDate(year[0] if year else None, word.value, number), year[1] if year else after_day
         year = self._year_after(after)
         if year:
-            return words.CalendarDate(year[0], word.value), year[1]
-        return (words.CalendarDate(None, word.value), after) if has_context or not word.is_weak else None
+            return CalendarDate(year[0], word.value), year[1]
+        return (CalendarDate(None, word.value), after) if has_context or not word.is_weak else None
 
     def _day_after_month(self, after: int) -> tuple[int, int] | None:
         """Reads the day of "August 5". What a number counts is not known, as in "August 5 people"."""
@@ -415,16 +436,16 @@ class _LanguageScanner:
     def _month_or_year(self, index: int) -> _Part | None:
         month = self._next_word(index, "month")
         if month is not None:
-            return words.CalendarDate(None, month[0].value), month[1]
+            return CalendarDate(None, month[0].value), month[1]
         year = self._year(index)
-        return (words.CalendarDate(year[0]), year[1]) if year else None
+        return (CalendarDate(year[0]), year[1]) if year else None
 
-    def _year_after(self, index: int) -> tuple[words.Year, int] | None:
+    def _year_after(self, index: int) -> tuple[Year, int] | None:
         """Reads the year of a day, month or season: "2023", "de 2023", "last year", "del año pasado"."""
         if year := self._year(self._skip_links(index)):
             return year
         years = self._counted_unit(index, "year")
-        return (words.RelativeYear(years[0]), years[1]) if years else None
+        return (RelativeYear(years[0]), years[1]) if years else None
 
     def _year(self, index: int) -> tuple[int, int] | None:
         if index >= len(self._tokens) or not self._tokens[index].is_year:
@@ -433,23 +454,23 @@ class _LanguageScanner:
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
-    def _meanings(self, lexicon: words.Lexicon, index: int) -> list[_WordMatch]:
+    def _meanings(self, lexicon: Lexicon, index: int) -> list[_WordMatch]:
         """Returns the meanings of the words from a token on, longest first, each with the index after them."""
         matches: list[_WordMatch] = []
         phrase = ""
-        for end in range(index, min(index + words.PHRASE_WORDS_MAX, len(self._tokens))):
+        for end in range(index, min(index + PHRASE_WORDS_MAX, len(self._tokens))):
             if end > index and not self._joins[end - 1]:
                 break
             phrase = f"{phrase} {self._tokens[end].folded}" if phrase else self._tokens[end].folded
             matches += [(word, end + 1) for word in lexicon.get(phrase, ())]
         return matches[::-1]
 
-    def _word(self, index: int, kind: words.WordKind) -> _WordMatch | None:
+    def _word(self, index: int, kind: WordKind) -> _WordMatch | None:
         if index >= len(self._tokens):
             return None
         return next((match for match in self._words[index] if match[0].kind == kind), None)
 
-    def _next_word(self, index: int, kind: words.WordKind) -> _WordMatch | None:
+    def _next_word(self, index: int, kind: WordKind) -> _WordMatch | None:
         """Like `_word`, but the word must belong to the one before it."""
         return self._word(index, kind) if self._continues(index) else None
 
@@ -465,7 +486,7 @@ class _LanguageScanner:
         """Returns whether the words before make a month of a weak word: "in May", "March to May", but not "it may"."""
         if not self._continues(index):
             return False
-        is_connected = self._continues(index - 1) and self._tokens[index - 1].folded in words.PERIOD_CONNECTIONS
+        is_connected = self._continues(index - 1) and self._tokens[index - 1].folded in PERIOD_CONNECTIONS
         return any(word.kind in _CONTEXT for word, _ in self._words[index - 1]) or (
             is_connected and self._word(index - 2, "month") is not None
         )
@@ -482,7 +503,7 @@ class _LanguageScanner:
         number = self._word(index, "number")
         return (number[0].value, number[1]) if number else None
 
-    def _count_and_unit(self, index: int, *, needs_count: bool) -> tuple[tuple[words.Unit, int], int] | None:
+    def _count_and_unit(self, index: int, *, needs_count: bool) -> tuple[tuple[Unit, int], int] | None:
         """Reads "three days", and "week" as one week unless a count is needed."""
         count = self._count(index)
         unit = self._next_word(count[1], "unit") if count else self._word(index, "unit")
@@ -490,7 +511,7 @@ class _LanguageScanner:
             return None
         if unit is None:
             return None
-        return (words.UNITS[unit[0].value], unit[0].count * (count[0] if count else 1)), unit[1]
+        return (UNITS[unit[0].value], unit[0].count * (count[0] if count else 1)), unit[1]
 
 
 def _is_gap(text: str) -> bool:
@@ -502,20 +523,20 @@ def _day_number(token: TimeToken) -> int | None:
     return int(match[1]) if match and 1 <= int(match[1]) <= _DAY_MAX else None
 
 
-def _units_back(unit: words.Unit, count: int) -> words.TimeExpression:
+def _units_back(unit: Unit, count: int) -> TimeExpression:
     """Hours and minutes have no calendar: three hours ago is the last three hours."""
-    return words.RecentPeriod(unit, count) if unit in {"minute", "hour"} else words.CalendarUnit(unit, count)
+    return RecentPeriod(unit, count) if unit in {"minute", "hour"} else CalendarUnit(unit, count)
 
 
-def _counted(name: words.TimeWord, is_past: bool) -> words.TimeExpression:
+def _counted(name: TimeWord, is_past: bool) -> TimeExpression:
     match name.kind:
         case "unit":
-            unit = words.UNITS[name.value]
+            unit = UNITS[name.value]
             is_recent = name.count > 1 or unit in {"minute", "hour"}
-            return words.RecentPeriod(unit, name.count) if is_recent else words.CalendarUnit(unit, int(is_past))
+            return RecentPeriod(unit, name.count) if is_recent else CalendarUnit(unit, int(is_past))
         case "weekday":
-            return words.Weekday(name.value, is_past)
+            return Weekday(name.value, is_past)
         case "season":
-            return words.ThreeMonths(_SEASON_MONTHS[name.value])
+            return ThreeMonths(_SEASON_MONTHS[name.value])
         case _:
-            return words.CalendarDate(None, name.value)
+            return CalendarDate(None, name.value)

@@ -23,7 +23,18 @@ from msgspec import Struct
 
 from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
-from sources.storage import job_queue
+from sources.storage.job_queue import (
+    BackgroundPace,
+    CallGroup,
+    JobLane,
+    JobQueue,
+    QueuedJob,
+    RunTimer,
+    charged_user,
+    current_call,
+    current_job_group,
+    job_group,
+)
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
 
@@ -55,7 +66,7 @@ class Job(Generic[T]):
 
     __slots__ = ("due", "is_finished", "is_stopped", "limit_s", "pace", "work")
 
-    def __init__(self, work: Work[T], limit_s: float, pace: job_queue.BackgroundPace | None = None) -> None:
+    def __init__(self, work: Work[T], limit_s: float, pace: BackgroundPace | None = None) -> None:
         self.work = work
         self.limit_s = limit_s
         self.pace = pace
@@ -241,11 +252,9 @@ class _JointRead:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(
-        self, call: job_queue.CallGroup, run_job: Callable[[Work[None], float], Coroutine[Any, Any, None]]
-    ) -> None:
+    def start(self, call: CallGroup, run_job: Callable[[Work[None], float], Coroutine[Any, Any, None]]) -> None:
         limit_s = sum([part.limit_s for part in self.parts])
-        with job_queue.job_group(call):
+        with job_group(call):
             self._task = asyncio.create_task(run_job(self._work, limit_s))
         self._task.add_done_callback(self._finish)
         self._timer = self._task.get_loop().call_later(_HELD_UP_MAX_S, self._pass_on)
@@ -295,7 +304,7 @@ class QueuedConnection(aiosqlite.Connection):
     def __init__(
         self,
         connect: Callable[[], JobConnection],
-        jobs: job_queue.JobQueue,
+        jobs: JobQueue,
         user_id: UserId,
         queue_max: int,
         stop_s: float = 1.0,
@@ -306,14 +315,14 @@ class QueuedConnection(aiosqlite.Connection):
         self._jobs = jobs
         self._user_id = user_id
         self._queue_max = queue_max
-        self._lane = job_queue.JobLane()
-        self._pending: dict[job_queue.QueuedJob, asyncio.Future[Any]] = {}
+        self._lane = JobLane()
+        self._pending: dict[QueuedJob, asyncio.Future[Any]] = {}
         self._stopped: asyncio.Future[Any] | None = None
         self._stop_s = stop_s
         self._abandoned: Job[Any] | None = None
         self._has_ended = asyncio.Event()
         # Reads that begin in this pass of the event loop.
-        self._joint_reads: dict[job_queue.CallGroup, _JointRead] = {}
+        self._joint_reads: dict[CallGroup, _JointRead] = {}
         self.on_stuck: Callable[[QueuedConnection], None] | None = None
 
     @property
@@ -333,7 +342,7 @@ class QueuedConnection(aiosqlite.Connection):
     async def read(self, work: Work[T], limit_s: float) -> T:
         """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
         caller stops the work. Reads that a call starts at the same time run in one job."""
-        call = job_queue.current_call()
+        call = current_call()
         if call is not None:
             try:
                 return await self._read_jointly(call, work, limit_s)
@@ -341,7 +350,7 @@ class QueuedConnection(aiosqlite.Connection):
                 pass
         return await self._run(work, limit_s, "BEGIN", gives_up=True)
 
-    async def _read_jointly(self, call: job_queue.CallGroup, work: Work[T], limit_s: float) -> T:
+    async def _read_jointly(self, call: CallGroup, work: Work[T], limit_s: float) -> T:
         joint = self._joint_reads.get(call)
         part = _ReadPart(work, limit_s)
         if joint is None:
@@ -355,7 +364,7 @@ class QueuedConnection(aiosqlite.Connection):
             part.result.cancel()
             joint.leave(part)
 
-    def _start_joint_read(self, call: job_queue.CallGroup) -> None:
+    def _start_joint_read(self, call: CallGroup) -> None:
         joint = self._joint_reads.pop(call)
         joint.parts = [part for part in joint.parts if not part.result.done()]
         if len(joint.parts) > 1:
@@ -431,9 +440,9 @@ class QueuedConnection(aiosqlite.Connection):
         if len(self._pending) >= self._queue_max:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")
         raw = self._raw
-        group = job_queue.current_job_group()
+        group = current_job_group()
         is_background = group is not None and group.is_background
-        job = Job(work, limit_s, job_queue.BackgroundPace(self._jobs) if is_background else None)
+        job = Job(work, limit_s, BackgroundPace(self._jobs) if is_background else None)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 
@@ -451,10 +460,10 @@ class QueuedConnection(aiosqlite.Connection):
                 self._jobs.finish(queued)
 
         begin_job = partial(self._tx.put_nowait, (result, run_on_thread))
-        queued = job_queue.QueuedJob(job_queue.charged_user(self._user_id, group), self._lane, group, begin_job)
+        queued = QueuedJob(charged_user(self._user_id, group), self._lane, group, begin_job)
         self._pending[queued] = result
         self._jobs.add(queued)
-        timer = job_queue.RunTimer(queued, result, limit_s) if gives_up else None
+        timer = RunTimer(queued, result, limit_s) if gives_up else None
         try:
             return await result
         finally:

@@ -62,12 +62,8 @@ class RequestLogMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        request_id = ""
-        for name, value in scope["headers"]:
-            if name == _HEADER:
-                request_id = value.decode() if _VALID_ID.match(value) else ""
-                break
-        request_id = request_id or new_request_id()
+        given_id = dict(scope["headers"]).get(_HEADER, b"")
+        request_id = given_id.decode() if _VALID_ID.match(given_id) else new_request_id()
         with RequestScope(request_id) as fields:
             if scope["type"] == "http" and is_tracing():
                 # A WebSocket has no span of its own, because it can be open for days. Its calls have.

@@ -55,8 +55,6 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     DIR must be empty or not exist. The server can keep running and writing; the copies of one user's files are
     consistent with each other. Every copy is checked: a damaged or missing file is reported and left out.
     `florilegium restore DIR` restores a backup.
-
-    Exit codes: 0 if everything was copied, 1 otherwise.
     """
     settings = overrides.load().settings
     require_sqlite(
@@ -115,8 +113,6 @@ def restore(overrides: SettingsOverrides, source: str, verify: bool, user: str |
 
     In PostgreSQL, DIR is the address of another database, into which `pg_restore` has restored a dump, and --user is
     required: the library of this user is replaced by the one in that database.
-
-    Exit codes: 0 if everything is in the backup, 1 otherwise.
     """
     settings = overrides.load().settings
     if settings.storage_url and user is not None and not verify and is_postgres_url(source):
@@ -229,8 +225,6 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None,
 
     The source is not changed. A server may use it meanwhile, until the last step: stop the server and run the command
     again, which copies what has changed. An interrupted command continues with the next library.
-
-    Exit codes: 0 if the target is complete, 1 otherwise.
     """
     settings = overrides.load().settings
     if source:
@@ -309,8 +303,6 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
 
     A server upgrades a library when its user first calls. This command upgrades all of them in advance, so that no
     user has to wait. A copy of each file is kept next to it (the newest two).
-
-    Exit codes: 0 if all libraries are current, 1 otherwise.
     """
     settings = overrides.load().settings
     require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")

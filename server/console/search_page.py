@@ -35,10 +35,8 @@ from server.operations.knowledge import UriRequest, find_similar_items, read_ite
 from server.operations.library import LibraryItemsRequest
 from server.operations.operation import NoArguments
 from server.operations.saved_searches import (
-    SavedSearch,
     SavedSearches,
     SavedSearchName,
-    SearchRequest,
     delete_saved_search,
     list_saved_searches,
     save_search,
@@ -46,6 +44,7 @@ from server.operations.saved_searches import (
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
+from sources.saved_searches import SavedSearch, SearchRequest
 from sources.search.arguments import OWN_LIBRARY, read_query
 from sources.search.snippets import Highlighter
 

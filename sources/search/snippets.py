@@ -105,20 +105,27 @@ class Highlighter:
 
     def _find_all(self, text: str) -> list[_TermMatch]:
         aligned = AlignedForm(text)
+        in_letters: list[_TermMatch] = []
+        in_form: list[_TermMatch] = []
         matches: list[_TermMatch] = []
         padded = ""
         for term, matcher in enumerate(self._matchers):
             if matcher.unspaced is not None:
-                spans = aligned.sources_of_letters(matcher.unspaced.find(aligned.letters))
+                in_letters += [(*span, term) for span in matcher.unspaced.find(aligned.letters)]
+            elif matcher.marked is not None:
+                in_letters += [(*span, term) for span in matcher.marked.find(aligned.marked_letters)]
             else:
                 padded = padded or f" {aligned.form} "
-                spans = matcher.spans(padded)
-                if spans:
-                    spans = aligned.sources(spans)
+                if spans := matcher.spans(padded):
+                    in_form += [(*span, term) for span in spans]
                 elif aligned.has_tail(matcher.beginnings):
                     spans = aligned.sources_in_full_form(matcher.spans(f" {aligned.full_form} "))
-            for start, end in spans:
-                matches.append((start, end, term))
+                    matches += [(*span, term) for span in spans]
+        # Each step from a text to its form is traced once for all terms.
+        for found, trace in ((in_letters, aligned.sources_of_letters), (in_form, aligned.sources)):
+            if found:
+                sources = trace([(start, end) for start, end, _ in found])
+                matches += [(start, end, term) for (start, end), (_, _, term) in zip(sources, found, strict=True)]
         matches.sort()
         return matches
 

@@ -18,6 +18,7 @@ from sources.text.folding import (
     compose,
     composition_form,
     folds_bytewise,
+    folds_to_lower_case,
     folds_to_single_characters,
     is_vietnamese,
     tone_words,
@@ -33,7 +34,6 @@ from sources.text.segmentation import (
     has_dependent_sign,
     identifier_spellings,
     letter_clusters,
-    normalize_letters,
     segment_parts,
     spell,
 )
@@ -48,14 +48,19 @@ class AlignedForm:
         self._text = text
         self._is_bytewise = folds_bytewise(text)
         self._spellings: list[Spelling] = []
+        is_composed = self._is_bytewise or folds_to_lower_case(text)
+        self._composed = text if is_composed else compose(text)
         # The text with normalized letters: where unspaced runs can be searched before they are split.
-        self.letters = self._spelled = text if self._is_bytewise else normalize_letters(text)
+        self.letters = self._spelled = text if is_composed else IGNORABLE.sub("", self._composed)
+        # These are not cached properties: the lock of one would take as long as folding a short text.
         self._form: str | None = None
+        self._has_camel_case: bool | None = None
+        self._marked_letters: str | None = None
 
     @property
     def form(self) -> str:
         """The index form without the parts of camelCase words."""
-        if self._form is None:  # not a cached_property: its lock would take as long as folding a short text
+        if self._form is None:
             if self._is_bytewise:
                 self._spelled, self._encoded, self._form, self._spellings = fold_identifiers(self._text)
             else:
@@ -79,15 +84,27 @@ class AlignedForm:
         parts = all_camel_case_parts(self._spelled, self._camel_case_words)
         return parts if self._is_bytewise else [*parts, *(token for _, _, token in self._tone_words)]
 
+    @property
+    def marked_letters(self) -> str:
+        """The letters of a Vietnamese text in lower case, in which words can be found by their marks; empty for any
+        other text, which is indexed without marks."""
+        if self._marked_letters is None:
+            lowered = self.letters.lower() if not self._is_bytewise and is_vietnamese(self.letters) else ""
+            # The lower case of some Turkish letters is longer, which would move the others.
+            self._marked_letters = lowered if len(lowered) in (0, len(self.letters)) else self.letters
+        return self._marked_letters
+
     def has_tail(self, beginnings: Iterable[str]) -> bool:
-        """Returns whether the full form ends with tokens that may have one of these beginnings: Vietnamese words with
-        their marks, or parts of camelCase words."""
-        if not self._is_bytewise and is_vietnamese(self.letters):
-            return any(beginning in self.full_form for beginning in beginnings)
+        """Returns whether the full form ends with tokens that may have one of these beginnings: parts of camelCase
+        words, or Vietnamese words with their marks as digits."""
         form = self.form
         for beginning in beginnings:
             if beginning in form:
-                return has_camel_case(self._encoded)
+                if self._has_camel_case is None:
+                    self._has_camel_case = has_camel_case(self._encoded)
+                return self._has_camel_case
+            if self.marked_letters and any(map(str.isdigit, beginning)):
+                return beginning in self.full_form
         return False
 
     def sources_of_letters(self, spans: list[Span]) -> list[Span]:
@@ -138,7 +155,7 @@ class AlignedForm:
 
     @cached_property
     def _normalization(self) -> "list[_Step]":
-        return [] if self.letters is self._text else _trace_normalization(self._text)[::-1]
+        return [] if self.letters is self._text else _trace_normalization(self._text, self._composed)[::-1]
 
     @property
     def _spelling(self) -> "list[_Step]":
@@ -147,7 +164,7 @@ class AlignedForm:
 
     @property
     def _segmentation(self) -> "list[_Step]":
-        if self._is_bytewise or (len(self._segments) == 1 and self._segments == self._parts):
+        if self._is_bytewise or (len(self._parts) == 1 and _is_unmoved(self._parts[0], self._segments[0])):
             return []
         return [_RunsAndGaps(self._parts, self._segments)]
 
@@ -188,10 +205,9 @@ def _trace(spans: list[Span], steps: Iterable[_Step]) -> list[Span]:
     return spans
 
 
-def _trace_normalization(text: str) -> list[_Step]:
+def _trace_normalization(text: str, composed: str) -> list[_Step]:
     steps: list[_Step] = []
-    composed = compose(text)
-    if composed != text:
+    if composed is not text:
         steps.append(_trace_composition(text, composed))
     ignored = [(*match.span(), 0) for match in IGNORABLE.finditer(composed)]
     if ignored:
@@ -236,8 +252,18 @@ class _Replacements:
 
 # -- composition -------------------------------------------------------------------------------------------------------
 
+# Letters of Hindi, Bengali, Punjabi, Thai and Lao that are always decomposed: mostly the only ones that are.
+_DECOMPOSED = {
+    letter: normalize("NFKC", letter)
+    for letter in "\u0958\u0959\u095a\u095b\u095c\u095d\u095e\u095f\u09dc\u09dd\u09df\u0a33\u0a36\u0a59\u0a5a\u0a5b"
+    "\u0a5e\u0e33\u0eb3"
+}
+_DECOMPOSED_LETTER = re.compile(f"[{''.join(_DECOMPOSED)}]")
+
 
 def _trace_composition(text: str, composed: str) -> _Replacements:
+    if _DECOMPOSED_LETTER.sub(lambda match: _DECOMPOSED[match[0]], text) == composed:
+        return _Replacements((*match.span(), len(_DECOMPOSED[match[0]])) for match in _DECOMPOSED_LETTER.finditer(text))
     form = composition_form(text)
     letters = {letter: normalize(form, letter) for letter in set(text)}
     changed = [letter for letter, normalized in letters.items() if normalized != letter]
@@ -284,6 +310,10 @@ def _any_of(letters: str) -> re.Pattern[str]:
 # -- segmentation ------------------------------------------------------------------------------------------------------
 
 
+def _is_unmoved(gap: str, folded: str) -> bool:
+    return gap == folded or (len(gap) == len(folded) and folds_to_single_characters(gap))
+
+
 class _RunsAndGaps:
     """Folds the gaps between unspaced runs and splits the runs into overlapping tokens."""
 
@@ -313,8 +343,7 @@ class _RunsAndGaps:
         if index % 2:
             step = _LetterClusters(part) if has_dependent_sign(part) else _SINGLE_LETTERS
         else:
-            is_unmoved = len(part) == len(self._segments[index]) and folds_to_single_characters(part)
-            step = _UNMOVED if is_unmoved else _trace_folding(part)
+            step = _UNMOVED if _is_unmoved(part, self._segments[index]) else _trace_folding(part)
         self._part_steps[index] = step
         return step
 

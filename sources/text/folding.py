@@ -5,10 +5,13 @@ text and never raises.
 """
 
 import re
+from codecs import charmap_build, charmap_decode, charmap_encode
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
-from unicodedata import category, combining, decimal, is_normalized, normalize
+from typing import Any, Literal
+from unicodedata import category, combining, decimal, normalize
+
+from msgspec import Struct
 
 _LETTER_FORMS = {
     "ı": "i", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ё": "е", "ς": "σ",
@@ -52,11 +55,42 @@ def _fold_letter(letter: str) -> str:
     return letter if is_letter else " "
 
 
+# When and how `fold_by_table` encodes a text. A language has some 100 letters, capitals and punctuation included.
+_LONG_TEXT_CHARS = 128
+_ALPHABET_MAX_LETTERS = 255
+_ALPHABET_ATTEMPTS = 6
+_ENCODABLE_END = "\ufffe"
+# A letter that tells which alphabet a text is written in: not Latin, except for that of Vietnamese.
+_FOREIGN_LETTER = re.compile("[\u0250-\u1fff\u2c00-\ufffd]")
+
+
+class _Alphabet(Struct, frozen=True):
+    """A one-byte encoding of letters that each fold to one character: as `codecs` encodes them, and folded, by byte."""
+
+    letters: str
+    encoding: Any
+    folded: str
+
+
 class _FoldingTable(dict[int, str]):
     """A `str.translate` table filled on demand. Its size is bounded because a hostile text may hold every code
     point."""
 
     limit = 16_384
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alphabets: dict[int, _Alphabet] = {}  # by the block of 256 characters of a text's first foreign letter
+
+    def learn_alphabet(self, block: int, letters: str) -> _Alphabet:
+        """Adds letters to the alphabet of a block, or starts a new one if it has no room for them."""
+        known = self.alphabets.get(block)
+        extended = "".join(dict.fromkeys((known.letters if known else "\0") + letters))
+        # The encoding is only fast if its first character is NUL.
+        learned = extended if len(extended) <= _ALPHABET_MAX_LETTERS + 1 else "\0" + letters.replace("\0", "")
+        alphabet = _Alphabet(learned, charmap_build(learned), learned.translate(self))
+        self.alphabets[block] = alphabet
+        return alphabet
 
     def __missing__(self, code: int) -> str:
         folded = self.fold(chr(code))
@@ -92,9 +126,8 @@ _NOT_BYTEWISE = re.compile(f"[^{_SINGLE_LATIN1}{_PUNCTUATION}]")
 _ASCII = bytes(range(128))
 # Texts are joined with NUL, which no stored text contains. Folded, it is a line break: a word that no term matches.
 _JOINED_BYTE_TABLE = b"\n" + _BYTE_TABLE[1:]
-# When `fold_by_table` replaces distinct characters: measured on text of many languages.
-_LONG_TEXT_CHARS = 128
-_CHARS_PER_LETTER = 8
+# The only characters of Latin-1 in a folded text.
+_FOLDED_LATIN1 = b"abcdefghijklmnopqrstuvwxyz0123456789 "
 # Characters that NFKC turns into letters of unspaced scripts, or merges with a neighbor: ﾃﾞ, ㍻, the Thai am.
 _COMPATIBILITY = re.compile(
     "[\u0e33\u0eb3\u2e80-\u2fdf\u309b\u309c\u309f\u30ff\u3130-\u318f\u3200-\u33ff\uff66-\uffdc]"
@@ -123,7 +156,8 @@ def fold(text: str) -> str:
 
 
 def fold_joined(texts: Sequence[str]) -> tuple[str, list[int]]:
-    """Folds several texts and joins them with the word `\\n`. Also returns the length of each folded text.
+    """Folds several stored texts and joins them with the word `\\n`. Also returns the length of each folded text. A
+    stored text `folds_bytewise`, or is an index form, which is folded already; a context may consist of both.
 
     Folding all of them at once is several times faster than one after the other.
     """
@@ -131,24 +165,42 @@ def fold_joined(texts: Sequence[str]) -> tuple[str, list[int]]:
     if folds_bytewise(joined):
         folded = joined.encode("latin-1", "replace").translate(_JOINED_BYTE_TABLE).decode("latin-1")
         return folded, list(map(len, texts))
-    forms = list(map(fold, texts))
+    forms = [text if _is_index_form(text) else fold(text) for text in texts]
     return " \n ".join(forms), list(map(len, forms))
 
 
-def fold_by_table(text: str, table: "_FoldingTable") -> str:
-    """Folds any text.
+def _is_index_form(text: str) -> bool:
+    """Returns whether a stored text contains nothing that `fold_bytewise` would change. May wrongly say no."""
+    encoded = text.encode("utf-8", "replace")
+    # The first bytes of U+2000 to U+2FFF and of U+3000 to U+303F, where punctuation is.
+    has_punctuation = b"\xe2" in encoded or b"\xe3\x80" in encoded
+    return not has_punctuation and not text.encode("latin-1", "ignore").translate(None, _FOLDED_LATIN1)
 
-    In a long text it replaces one distinct character after the other, at least twice as fast as translating character
-    by character. That gives the same result because folding is idempotent.
-    """
-    letters = set(text) if len(text) >= _LONG_TEXT_CHARS else ()
-    if not 0 < len(letters) <= len(text) // _CHARS_PER_LETTER:
+
+def fold_by_table(text: str, table: "_FoldingTable") -> str:
+    """Folds any text. A long text goes through a one-byte encoding of its letters, which is ten times faster than
+    translating it character by character."""
+    if len(text) < _LONG_TEXT_CHARS:
         return text.translate(table)
-    for letter in letters:
-        folded = table[ord(letter)]
-        if folded != letter:
-            text = text.replace(letter, folded)
-    return text
+    letter = _FOREIGN_LETTER.search(text)
+    block = ord(letter[0]) >> 8 if letter else 0
+    for _ in range(_ALPHABET_ATTEMPTS):
+        alphabet = table.alphabets.get(block) or table.learn_alphabet(block, "\0")
+        try:
+            encoded, _ = charmap_encode(text, "strict", alphabet.encoding)
+        except UnicodeEncodeError as error:
+            unknown = text[error.start]
+            folded = table[ord(unknown)]
+            if len(folded) == 1 and unknown < _ENCODABLE_END:
+                letters = {one for one in set(text) if one < _ENCODABLE_END and len(table[ord(one)]) == 1}
+                if len(letters) > _ALPHABET_MAX_LETTERS:
+                    break
+                table.learn_alphabet(block, "".join(letters))
+            else:
+                text = text.replace(unknown, folded)  # the same in the end, because folding is idempotent
+        else:
+            return charmap_decode(encoded, "strict", alphabet.folded)[0]
+    return text.translate(table)
 
 
 def fold_to_lower_case(text: str) -> str:
@@ -163,9 +215,10 @@ def compose(text: str) -> str:
     """Gives letters that can be written with or without combining characters one spelling."""
     form = composition_form(text)
     if form == "NFKC":
-        # Often the Thai and Lao am are the only such characters; a check is ten times faster than normalizing.
+        # Often the Thai and Lao am are the only such characters; `normalize` is ten times faster without them.
         text = text.replace("\u0e33", "\u0e4d\u0e32").replace("\u0eb3", "\u0ecd\u0eb2")
-    return text if is_normalized(form, text) else normalize(form, text)
+    composed = normalize(form, text)
+    return text if composed == text else composed  # the same object, for a fast comparison
 
 
 def composition_form(text: str) -> Literal["NFC", "NFKC"]:

@@ -105,7 +105,7 @@ FULL = Effort(
     sharing_s=150,
 )
 QUICK = Effort(
-    calls=1_200,
+    calls=600,
     calls_s=60,
     socket_calls_s=30,
     socket_calls=60,

@@ -28,6 +28,7 @@ from auth.oauth.tokens import OAuthTokens
 from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
+from auth.sharing import Sharing
 from auth.signing_keys import load_signing_keys
 from auth.tokens import JwtVerifier
 from config.errors import StorageError
@@ -111,7 +112,14 @@ async def open_runtime(
             open_libraries(settings, data_root, semantic, quotas := Quotas(registry.database, settings))
         ) as libraries,
         open_state_stores(settings) as stores,
-        open_import_jobs(settings, data_root, libraries, all_importers, stores.import_board) as imports,
+        open_import_jobs(
+            settings,
+            data_root,
+            libraries,
+            all_importers,
+            stores.import_board,
+            sharing=Sharing(registry.database),
+        ) as imports,
         open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
         _closing(Audit(open_audit_log(settings, data_root), settings)) as audit,
     ):

@@ -16,7 +16,7 @@ from config.errors import Conflict, SourceTimeout
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine import known_files
-from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, limit_events, row_count
+from sources.importers.engine.batches import Batch, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.events import (
     DeletedItem,
@@ -79,15 +79,14 @@ async def run_import(
     """Imports the discovered files one after the other. Without a library it is a dry run: everything is read, nothing
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
     that cannot be written does."""
-    progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
+    files = [result for result in results if isinstance(result, DiscoveredFile)]
+    progress.bytes_total = sum(file.size_bytes for file in files)
     # The process may open these paths and no others.
-    paths = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
+    paths = [file.path.resolve() for file in files]
     limits = limits or import_limits(settings)
     async with open_reader_process(limits, paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged, limits=limits)
-        runner.locations = {
-            known_files.bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)
-        }
+        runner.locations = {known_files.bookmark_key(file) for file in files}
         for result in results:
             match result:
                 case ImportProblem():
@@ -110,41 +109,32 @@ class ImportRunner:
         progress: ImportProgress,
         process: ReaderProcess,
         *,
-        rereads_unchanged: bool,
+        rereads_unchanged: bool = True,
         keeps_edits: bool = False,
         limits: ImportLimits | None = None,
     ) -> None:
         self.summary = ImportSummary()
         # The bookmarks of all files of the import.
         self.locations: Set[str] = frozenset()
-        self._keeps_edits = keeps_edits
-        self._process = process
-        self._library = library
-        self._limits = limits or import_limits(settings)
-        self._batch_limits = batch_limits(settings)
+        self.keeps_edits = keeps_edits
+        self.process = process
+        self.library = library
+        self.limits = limits or import_limits(settings)
+        self.batch_limits = batch_limits(settings)
+        self.progress = progress
         self._problems_max = settings.fixed.import_problems_max
-        self._progress = progress
         self._rereads_unchanged = rereads_unchanged
 
     async def import_file(
         self, file: DiscoveredFile, identities: ItemIdentities | None = None, *, from_start: bool = False
     ) -> ImportSummary:
         """Returns the summary of this file. `from_start` ignores the position up to which it was read before."""
-        self._progress.file = file.name
-        file_progress = FileProgress(self._progress)
-        importing = _FileImport(
-            self._library,
-            file,
-            self._progress,
-            self._process,
-            self._problems_left,
-            identities=identities,
-            keeps_edits=self._keeps_edits,
-            from_start=from_start,
-        )
+        self.progress.file = file.name
+        file_progress = FileProgress(self.progress)
+        importing = _FileImport(self, file, identities, from_start=from_start)
         # The identities of a followed source replace those of the bookmarks.
-        bookmarks = None if self._library is None or identities is not None else self._library.bookmarks
-        digest = None if bookmarks is None else await known_files.content_digest(file, self._limits.file_max_bytes)
+        bookmarks = None if self.library is None or identities is not None else self.library.bookmarks
+        digest = None if bookmarks is None else await known_files.content_digest(file, self.limits.file_max_bytes)
         known = None
         if bookmarks is not None and digest is not None and not self._rereads_unchanged:
             # The digest of a large export is computed in a fraction of the time in which it is read.
@@ -153,11 +143,11 @@ class ImportRunner:
             importing.count_unchanged(known.kinds)
             importing.summary.skipped = known.skipped
         elif bookmarks is None or digest is None:
-            await importing.run(self._limits, self._batch_limits, file_progress)
+            await importing.run(file_progress)
         else:
             if file.importer.recognizes_moved_files:
                 importing.identity = known_files.DocumentIdentity(bookmarks, file, digest, self.locations)
-            await importing.run(self._limits, self._batch_limits, file_progress)
+            await importing.run(file_progress)
             # A file with failures is read again next time.
             if not importing.summary.failures:
                 item = importing.identity.item if importing.identity is not None else ""
@@ -172,10 +162,10 @@ class ImportRunner:
 
     def add_failed_file(self, problem: ImportProblem) -> None:
         """Counts a file that could not be opened."""
-        self.summary.add(ImportSummary(failed_files=1, problems=[problem][: self._problems_left]))
+        self.summary.add(ImportSummary(failed_files=1, problems=[problem][: self.problems_left]))
 
     @property
-    def _problems_left(self) -> int:
+    def problems_left(self) -> int:
         return self._problems_max - len(self.summary.problems)
 
 
@@ -183,31 +173,22 @@ class _FileImport:
     """The import of one file."""
 
     def __init__(
-        self,
-        library: Library | None,
-        file: DiscoveredFile,
-        progress: ImportProgress,
-        process: ReaderProcess,
-        problems_max: int,
-        *,
-        identities: ItemIdentities | None,
-        keeps_edits: bool,
-        from_start: bool,
+        self, runner: ImportRunner, file: DiscoveredFile, identities: ItemIdentities | None, *, from_start: bool
     ) -> None:
         self.summary = ImportSummary(files=1)
         self.file = file
         self.identity: known_files.DocumentIdentity | None = None
+        self._runner = runner
+        self._library = runner.library
+        self._progress = runner.progress
+        self._problems_max = runner.problems_left
         self._identities = identities
-        self._keeps_edits = keeps_edits
         self._from_start = from_start
-        self._process = process
-        self._library = library
-        self._progress = progress
-        self._problems_max = problems_max
 
-    async def run(self, limits: ImportLimits, batches: BatchLimits, file_progress: FileProgress) -> None:
+    async def run(self, file_progress: FileProgress) -> None:
         """Reads the next batch while the previous one is written."""
-        limits = replace(limits, has_stable_path=self.file.has_stable_path)
+        limits = replace(self._runner.limits, has_stable_path=self.file.has_stable_path)
+        batches, process = self._runner.batch_limits, self._runner.process
         importer, path = self.file.importer, self.file.path
         position = None
         # A format with an output version is read as a whole; its files are recognized by their digest instead.
@@ -217,7 +198,7 @@ class _FileImport:
             position = None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
         reader: BatchReader | ProcessBatchReader
         if is_read_in_a_process(importer):
-            reader = ProcessBatchReader(self._process, importer, path, limits, batches, file_progress, position)
+            reader = ProcessBatchReader(process, importer, path, limits, batches, file_progress, position)
         else:
             reader = BatchReader(limit_events(importer.read(path, limits, file_progress, position), limits), batches)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))
@@ -303,7 +284,7 @@ class _FileImport:
         if self.identity is not None:
             items = [await self.identity.resolve(item) for item in items]
         try:
-            results = await _upsert_many(self._library, kind, items, keeps_edits=self._keeps_edits)
+            results = await _upsert_many(self._library, kind, items, keeps_edits=self._runner.keeps_edits)
         except SourceTimeout:
             # The machine is busy: write smaller parts, until one fits into the deadline.
             if len(items) == 1:

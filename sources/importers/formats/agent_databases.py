@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path, PureWindowsPath
+from pathlib import PureWindowsPath
 from typing import Any, ClassVar
 
 from msgspec import UNSET
@@ -21,8 +21,8 @@ from sources.importers.engine.events import (
     observation_id,
     stable_uuid,
 )
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.table_reader import TableReader, TableSpec
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -37,7 +37,7 @@ from sources.importers.formats.session_observations import AgentToolCall, AgentT
 from sources.text.chunking import first_sentence
 
 
-class _ConversationDatabase(Importer):
+class _ConversationDatabase(FileImporter):
     """A database with a table of conversations and one of their messages, which is grouped by `key_column` and sorted
     by `order_column`. Ids are kept."""
 
@@ -49,10 +49,10 @@ class _ConversationDatabase(Importer):
     noun: ClassVar[str]
 
     def recognizes(self, probe: FileProbe) -> float:
-        return 0.9 if has_tables(probe, (self.conversations, self.messages)) else 0.0
+        return 0.9 if probe.has_tables(self.conversations, self.messages) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_database() as reader:
             reader.require((self.conversations, self.messages), f"an {self.title}")
             reader.expect_rows(self.messages)
             # Counted down with each conversation that has messages.
@@ -66,7 +66,7 @@ class _ConversationDatabase(Importer):
                 try:
                     # Some words are paths of the conversations API.
                     require_allowed_id(_text_id(row))
-                    draft = self.conversation(row, limits)
+                    draft = self.conversation(row, file.limits)
                 except InvalidParams as error:
                     yield FailedItem(f"{self.noun} {key_label(key)}", error.message)
                 else:
@@ -235,16 +235,16 @@ _MARKS = (_OBSERVATIONS, _OBSERVATIONS_V3, _EXCHANGES)
 _TITLE_CHARS = 120
 
 
-class ConversationMemoryImporter(Importer):
+class ConversationMemoryImporter(FileImporter):
     name = "conversation_memory"
     title = "conversation-memory database"
     suffixes = (".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
-        return 0.9 if any(has_tables(probe, (table,)) for table in _MARKS) else 0.0
+        return 0.9 if any(probe.has_tables(table) for table in _MARKS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_database() as reader:
             if not any(map(reader.has, _MARKS)):
                 raise InvalidParams("not a conversation-memory database")
             reader.expect_rows(_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
@@ -260,7 +260,7 @@ class ConversationMemoryImporter(Importer):
                             archives[session] = (str(row["archive_path"]), start, end)
 
             def read(table: TableSpec, row: Fields) -> Events:
-                observation = _observation_draft(table, row, limits)
+                observation = _observation_draft(table, row, file.limits)
                 if not observation.title:
                     yield SkippedItem("summary without text" if table is _SUMMARIES else "observation without a title")
                     return

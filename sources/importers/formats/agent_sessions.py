@@ -27,7 +27,7 @@ from sources.importers.engine.events import (
     stable_uuid,
 )
 from sources.importers.engine.files import require_lines, skip_line
-from sources.importers.engine.importer import Events, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, ImportLimits, InputFile
 from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.values import Fields, clean_line, require_storable, short_title, valid_uuid
 from sources.importers.formats.session_observations import (
@@ -133,7 +133,7 @@ class SessionHeader(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
 
 
-class SessionImporter(Importer):
+class SessionImporter(FileImporter):
     """Reads the sessions of one agent."""
 
     suffixes = (".jsonl",)
@@ -146,14 +146,15 @@ class SessionImporter(Importer):
     def parse_line(self, path: Path, line: Fields, number: int, limits: ImportLimits) -> Sequence[AgentTurn]:
         """Returns the turns on a line. Raises SkipMessage for a line without a message."""
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
+    def read_file(self, file: InputFile) -> Events:
+        path, limits, position = file.path, file.limits, file.position
+        with open_file(path) as opened:
             header = SessionHeader()
             # Most sessions are identified by a small part of the file; in some, large lines come first.
             for max_bytes in (_HEADER_BYTES, limits.line_max_bytes):
-                file.seek(0)
+                opened.seek(0)
                 lines: list[Fields] = []
-                for data in lines_within(file, max_bytes):
+                for data in lines_within(opened, max_bytes):
                     with suppress(InvalidParams):
                         lines.append(decode_line(data, limits))
                 header = self.read_header(path, lines)
@@ -173,15 +174,15 @@ class SessionImporter(Importer):
                 raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
             start = ReadPosition("", 0, 1)
             # The whole file is read again if its content before the saved position has changed.
-            if position is not None and position.offset >= 0 and _digest(file, position.offset) == position.digest:
+            if position is not None and position.offset >= 0 and _digest(opened, position.offset) == position.digest:
                 start = position
             if start.counts:
                 yield PreviouslyImported(start.counts)
             reader = _SessionReader(self, path, header, limits, start)
-            for session_line in read_lines(file, start.offset, start.line, limits):
-                yield from reader.read_line(session_line, file)
-                progress(session_line.end)
-            yield from reader.finish(file)
+            for session_line in read_lines(opened, start.offset, start.line, limits):
+                yield from reader.read_line(session_line, opened)
+                file.progress(session_line.end)
+            yield from reader.finish(opened)
 
 
 def _digest(file: IO[bytes], offset: int) -> str:

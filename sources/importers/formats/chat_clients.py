@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,7 +25,6 @@ from sources.importers.engine.chat_messages import (
     role_of,
     title_of,
 )
-from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.events import (
     FailedItem,
     ImportedNote,
@@ -35,11 +33,10 @@ from sources.importers.engine.events import (
     report_failure,
     stable_uuid,
 )
-from sources.importers.engine.export_files import count_reads, is_json
-from sources.importers.engine.files import file_key, read_bytes, read_json
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object, iter_objects
-from sources.importers.engine.table_reader import TableSpec, has_tables, is_database, open_database
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object
+from sources.importers.engine.table_reader import TableSpec
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -67,27 +64,24 @@ _TABLES = (_CHATS, _PROMPTS, _NOTES)
 _NANOSECONDS_FROM = 1e16
 
 
-class OpenWebUiImporter(Importer):
+class OpenWebUiImporter(FileImporter):
     name = "open_webui"
     title = "Open WebUI (webui.db, JSON)"
     suffixes = (".json", ".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if is_database(probe):
-            return 0.9 if has_tables(probe, (_CHATS,)) else 0.0
-        head = probe.head
-        fields = (b'"chat"', b'"history"', b'"messages"')
-        has_ids = b'"currentId"' in head or b'"childrenIds"' in head
-        return 0.9 if is_json(head) and has_ids and all(field in head for field in fields) else 0.0
+        if probe.is_database:
+            return 0.9 if probe.has_tables(_CHATS) else 0.0
+        has_ids = b'"currentId"' in probe.head or b'"childrenIds"' in probe.head
+        return 0.9 if has_ids and probe.is_json(b'"chat"', b'"history"', b'"messages"') else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
-            if is_json(file.read(64)):
-                file.seek(0)
-                for element in iter_objects(count_reads(file, limits, progress), limits):
-                    yield from report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
-                return
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        limits = file.limits
+        if is_json(file.head()):
+            for element in file.elements():
+                yield from report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
+            return
+        with file.open_database() as reader:
             reader.require((_CHATS,), "a database of Open WebUI")
             reader.expect_rows(*_TABLES)
             # One database serves all users of a server; if there are several, their names are kept.
@@ -201,9 +195,7 @@ def _webui_time(value: object) -> str | None:
 # -- LibreChat ---------------------------------------------------------------------------------------------------------
 # Conversations exported by LibreChat as JSON: messages in a list, or each message inside the one that it answers.
 
-_FIELDS = tuple(
-    re.compile(mark) for mark in (rb'"conversationId"\s*:', rb'"messages(?:Tree)?"\s*:\s*\[', rb'"endpoint"')
-)
+_LIBRECHAT_MARKS = (re.compile(rb'"conversationId"\s*:'), re.compile(rb'"messages(?:Tree)?"\s*:\s*\['), b'"endpoint"')
 # The lists that contain messages: that of the conversation, and the answers to a message.
 _MESSAGE_LISTS = (b"messages", b"messagesTree", b"children")
 # Two levels for each message of the longest branch.
@@ -213,19 +205,17 @@ _OUTPUT_CHARS = 4_000
 _MESSAGE_MIN_BYTES = len('{"messageId":""}')
 
 
-class LibreChatImporter(Importer):
+class LibreChatImporter(FileImporter):
     name = "librechat"
     title = "LibreChat conversation (JSON)"
     suffixes = (".json",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        head = probe.head
-        has_fields = is_json(head) and all(field.search(head) for field in _FIELDS)
-        return 0.9 if has_fields and not probe.is_folder and b'"messageId"' in head else 0.0
+        return 0.9 if probe.is_json(b'"messageId"', *_LIBRECHAT_MARKS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        data = read_bytes(path, limits.line_max_bytes)
-        parts = list(split_messages(data, limits))
+    def read_file(self, file: InputFile) -> Events:
+        limits = file.limits
+        parts = list(split_messages(file.content(), limits))
         conversation = Fields.require(parse_json(parts[0], limits), "expected an exported conversation")
         branches, times = MessageBranches("librechat", limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
@@ -237,7 +227,7 @@ class LibreChatImporter(Importer):
             is_user = fields.get("isCreatedByUser") is True
             # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
             blocks = "\n\n".join(filter(None, map(_block_text, fields.objects("content"))))
-            files = [file for file in fields.objects("files") if file.line("filename")]
+            files = [one for one in fields.objects("files") if one.line("filename")]
             message = ChatMessage(
                 key=fields.line("messageId") or str(number),
                 role="user" if is_user else "assistant",
@@ -246,16 +236,15 @@ class LibreChatImporter(Importer):
                 time=fields.time("createdAt"),
                 model="" if is_user else fields.line("model"),
                 parent=fields.line("parentMessageId") or None,
-                attachments=tuple({"name": file.line("filename"), "type": file.line("type")} for file in files),
+                attachments=tuple({"name": one.line("filename"), "type": one.line("type")} for one in files),
                 metadata=compact_metadata(is_error=fields.get("error") is True or None),
             )
             yield from branches.add(message)
             times += [message.time] if message.time else []
-        key = conversation.line("conversationId") or file_key(path, limits)
         options = conversation.get("options")
         draft = conversation_draft(
             "librechat",
-            key,
+            conversation.line("conversationId") or file.key,
             conversation.line("title"),
             created=min(times, default=None),
             modified=max(times, default=None),
@@ -338,25 +327,21 @@ _FOLDERS = re.compile(rb'"folders"\s*:\s*\[')
 _CONVERSATION_FIELDS = (b'"messages"', b'"prompt"', b'"model"', b'"name"')
 
 
-class ChatbotUiImporter(Importer):
+class ChatbotUiImporter(FileImporter):
     name = "chatbot_ui"
     title = "Chatbot UI export"
     suffixes = (".json",)
 
     def recognizes(self, probe: FileProbe) -> float:
         head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if probe.is_folder or not is_json(head):
-            return 0.0
         # An export may be so large that only its history is in the first bytes.
-        is_history = (
-            head.startswith(b"{") and _HISTORY.search(head) and (_FOLDERS.search(head) or b'"messages"' in head)
-        )
-        has_fields = all(field in head for field in _CONVERSATION_FIELDS)
-        is_list = head.startswith(b"[") and has_fields and b'"maxLength"' in head
+        has_chats = _FOLDERS.search(head) or b'"messages"' in head
+        is_history = head.startswith(b"{") and _HISTORY.search(head) and has_chats
+        is_list = head.startswith(b"[") and probe.is_json(b'"maxLength"', *_CONVERSATION_FIELDS)
         return 0.9 if is_history or is_list else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        value = read_json(path, limits)
+    def read_file(self, file: InputFile) -> Events:
+        value, limits = file.json(), file.limits
         export = Fields(value if isinstance(value, dict) else {"history": value})
         if not isinstance(export.get("history"), list):
             raise InvalidParams("expected an export of Chatbot UI with a list of conversations")
@@ -428,7 +413,7 @@ _TIME_FIELDS = ("created_at", "create_time", "createdAt", "timestamp", "date")
 _FIRST_MESSAGES = 100
 
 
-class MessageListsImporter(Importer):
+class MessageListsImporter(FileImporter):
     name = "message_lists"
     title = "Lists of messages (ShareGPT, messages with role and content; JSON, JSON Lines)"
     suffixes = (".json", ".jsonl", ".ndjson")
@@ -450,11 +435,10 @@ class MessageListsImporter(Importer):
         # Below every format of a certain program, many of which contain such lists, and above prompt files.
         return 0.6 if is_list else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        key = file_key(path, limits)
-        with open_file(path) as file:
-            for element in iter_objects(count_reads(file, limits, progress), limits):
-                yield from report_failure(f"conversation {element.number}", _listed(element, key, limits))
+    def read_file(self, file: InputFile) -> Events:
+        key = file.key
+        for element in file.elements():
+            yield from report_failure(f"conversation {element.number}", _listed(element, key, file.limits))
 
 
 def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:

@@ -2,7 +2,6 @@
 Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but items get new numbers."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,8 +22,8 @@ from sources.importers.engine.events import (
     ImportedRecord,
     ImportedSearch,
 )
-from sources.importers.engine.export_files import base_name, is_zip_file, read_export
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
+from sources.importers.engine.input_file import base_name, read_export
 from sources.importers.engine.json_stream import decode_object
 from sources.saved_searches import SavedSearch, checked
 
@@ -34,7 +33,7 @@ _PART_MESSAGES = 500
 _ITEMS = {"characters": ImportedCharacter, "prompts": ImportedPrompt, "observations": ImportedObservation}
 
 
-class OwnExportImporter(Importer):
+class OwnExportImporter(FileImporter):
     name = "own_export"
     title = "Florilegium export (a folder, or a zip of it)"
     output_version = 2
@@ -45,20 +44,20 @@ class OwnExportImporter(Importer):
             return 1.0
         return 1.0 if MANIFEST in names and any(map(_is_export_file, names)) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+    def read_file(self, file: InputFile) -> Events:
         """The limit on lines follows from that on items: an item of the maximum size is one line."""
-        if path.is_dir():
-            is_unfinished = (path / UNFINISHED_MANIFEST).exists()
-        elif is_zip_file(path):
-            with open_archive(path, limits) as archive:
+        limits, conversation = file.limits, _ConversationBuilder()
+        if file.is_folder:
+            is_unfinished = (file.path / UNFINISHED_MANIFEST).exists()
+        elif file.is_zip:
+            with open_archive(file.path, limits) as archive:
                 is_unfinished = any(base_name(name) == UNFINISHED_MANIFEST for name in archive.names)
         else:
             is_unfinished = False
         if is_unfinished:
             raise InvalidParams("the export is incomplete because it was interrupted; export again")
         line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
-        conversation = _ConversationBuilder()
-        limits = replace(limits, line_max_bytes=line_max_bytes)
+        file = replace(file, limits=replace(limits, line_max_bytes=line_max_bytes))
 
         def read(data: bytes, location: str) -> Events:
             if base_name(location.partition(",")[0]) == lines.SAVED_SEARCHES_FILE:
@@ -84,7 +83,7 @@ class OwnExportImporter(Importer):
                     else:
                         yield _ITEMS[source](draft) if source in _ITEMS else ImportedRecord(source, draft)
 
-        yield from read_export(path, limits, progress, _is_export_file, "line", read)
+        yield from read_export(file, _is_export_file, "line", read)
         yield from conversation.end()
 
 

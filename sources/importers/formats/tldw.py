@@ -9,7 +9,7 @@ still does. A number that another item of the library has cannot be kept.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
-from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
+from sources.importers.engine.chat_messages import MessageTree, conversation_parts
 from sources.importers.engine.events import (
     DeletedItem,
     FailedItem,
@@ -28,7 +28,7 @@ from sources.importers.engine.events import (
     SkippedItem,
     stable_uuid,
 )
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.importers.engine.table_reader import (
     FollowedDatabase,
     FollowedTable,
@@ -36,8 +36,6 @@ from sources.importers.engine.table_reader import (
     LookupTable,
     TableReader,
     TableSpec,
-    has_tables,
-    open_database,
 )
 from sources.importers.engine.values import (
     Fields,
@@ -82,10 +80,24 @@ def item_number(row: Fields) -> int | UnsetType:
 
 # -- chats -------------------------------------------------------------------------------------------------------------
 
-NOTES = TableSpec(
-    "notes", ("id", "title", "content", "created_at", "last_modified", "deleted"), ("conversation_id", "message_id")
+# The tables of items name their parts, so that only the items that changed are read of a followed database.
+
+
+def _keywords(links: KeywordLinks) -> FollowedTable:
+    keywords = LookupTable(links.keyword_table, ("id", "keyword"), ("deleted",), "keyword_id")
+    columns = (links.item_column, "keyword_id")
+    return FollowedTable(links.link_table, columns, parent_column=links.item_column, lookups=(keywords,))
+
+
+NOTE_KEYWORDS = KeywordLinks("note_keywords", "note_id")
+CONVERSATION_KEYWORDS = KeywordLinks("conversation_keywords", "conversation_id")
+NOTES = FollowedTable(
+    "notes",
+    ("id", "title", "content", "created_at", "last_modified", "deleted"),
+    ("conversation_id", "message_id"),
+    parts=(_keywords(NOTE_KEYWORDS),),
 )
-CHARACTERS = TableSpec(
+CHARACTERS = FollowedTable(
     "character_cards",
     (
         *("id", "name", "description", "personality", "scenario", "system_prompt", "post_history_instructions"),
@@ -93,20 +105,26 @@ CHARACTERS = TableSpec(
         *("character_version", "extensions", "created_at", "deleted"),
     ),
 )
-CONVERSATIONS = TableSpec(
+MESSAGES = TableSpec("messages", ("id", "conversation_id", "timestamp", "deleted", "sender", "parent_message_id"))
+MESSAGE_CONTENT = TableSpec("messages", ("content", "image_mime_type", "ranking"))
+MESSAGE_IMAGES = FollowedTable("message_images", ("message_id", "image_mime_type"), parent_column="message_id")
+MESSAGE_METADATA = FollowedTable("message_metadata", ("message_id", "tool_calls_json"), parent_column="message_id")
+_WHOLE_MESSAGES = FollowedTable(
+    MESSAGES.name,
+    MESSAGES.required + MESSAGE_CONTENT.required,
+    parent_column="conversation_id",
+    parts=(MESSAGE_IMAGES, MESSAGE_METADATA),
+)
+CONVERSATIONS = FollowedTable(
     "conversations",
     (
         *("id", "title", "character_id", "rating", "created_at", "last_modified", "deleted"),
         *("forked_from_message_id", "parent_conversation_id"),
     ),
     ("topic_label", "source", "external_ref"),
+    parts=(_WHOLE_MESSAGES, _keywords(CONVERSATION_KEYWORDS)),
+    lookups=(LookupTable(CHARACTERS.name, CHARACTERS.required, CHARACTERS.optional, "character_id"),),
 )
-MESSAGES = TableSpec("messages", ("id", "conversation_id", "timestamp", "deleted", "sender", "parent_message_id"))
-MESSAGE_CONTENT = TableSpec("messages", ("content", "image_mime_type", "ranking"))
-MESSAGE_IMAGES = TableSpec("message_images", ("message_id", "image_mime_type"))
-MESSAGE_METADATA = TableSpec("message_metadata", ("message_id", "tool_calls_json"))
-NOTE_KEYWORDS = KeywordLinks("note_keywords", "note_id")
-CONVERSATION_KEYWORDS = KeywordLinks("conversation_keywords", "conversation_id")
 
 _CARD_TEXTS = (
     *("description", "personality", "scenario", "system_prompt", "post_history_instructions", "first_message"),
@@ -231,7 +249,7 @@ def read_conversation(reader: TableReader, row: Fields) -> Events:
     # tldw does not store which branch was last read; take the one with the newest message.
     newest = next((message.key for message in reversed(messages) if message.key in drafts), None)
     path = tree.path_to(newest)
-    threaded = thread_messages(tree, path, drafts, lambda key: _row_uuid("messages", key), draft.created_at)
+    threaded = tree.messages(path, drafts, partial(_row_uuid, "messages"), draft.created_at)
     yield from conversation_parts(draft, threaded)
 
 
@@ -287,23 +305,34 @@ def _character_uuid(row: Fields) -> str:
 # Texts with their stored chunks, and transcripts. If a document has several versions, the media row holds the current
 # one.
 
-MEDIA = TableSpec(
+CHUNKS = FollowedTable(
+    "UnvectorizedMediaChunks",
+    ("media_id", "uuid", "chunk_text", "chunk_index", "start_char", "end_char", "chunk_type", "deleted"),
+    parent_column="media_id",
+    # Chunks are replaced when a text is chunked again, and do not change what is stored.
+    is_counted=False,
+)
+TRANSCRIPTS = FollowedTable(
+    "Transcripts",
+    ("media_id", "transcription", "whisper_model", "created_at", "deleted"),
+    ("transcription_run_id",),
+    parent_column="media_id",
+)
+VERSIONS = FollowedTable(
+    "DocumentVersions",
+    ("media_id", "version_number", "prompt", "analysis_content", "deleted"),
+    parent_column="media_id",
+)
+MEDIA_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
+MEDIA = FollowedTable(
     "Media",
     (
         *("id", "uuid", "url", "title", "type", "content", "author", "ingestion_date", "transcription_model"),
         *("is_trash", "deleted"),
     ),
     ("latest_transcription_run_id",),
+    parts=(CHUNKS, TRANSCRIPTS, VERSIONS, _keywords(MEDIA_KEYWORDS)),
 )
-CHUNKS = TableSpec(
-    "UnvectorizedMediaChunks",
-    ("media_id", "uuid", "chunk_text", "chunk_index", "start_char", "end_char", "chunk_type", "deleted"),
-)
-TRANSCRIPTS = TableSpec(
-    "Transcripts", ("media_id", "transcription", "whisper_model", "created_at", "deleted"), ("transcription_run_id",)
-)
-VERSIONS = TableSpec("DocumentVersions", ("media_id", "version_number", "prompt", "analysis_content", "deleted"))
-MEDIA_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
 
 _TRANSCRIPT_ID_OFFSET = 1_000_000_000
 
@@ -490,7 +519,8 @@ def _number(value: Any) -> int:
 # -- prompts -----------------------------------------------------------------------------------------------------------
 # Prompts of tldw: today's database, and `prompts.db` of versions before 2025, which has neither UUIDs nor times.
 
-PROMPTS = TableSpec(
+PROMPT_KEYWORDS = KeywordLinks("PromptKeywordLinks", "prompt_id", "PromptKeywordsTable")
+PROMPTS = FollowedTable(
     "Prompts",
     (
         *("id", "uuid", "name", "author", "details", "system_prompt", "user_prompt", "last_modified", "deleted"),
@@ -498,8 +528,8 @@ PROMPTS = TableSpec(
         "merge_parent_uuid",
     ),
     ("prompt_format", "prompt_definition_json"),
+    parts=(_keywords(PROMPT_KEYWORDS),),
 )
-PROMPT_KEYWORDS = KeywordLinks("PromptKeywordLinks", "prompt_id", "PromptKeywordsTable")
 OLD_PROMPTS = TableSpec("Prompts", ("id", "name", "details", "system", "user"), ("author",))
 _OLD_PROMPT_KEYWORDS = KeywordLinks("PromptKeywords", "prompt_id", "Keywords")
 OLD_KEYWORDS = TableSpec("Keywords", ("id", "keyword"))
@@ -542,56 +572,7 @@ def _prompt_draft(
     )
 
 
-# -- followed ----------------------------------------------------------------------------------------------------------
-# The tables of tldw that make up its items, for reading only those that changed.
-
-
-def _items(spec: TableSpec, *parts: FollowedTable, lookups: tuple[LookupTable, ...] = ()) -> FollowedTable:
-    return FollowedTable(spec.name, spec.required, spec.optional, parts=parts, lookups=lookups)
-
-
-def _part(spec: TableSpec, parent_column: str, *, is_counted: bool = True) -> FollowedTable:
-    return FollowedTable(spec.name, spec.required, spec.optional, parent_column, is_counted=is_counted)
-
-
-def _keywords(links: KeywordLinks) -> FollowedTable:
-    keywords = LookupTable(links.keyword_table, ("id", "keyword"), "keyword_id", ("deleted",))
-    columns = (links.item_column, "keyword_id")
-    return FollowedTable(links.link_table, columns, parent_column=links.item_column, lookups=(keywords,))
-
-
-_MESSAGE_TABLE = FollowedTable(
-    MESSAGES.name,
-    MESSAGES.required + MESSAGE_CONTENT.required,
-    parent_column="conversation_id",
-    parts=(_part(MESSAGE_IMAGES, "message_id"), _part(MESSAGE_METADATA, "message_id")),
-)
-_CHARACTER = LookupTable(CHARACTERS.name, CHARACTERS.required, "character_id", CHARACTERS.optional)
-
-FOLLOWED_DATABASES = (
-    FollowedDatabase(
-        (
-            _items(NOTES, _keywords(NOTE_KEYWORDS)),
-            _items(CHARACTERS),
-            _items(CONVERSATIONS, _MESSAGE_TABLE, _keywords(CONVERSATION_KEYWORDS), lookups=(_CHARACTER,)),
-        )
-    ),
-    FollowedDatabase(
-        (
-            _items(
-                MEDIA,
-                # Chunks are replaced when a text is chunked again, and do not change what is stored.
-                _part(CHUNKS, "media_id", is_counted=False),
-                _part(TRANSCRIPTS, "media_id"),
-                _part(VERSIONS, "media_id"),
-                _keywords(MEDIA_KEYWORDS),
-            ),
-        )
-    ),
-    FollowedDatabase((_items(PROMPTS, _keywords(PROMPT_KEYWORDS)),)),
-)
-
-
+FOLLOWED_DATABASES = tuple(map(FollowedDatabase, ((NOTES, CHARACTERS, CONVERSATIONS), (MEDIA,), (PROMPTS,))))
 # The tables by which each kind of database is recognized.
 _DATABASES = (
     (NOTES, CHARACTERS, CONVERSATIONS, MESSAGES),
@@ -601,7 +582,7 @@ _DATABASES = (
 )
 
 
-class TldwImporter(Importer):
+class TldwImporter(FileImporter):
     name = NAME
     title = "tldw databases (ChaChaNotes, Media, prompts)"
     suffixes = (".db", ".sqlite", ".sqlite3")
@@ -611,10 +592,10 @@ class TldwImporter(Importer):
     followed_names = ("ChaChaNotes.db", "Media_DB_v2.db", "prompts_user_dbs/user_prompts_v2.sqlite")
 
     def recognizes(self, probe: FileProbe) -> float:
-        return 0.95 if any(has_tables(probe, tables) for tables in _DATABASES) else 0.0
+        return 0.95 if any(probe.has_tables(*tables) for tables in _DATABASES) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_database() as reader:
             # By their tables and not by their names.
             database = next((tables for tables in _DATABASES if all(map(reader.has, tables))), None)
             if database is None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any
 
 from msgspec import UNSET, Struct
@@ -10,12 +9,11 @@ from msgspec import UNSET, Struct
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
-from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, stable_uuid
-from sources.importers.engine.export_files import count_reads, is_json
+from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.files import file_size
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.json_stream import JsonElement, element_object
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -183,27 +181,24 @@ _CSL_METADATA = ("publisher", "volume", "issue", "page", "ISBN", "ISSN", "langua
 _HEAD_BYTES = 4096
 
 
-class ZoteroImporter(Importer):
+class ZoteroImporter(FileImporter):
     name = "zotero"
     title = "References (CSL JSON, Zotero RDF)"
     suffixes = (".json", ".rdf", ".csljson")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if is_json(probe.head):
-            return 0.9 if _CSL_TYPE.search(probe.head) and _CSL_FIELD.search(probe.head) else 0.0
+        if probe.is_json():
+            return 0.9 if probe.is_json(_CSL_TYPE, _CSL_FIELD) else 0.0
         return 1.0 if all(mark in probe.head[:_HEAD_BYTES] for mark in _RDF_MARKS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
-            is_csl = is_json(file.read(_HEAD_BYTES))
-            file.seek(0)
-            counted = count_reads(file, limits, progress)
-            if is_csl:
-                for element in iter_objects(counted, limits):
-                    yield _read_csl(element, limits)
-            else:
-                for reference in read_rdf(counted, file_size(path), limits):
-                    yield ImportedMedia(reference_draft("zotero", reference))
+    def read_file(self, file: InputFile) -> Events:
+        if is_json(file.head(_HEAD_BYTES)):
+            for element in file.elements():
+                yield _read_csl(element, file.limits)
+            return
+        with file.open() as opened:
+            for reference in read_rdf(opened, file_size(file.path), file.limits):
+                yield ImportedMedia(reference_draft("zotero", reference))
 
 
 def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:

@@ -15,11 +15,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from loguru import logger
 
+from aggregator.libraries import can_read
 from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
@@ -154,6 +156,7 @@ async def open_runtime(
         )
         # A change in a library of someone else is sent only to those who may still use it.
         services.changes.recheck = authenticator.recheck
+        services.changes.can_read = partial(can_read, libraries, data_root)
         catalog = catalog or build_catalog(services, bus)
         options = DispatcherOptions(
             name="florilegium",

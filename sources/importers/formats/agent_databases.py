@@ -11,16 +11,9 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
+from sources.importers.engine import events
 from sources.importers.engine.chat_messages import conversation_parts
-from sources.importers.engine.events import (
-    FailedItem,
-    ImportedObservation,
-    SkippedItem,
-    archived_conversation_id,
-    imported_observation_id,
-    observation_id,
-    stable_uuid,
-)
+from sources.importers.engine.events import FailedItem, ImportedObservation, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.table_reader import TableReader, TableSpec
 from sources.importers.engine.values import (
@@ -267,7 +260,7 @@ class ConversationMemoryImporter(FileImporter):
                 if archive := archives.get(str(observation.session_id)):
                     # The lines of the whole session: the database has no more precise ones.
                     path, start, end = archive
-                    conversation = archived_conversation_id(path)
+                    conversation = events.archived_conversation_id(path)
                     observation = replace(observation, conversation_id=conversation, line_start=start, line_end=end)
                 yield ImportedObservation(observation)
 
@@ -285,13 +278,13 @@ def _observation_draft(table: TableSpec, row: Fields, limits: ImportLimits) -> O
         parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
         narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
         title = clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
-        uuid = observation_id("imported", "summary", str(row["id"]))
+        uuid = events.observation_id("imported", "summary", str(row["id"]))
         fields["type"] = "summary"
     elif table is _OBSERVATIONS_V3:
         # The number of an observation is unique in its database only, so its time is part of the id.
-        uuid = observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
+        uuid = events.observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
     else:
-        uuid = imported_observation_id(str(row["id"]))
+        uuid = events.imported_observation_id(str(row["id"]))
         lists = {
             name: tuple(text for text in texts(json_or_none(row[name], limits)) if "\0" not in text)
             for name in ("facts", "concepts", "files_read", "files_modified")
@@ -331,7 +324,7 @@ def _read_conversations(reader: TableReader) -> Events:
             }
             # Without a session id, because the conversation imported from the session's own file has it.
             draft = ConversationDraft(
-                uuid=archived_conversation_id(path),
+                uuid=events.archived_conversation_id(path),
                 title=clean_line(first_sentence(first.text("user_message"), _TITLE_CHARS)),
                 metadata={name: value for name, value in metadata.items() if value},
                 created_at=first.time("timestamp") or UNSET,

@@ -17,17 +17,8 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.importers.engine import events
 from sources.importers.engine.chat_messages import MessageTree, conversation_parts
-from sources.importers.engine.events import (
-    DeletedItem,
-    FailedItem,
-    ImportedCharacter,
-    ImportedMedia,
-    ImportedNote,
-    ImportedPrompt,
-    SkippedItem,
-    stable_uuid,
-)
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.importers.engine.table_reader import (
     FollowedDatabase,
@@ -69,7 +60,7 @@ def import_metadata(**values: Any) -> dict[str, Any]:
 
 def item_uuid(value: object, kind: str, key: str) -> str:
     """Returns a row's own UUID, or one derived from `key` if it has none."""
-    return valid_uuid(value) or stable_uuid(NAME, kind, key)
+    return valid_uuid(value) or events.stable_uuid(NAME, kind, key)
 
 
 def item_number(row: Fields) -> int | UnsetType:
@@ -135,12 +126,12 @@ _ROLES = {"user": "user", "human": "user", "you": "user", "assistant": "assistan
 
 def read_note(reader: TableReader, row: Fields) -> Events:
     if not is_live(row):
-        yield SkippedItem("deleted note")
-        yield DeletedItem("notes", _row_uuid("notes", row["id"]))
+        yield events.SkippedItem("deleted note")
+        yield events.DeletedItem("notes", _row_uuid("notes", row["id"]))
         return
     content = row.text("content")
     require_storable(content, reader.limits)
-    yield ImportedNote(
+    yield events.ImportedNote(
         NoteDraft(
             uuid=_row_uuid("notes", row["id"]),
             title=row.line("title"),
@@ -155,14 +146,14 @@ def read_note(reader: TableReader, row: Fields) -> Events:
 
 def read_character(reader: TableReader, row: Fields) -> Events:
     if not is_live(row):
-        yield SkippedItem("deleted character")
-        yield DeletedItem("characters", _character_uuid(row))
+        yield events.SkippedItem("deleted character")
+        yield events.DeletedItem("characters", _character_uuid(row))
         return
     card_texts: dict[str, Any] = {field: row.text(field) for field in _CARD_TEXTS}
     for text in card_texts.values():
         require_storable(text, reader.limits)
     extensions = json_or_none(row["extensions"], reader.limits)
-    yield ImportedCharacter(
+    yield events.ImportedCharacter(
         CharacterDraft(
             uuid=_character_uuid(row),
             preferred_id=item_number(row),
@@ -192,12 +183,12 @@ class _MessageRow(Struct, frozen=True):
 def read_conversation(reader: TableReader, row: Fields) -> Events:
     message_rowids = reader.rowids_where(MESSAGES, "conversation_id", row["id"])
     if not is_live(row):
-        yield SkippedItem("deleted conversation")
-        yield DeletedItem("chats", _row_uuid("conversations", row["id"]))
+        yield events.SkippedItem("deleted conversation")
+        yield events.DeletedItem("chats", _row_uuid("conversations", row["id"]))
         for message_rowid in message_rowids:
-            yield SkippedItem("message of a deleted conversation")
+            yield events.SkippedItem("message of a deleted conversation")
             # A followed database withdraws what was imported before it was deleted.
-            yield DeletedItem("messages", _row_uuid("messages", _message_row(reader, message_rowid).key))
+            yield events.DeletedItem("messages", _row_uuid("messages", _message_row(reader, message_rowid).key))
         return
     cards = reader.rows_where(CHARACTERS, "id", row["character_id"]) if row["character_id"] is not None else ()
     card = next(filter(is_live, cards), None)
@@ -229,11 +220,11 @@ def read_conversation(reader: TableReader, row: Fields) -> Events:
             live = _message_draft(reader, message) if is_live(message.row) else None
         except InvalidParams as error:
             location = f"conversation {key_label(row['id'])}, message {key_label(message.key)}"
-            yield FailedItem(location, error.message)
+            yield events.FailedItem(location, error.message)
             continue
         if live is None:
-            yield SkippedItem("empty message" if is_live(message.row) else "deleted message")
-            yield DeletedItem("messages", _row_uuid("messages", message.key))
+            yield events.SkippedItem("empty message" if is_live(message.row) else "deleted message")
+            yield events.DeletedItem("messages", _row_uuid("messages", message.key))
             continue
         chars += len(str(live.content))
         # The drafts of a conversation are held until its branches are known.
@@ -298,7 +289,7 @@ def _row_uuid(kind: str, key: Any) -> str:
 
 def _character_uuid(row: Fields) -> str:
     """Adds the creation time to the id, because ids are numbers that repeat between files."""
-    return stable_uuid(NAME, "characters", f"{row['id']}/{row['created_at']}")
+    return events.stable_uuid(NAME, "characters", f"{row['id']}/{row['created_at']}")
 
 
 # -- media -------------------------------------------------------------------------------------------------------------
@@ -353,9 +344,9 @@ _TIME_MAX_MS = 3_600_000_000
 
 def read_media(reader: TableReader, row: Fields) -> Events:
     if not is_live(row) or row["is_trash"]:
-        yield SkippedItem("media item in the trash" if is_live(row) else "deleted media item")
-        yield DeletedItem("media", _media_uuid(row))
-        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
+        yield events.SkippedItem("media item in the trash" if is_live(row) else "deleted media item")
+        yield events.DeletedItem("media", _media_uuid(row))
+        yield events.DeletedItem("media", _transcript_uuid(_media_uuid(row)))
         return
     uuid, content = _media_uuid(row), row.text("content")
     transcript, segments = _current_transcript(reader, row)
@@ -381,7 +372,9 @@ def read_media(reader: TableReader, row: Fields) -> Events:
     transcript_draft = draft
     if not transcript.strip() or not is_same:
         require_storable(content, reader.limits)
-        yield ImportedMedia(replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET))
+        yield events.ImportedMedia(
+            replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET)
+        )
         # A transcript that differs from the item's text is an item of its own, so that both can be found. Its id leaves
         # the next numbers to tldw's own items.
         transcript_draft = MediaDraft(
@@ -398,9 +391,9 @@ def read_media(reader: TableReader, row: Fields) -> Events:
     if transcript.strip():
         require_storable(transcript, reader.limits)
         texts = {"segments": segments} if segments else {"content": transcript}
-        yield ImportedMedia(replace(transcript_draft, **texts))
+        yield events.ImportedMedia(replace(transcript_draft, **texts))
     if not transcript.strip() or is_same:
-        yield DeletedItem("media", _transcript_uuid(uuid))
+        yield events.DeletedItem("media", _transcript_uuid(uuid))
 
 
 def _media_uuid(row: Fields) -> str:
@@ -408,7 +401,7 @@ def _media_uuid(row: Fields) -> str:
 
 
 def _transcript_uuid(media_uuid: str) -> str:
-    return stable_uuid(NAME, "transcripts", media_uuid)
+    return events.stable_uuid(NAME, "transcripts", media_uuid)
 
 
 # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -539,19 +532,19 @@ OLD_KEYWORD_LINKS = TableSpec("PromptKeywords", ("prompt_id", "keyword_id"))
 def read_prompt(reader: TableReader, row: Fields) -> Events:
     uuid = item_uuid(row["uuid"], "prompts", row.line("name"))
     if not is_live(row):
-        yield SkippedItem("deleted prompt")
-        yield DeletedItem("prompts", uuid)
+        yield events.SkippedItem("deleted prompt")
+        yield events.DeletedItem("prompts", uuid)
         return
     metadata = import_metadata(definition=json_or_none(row["prompt_definition_json"], reader.limits))
     draft = _prompt_draft(reader, row, uuid, "system_prompt", "user_prompt", PROMPT_KEYWORDS)
     # tldw does not store when a prompt was created.
-    yield ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
+    yield events.ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
 
 
 def read_old_prompt(reader: TableReader, row: Fields) -> Events:
     # The name is unique.
     uuid = item_uuid(None, "prompts", row.line("name"))
-    yield ImportedPrompt(_prompt_draft(reader, row, uuid, "system", "user", _OLD_PROMPT_KEYWORDS))
+    yield events.ImportedPrompt(_prompt_draft(reader, row, uuid, "system", "user", _OLD_PROMPT_KEYWORDS))
 
 
 def _prompt_draft(
@@ -605,7 +598,7 @@ class TldwImporter(FileImporter):
             yield from reader.read_rows(tables, lambda table, row: _ROW_READERS[table](reader, row))
             if MESSAGES in database:
                 orphans = reader.orphan_count(MESSAGES, "conversation_id", CONVERSATIONS)
-                yield from (SkippedItem("message without a conversation") for _ in range(orphans))
+                yield from (events.SkippedItem("message without a conversation") for _ in range(orphans))
 
 
 _ROW_READERS: Mapping[TableSpec, Callable[[TableReader, Fields], Events]] = {

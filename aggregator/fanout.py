@@ -26,7 +26,7 @@ from config.paths import UserId
 from config.settings import Settings
 from config.tracing import span
 from sources.items import ResultItem
-from sources.library_source import LibrarySource, LongerSnippet
+from sources.library_source import LibrarySource, LongerSnippet, scan_hits
 from sources.query import Term
 from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX
@@ -280,6 +280,10 @@ class Fanout:
     ) -> None:
         """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to a
         thread takes as long as rendering a hit."""
+        hits = [(hit, hit.stream or hit.source) for hit in pending]
+        scan_hits(
+            [(hit, self._queries[key]) for hit, key in hits if isinstance(self.sources[key], LibrarySource)], topic
+        )
         while pending:
             hit = pending[0]
             key = hit.stream or hit.source

@@ -207,14 +207,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     allowed_hosts: Annotated[
         tuple[str, ...],
-        "Additional values accepted in the Host header. The host of the public URL is always accepted; so are "
-        "loopback names when listening on a loopback address.",
+        "Additional values accepted in the Host header, besides the host of the public URL and, on a loopback "
+        "address, loopback names.",
     ] = ()
     allowed_origins: Annotated[
         tuple[str, ...],
         "Additional web origins whose pages may call this server, such as `https://app.example.com`. The server's "
-        "own origin is always accepted; so are loopback origins when listening on a loopback address with "
-        "authentication and without a public URL.",
+        "own origin is always accepted; so are loopback origins on a loopback address with authentication and "
+        "without a public URL.",
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...], "Addresses or networks of reverse proxies whose X-Forwarded headers are trusted."
@@ -234,8 +234,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connection_max_requests: Annotated[
         int,
         _number("requests", 1, 1_000_000_000),
-        "With several workers, the requests after which a response closes its connection, so that long-lived clients "
-        "spread over all workers. It is also closed with the first response after 5 minutes.",
+        "With several workers, the requests after which a connection is closed, so that long-lived clients spread "
+        "over all workers. It is also closed after 5 minutes.",
     ] = 1_000
     idle_timeout_s: Annotated[
         float, _number("s", 0.1, _HOUR_S), "How long a connection may be idle between two requests."
@@ -348,14 +348,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shutdown_grace_s: Annotated[
         float,
         _number("s", 0, _HOUR_S),
-        "Time in which the server stops. Running calls may finish; the last quarter, at most 2 s, is for closing "
-        "libraries. Then the process ends, at the earliest after 1 s.",
+        "Time in which the server stops, at least 1 s. Running calls may finish; the last quarter, at most 2 s, is for "
+        "closing libraries.",
     ] = 10
     shutdown_delay_s: Annotated[
         float,
         _number("s", 0, _HOUR_S),
-        "Time after SIGTERM in which connections are still accepted. `/readyz` is 503 then, so that a load "
-        "balancer can choose another server. The grace period follows.",
+        "Time after SIGTERM in which connections are still accepted, while `/readyz` is 503, so that a load balancer "
+        "chooses another server.",
     ] = 0
     tool_names: Annotated[
         Literal["underscore", "dotted"],
@@ -583,8 +583,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jwt_secret: Annotated[str, "Shared secret that signs tokens with HS256, at least 32 bytes.", _SECRET, _RELOAD] = ""
     jwt_previous_secrets: Annotated[
         tuple[str, ...],
-        "Earlier values of jwt_secret. Tokens that were signed with them stay valid until they expire, so that the "
-        "secret can be replaced without signing anyone out.",
+        "Earlier values of jwt_secret. Tokens that were signed with them stay valid until they expire.",
         _SECRET,
         _RELOAD,
     ] = ()
@@ -622,9 +621,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
     jwt_group_map: Annotated[
         tuple[str, ...],
-        "Groups of this server whose members the users of tokens are, by the values of the claim `groups` and of those "
-        "in jwt_role_claims, as `VALUE=GROUP ROLE`: `staff=team writer`. A membership ends with a token that does not "
-        "have the value.",
+        "Groups of this server for the users of tokens, by the values of the claim `groups` and of those in "
+        "jwt_role_claims, as `VALUE=GROUP ROLE`: `staff=team writer`. A membership ends with a token that lacks the "
+        "value.",
     ] = ()
     jwt_role_claims: Annotated[
         tuple[str, ...],
@@ -650,9 +649,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # OAuth
     oauth_server: Annotated[
         Literal["auto", "on", "off"],
-        "Whether this server is an OAuth authorization server for MCP clients, where people sign in and allow or "
-        "deny access. `auto`: on if authentication is configured and tokens are not issued elsewhere "
-        "(`authorization_servers`, `jwt_key_file` or `jwt_jwks_url`).",
+        "Whether this server is an OAuth authorization server for MCP clients. `auto`: on if authentication is "
+        "configured and tokens are not issued elsewhere (`authorization_servers`, `jwt_key_file` or `jwt_jwks_url`).",
     ] = "auto"
     oauth_access_token_ttl_s: Annotated[
         float, _number("s", 60, 30 * _DAY_S), "Lifetime of an OAuth access token. Clients replace it by themselves."
@@ -682,8 +680,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     password_sign_in: Annotated[bool, "Let people sign in with a name and a password."] = True
     password_requires_passkey: Annotated[
         bool,
-        "Require a passkey after a password: a password alone leads only to the page on which the passkey is used, "
-        "or the first one added. Identity providers decide for themselves.",
+        "Require a passkey after a password, which alone leads only to the page on which the passkey is used, or the "
+        "first one added.",
     ] = False
     password_min_chars: Annotated[int, _number("characters", 8, 64), "Minimum length of a new password."] = 8
     password_hash_memory_kib: Annotated[

@@ -322,8 +322,7 @@ class _ContentKey:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _ContentKey) or self._item_chars != other._item_chars:
             return False
-        text = self._match.hit_text
-        return bool(text) and text == other._match.hit_text
+        return self._match.shows_same_text(other._match)
 
 
 def scan_hits(hits: Iterable[tuple[RankedHit, SourceQuery]], topic: Sequence[Term]) -> None:

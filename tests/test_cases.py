@@ -100,7 +100,7 @@ counts = {"default": 0, "explicit": 0}
 def test_property(number): counts["default"] += 1
 
 @given(st.integers())
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 def test_long_property(number): counts["explicit"] += 1
 
 def teardown_module(): print("examples", counts)

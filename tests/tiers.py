@@ -25,7 +25,7 @@ from msgspec import Struct
 LONG_S = 2.0
 # More examples find more, but rarely in a test that has passed many times; the second tier looks for those.
 _FEW_EXAMPLES = 10
-_MANY_EXAMPLES = 100
+_MANY_EXAMPLES = 50
 # How many tests the first tier leaves for the second, and how many both have.
 _COUNTS = "tests_of_tiers"
 

@@ -29,13 +29,8 @@ from server.cli.output import format_time, pluralize, print_json, print_result, 
 from server.cli.progress import ProgressLine
 from server.cli.remote import LocalApi, RemoteApi, admin_server, library_server, remote_library_server
 from server.directory_lock import locked_directory
+from server.store_copy import migration
 from server.store_copy.libraries import LibraryCopy
-from server.store_copy.migration import (
-    migrate_to_postgres,
-    migrate_to_sqlite,
-    move_schemas,
-    restore_from_database,
-)
 from server.stores import require_sqlite
 from sources.exporters.export import create_empty_folder, export_library
 from sources.exporters.lines import MANIFEST, ExportManifest
@@ -55,8 +50,6 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     DIR must be empty or not exist. The server can keep running and writing; the copies of one user's files are
     consistent with each other. Every copy is checked: a damaged or missing file is reported and left out.
     `florilegium restore DIR` restores a backup.
-
-    Exit codes: 0 if everything was copied, 1 otherwise.
     """
     settings = overrides.load().settings
     require_sqlite(
@@ -115,14 +108,12 @@ def restore(overrides: SettingsOverrides, source: str, verify: bool, user: str |
 
     In PostgreSQL, DIR is the address of another database, into which `pg_restore` has restored a dump, and --user is
     required: the library of this user is replaced by the one in that database.
-
-    Exit codes: 0 if everything is in the backup, 1 otherwise.
     """
     settings = overrides.load().settings
     if settings.storage_url and user is not None and not verify and is_postgres_url(source):
         require_postgres_url("DIR", source)
         record = run_with_registry(settings, lambda registry: find_user(registry, user))
-        copy = asyncio.run(restore_from_database(settings, ConnectionOptions(url=source), record))
+        copy = asyncio.run(migration.restore_from_database(settings, ConnectionOptions(url=source), record))
         result = {"user": record.name, "rows": copy.rows}
         print_result(result, f"{record.name} was restored: {pluralize(copy.rows, 'rows')}", as_json=as_json)
         return
@@ -229,8 +220,6 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None,
 
     The source is not changed. A server may use it meanwhile, until the last step: stop the server and run the command
     again, which copies what has changed. An interrupted command continues with the next library.
-
-    Exit codes: 0 if the target is complete, 1 otherwise.
     """
     settings = overrides.load().settings
     if source:
@@ -245,12 +234,12 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None,
     # `describe_url` leaves out the password.
     if isinstance(old, DataRoot) and isinstance(new, ConnectionOptions):
         click.echo(f"{old.root} -> PostgreSQL at {describe_url(new.url)}", err=True)
-        result = asyncio.run(migrate_to_postgres(settings, old, new, print_progress))
+        result = asyncio.run(migration.migrate_to_postgres(settings, old, new, print_progress))
     elif isinstance(old, ConnectionOptions) and isinstance(new, DataRoot):
         click.echo(f"PostgreSQL at {describe_url(old.url)} -> {new.root}", err=True)
-        result = asyncio.run(migrate_to_sqlite(settings, old, new, print_progress))
+        result = asyncio.run(migration.migrate_to_sqlite(settings, old, new, print_progress))
     elif isinstance(old, ConnectionOptions) and isinstance(new, ConnectionOptions) and old.url == new.url:
-        moved, users = asyncio.run(move_schemas(new))
+        moved, users = asyncio.run(migration.move_schemas(new))
         print_result({"moved": moved, "users": users}, f"{moved} of {users} libraries moved.", as_json=as_json)
         return
     else:
@@ -309,8 +298,6 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
 
     A server upgrades a library when its user first calls. This command upgrades all of them in advance, so that no
     user has to wait. A copy of each file is kept next to it (the newest two).
-
-    Exit codes: 0 if all libraries are current, 1 otherwise.
     """
     settings = overrides.load().settings
     require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")

@@ -77,7 +77,7 @@ def add(
     user: str | None,
     as_json: bool,
 ) -> None:
-    """Add an item to a library on this machine.
+    """Add an item to a library.
 
     KIND is notes, media, chats, characters or prompts. CONTENT is its text, for chats the first message; - reads it
     from stdin.
@@ -146,7 +146,7 @@ def edit(
     user: str | None,
     as_json: bool,
 ) -> None:
-    """Change an item or a message of a library on this machine.
+    """Change an item or a message of a library.
 
     Without other options, the text is opened in $EDITOR; - reads the new text from stdin.
     """
@@ -182,7 +182,7 @@ def edit(
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @library_options
 def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str | None, as_json: bool) -> None:
-    """Delete items or messages of a library on this machine.
+    """Delete items or messages of a library.
 
     chats://CONVERSATION/MESSAGE deletes one message. Deleted items are not erased from the database.
     """
@@ -211,7 +211,7 @@ def tag(
     user: str | None,
     as_json: bool,
 ) -> None:
-    """Add tags to an item of a library on this machine, or remove tags.
+    """Add tags to an item of a library, or remove tags.
 
     `florilegium tag notes://6f1c +work -inbox` adds work and removes inbox.
     """

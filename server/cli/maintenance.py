@@ -63,8 +63,6 @@ def repair(overrides: SettingsOverrides, user: str, accept_loss: bool, as_json: 
 
     Damaged indexes are rebuilt. From damaged files the readable rows are copied to new ones; the damaged files are
     kept. If you have a recent backup, `florilegium restore DIR --user NAME` loses less.
-
-    Exit codes: 0 if the library is intact now and nothing was lost, 1 otherwise.
     """
     settings = overrides.load().settings
     require_sqlite(settings, "repair", "restore a dump of the database with pg_restore")
@@ -102,8 +100,6 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
 
     Changes nothing and can run while a server does; writes to a library wait while one of its indexes is compared. In
     PostgreSQL, every text and the full-text indexes are checked; `pg_amcheck` checks the files of the server.
-
-    Exit codes: 0 if everything is intact, 1 otherwise.
     """
     settings = overrides.load().settings
     if user is None:

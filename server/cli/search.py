@@ -51,7 +51,7 @@ def search(
     demo: bool,
     as_json: bool,
 ) -> None:
-    """Search a library on this machine.
+    """Search a library.
 
     QUERY can contain words, "phrases", prefix*, AND OR NOT, -word, tag:, sender:, after:2026-01-31. Put -- before a
     query that starts with a hyphen: `search -- -word`.
@@ -190,7 +190,7 @@ def get(
     demo: bool,
     as_json: bool,
 ) -> None:
-    """Show an item of a library on this machine.
+    """Show an item of a library.
 
     `florilegium search` prints the URI below each hit.
     """

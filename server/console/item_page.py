@@ -3,9 +3,11 @@
 It shows only what the caller may read. Another user's item and a missing one get the same response.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
@@ -25,6 +27,7 @@ from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.page_handler import LibraryPage, Viewer
 from server.console.pages import clock_time
 from server.console.search_page import SearchForm
+from server.following.locations import followed_file
 from server.middleware import PRIVATE_HEADERS, json_error
 from server.operations.knowledge import ItemRequest, read_item
 from server.operations.library import LibraryItem, find_item
@@ -34,6 +37,9 @@ from server.rest.requests import read_input
 from server.runtime import Runtime
 from server.tools.research import PASSAGE, Permalinks, title_of
 from server.version import is_web_address
+from sources.importers.engine.confined_files import reading_confined_to
+from sources.importers.engine.limits import import_limits
+from sources.importers.parsers.parsed_document import PdfPage, pdf_page
 from sources.installed import ITEM_KINDS, TABLE_KINDS
 from sources.items import GetResponse, Loc, Mode
 from sources.query import Term
@@ -41,6 +47,7 @@ from sources.reading.retrieval import WINDOW_MAX
 from sources.records import ALTERNATE_BRANCH_LABEL
 from sources.search.arguments import read_query
 from sources.search.snippets import Highlighter
+from sources.source import numeric_id
 from sources.text.chunking import run_text_work, split_into_chunks
 
 # -- item sections -----------------------------------------------------------------------------------------------------
@@ -217,6 +224,28 @@ def linked_media(url: str, page_address: str, *, is_open: bool) -> LinkedMedia |
     )
 
 
+# A PDF in a followed folder is shown as images of its pages, drawn in the sandboxed process that also parses imports. A
+# browser's own viewer would need less code, but Chrome for Android has none, and others refuse to run in a sandboxed
+# frame: a hostile file would get a page of this server.
+PDF_PAGE = "/pdf-pages/{id}/{page:int}"
+# Pages that are drawn or looked for at a time, by all users; others wait. A page takes a tenth of a second of CPU time.
+_PDF_PROCESSES_MAX = 2
+_PDF_CPU_S = 5
+_PDF_DEADLINE_S = 30.0
+# Enough of a passage to recognize it.
+_PDF_PASSAGE_CHARS = 120
+
+
+class PdfPreview(Struct, frozen=True, kw_only=True):
+    """A page of a PDF. Addresses are empty before the first and after the last page."""
+
+    number: int
+    count: int
+    image: str
+    previous: str
+    next: str
+
+
 class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     """The short parameters of a link, in addition to those of `read_item`."""
 
@@ -224,6 +253,7 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     message: Annotated[str | None, Meta(description="Id of a message of the conversation.")] = None
     at: Annotated[int | None, Meta(description="Character offset in the text, in `field` if it is set.")] = None
     assistant: Annotated[bool, Meta(description="Show what an assistant gets, in each mode.")] = False
+    page: Annotated[int | None, Meta(description="Show this page of a PDF.")] = None
     play: Annotated[bool, Meta(description="Play or show the original from its own server.")] = False
     done: Annotated[str, Meta(description="What was done to the item just now.")] = ""
     find: Annotated[str | None, Meta(description="Words to mark on the page.")] = None
@@ -276,6 +306,7 @@ class ItemPage(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
         self._operation = replace(read_item.at(runtime), path=PERMALINK, input=PermalinkRequest)
+        self._pdf_processes = asyncio.Semaphore(_PDF_PROCESSES_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         use_preferences(scope)
@@ -334,6 +365,14 @@ class ItemPage(LibraryPage):
             # What surrounds the passage may be all there is.
             whole: GetResponse = await self.run(viewer, self._operation, args.for_whole_item())
             values["is_partial"] = whole.truncated or whole.content.strip() != item.content.strip()
+        pdf: PdfPreview | None = None
+        if is_own and item.meta.media_type == "pdf":
+            # From the mark that the browser scrolls to.
+            passage = _find_passage(item, marks.text)
+            marked = await run_text_work(len(item.content), _marks, item.content, passage, marks)
+            start = next((one.start for one in marked if one.is_passage), None)
+            text = "" if start is None else item.content[start : start + _PDF_PASSAGE_CHARS]
+            pdf = await self._pdf_preview(request, viewer, args, str(item.meta.id), text)
         # What an assistant gets of the item in each mode.
         modes = _MODES if args.assistant else ()
         readings = [
@@ -353,6 +392,7 @@ class ItemPage(LibraryPage):
             record=record,
             library=item.meta.library or "",
             media=media,
+            pdf=pdf,
             start_seconds=int(args.seconds or (item.meta.loc.seconds if item.meta.loc else 0) or 0),
             media_origin=media.origin if media is not None and media.is_open else "",
             results=SearchForm.of_query(args.back) if args.back else None,
@@ -370,6 +410,69 @@ class ItemPage(LibraryPage):
         async with self._runtime.libraries.library(viewer.context) as library:
             image = await library.notes.image(note, name)
         return Response(image.data, headers={**PRIVATE_HEADERS, **_IMAGE_HEADERS}, media_type=image.media_type)
+
+    async def show_pdf_page(self, request: Request) -> Response:
+        """Returns an image of a page."""
+        viewer = await self.admit(request, self._operation)
+        item_id, page = request.path_params["id"], request.path_params["page"]
+        # Raises if the viewer may not read the item, or media at all.
+        await self.run(viewer, self._operation, PermalinkRequest(source="media", id=item_id, mode="snippet"))
+        file, count = await self._pdf_file(viewer, item_id)
+        if file is None or not 1 <= page <= count:
+            raise NotFound("page", item_id[:60])
+        drawn = await self._pdf_page(file, page)
+        return Response(drawn.png, headers={**PRIVATE_HEADERS, **_IMAGE_HEADERS}, media_type="image/png")
+
+    async def _pdf_preview(
+        self, request: Request, viewer: Viewer, args: PermalinkRequest, item_id: str, passage: str
+    ) -> PdfPreview | None:
+        """Returns the page that was chosen, or else the one with the passage that the link points at."""
+        file, count = await self._pdf_file(viewer, item_id)
+        if file is None:
+            return None
+        number = args.page or 1
+        if args.page is None and passage.strip():
+            with suppress(InvalidParams):  # it cannot be read now
+                number = (await self._pdf_page(file, passage)).number
+        number = max(1, min(number, count))
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "page"]
+
+        def address(page: int) -> str:
+            query = urlencode([*kept, ("page", page)])
+            return f"{request.url.path}?{query}#pages" if 1 <= page <= count else ""
+
+        return PdfPreview(
+            number=number,
+            count=count,
+            image=f"/pdf-pages/{quote(item_id, safe='')}/{number}",
+            previous=address(number - 1),
+            next=address(number + 1),
+        )
+
+    async def _pdf_file(self, viewer: Viewer, item_id: str) -> tuple[Path | None, int]:
+        """Returns the file of an item and the number of its pages, if the file is a PDF in a followed folder."""
+        number, user_id = numeric_id(item_id), viewer.context.user_id
+        async with self._runtime.libraries.library(viewer.context) as library:
+            found = await (library.media.get_by_uuid(item_id) if number is None else library.media.get(number))
+            file = await followed_file(self._runtime, library, user_id, "media", found.uuid)
+        count = found.metadata.get("pages")
+        if file is None or file.suffix.lower() != ".pdf" or not isinstance(count, int) or count < 1:
+            return None, 0
+        return file, count
+
+    async def _pdf_page(self, file: Path, page: int | str) -> PdfPage:
+        limits = import_limits(self.settings)
+        limits = replace(limits, parser_cpu_s=_PDF_CPU_S, parser_deadline_s=_PDF_DEADLINE_S)
+
+        def read() -> PdfPage:
+            try:
+                with reading_confined_to([file.parent]):
+                    return pdf_page(file, page, limits)
+            except OSError:
+                raise InvalidParams("the file cannot be read") from None
+
+        async with self._pdf_processes:
+            return await asyncio.to_thread(read)
 
     async def _transcript(self, viewer: Viewer, args: PermalinkRequest) -> GetResponse | None:
         """Returns the beginning of a recording with the times of its passages, or None if it has none."""

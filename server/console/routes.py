@@ -21,7 +21,7 @@ from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.conversation_pages import HistoryPage, ThreadsPage
 from server.console.edit_page import REVIEW_PATH, SHARE_PATH, EditPages, ShareHandler
 from server.console.import_page import FOLLOWS_PATH, IMPORT_PATH, ImportPage
-from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
+from server.console.item_page import NOTE_IMAGE, PDF_PAGE, PERMALINK, ItemPage
 from server.console.manage_pages import ManagePages
 from server.console.page_handler import FormPages, PageFunction, PageHandler
 from server.console.pages import ASSET_PATH, FAVICON_PATH, MANIFEST_PATH, OFFLINE_PATH, SERVICE_WORKER_PATH, Assets
@@ -165,5 +165,6 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page(FOLLOWS_PATH, post=imports.follow),
         page(f"{FOLLOWS_PATH}/change", post=imports.change_follow),
         page(NOTE_IMAGE, items.show_image),
+        page(PDF_PAGE, items.show_pdf_page),
         Route(PERMALINK, items),
     ]

@@ -4,17 +4,21 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from loguru import logger
 
-from auth.follows import FollowRecord
+from auth.follows import FollowRecord, Follows
 from auth.registry import UserRecord
-from config.errors import Conflict, InvalidParams
+from config.errors import Conflict, FlorilegiumError, InvalidParams
+from config.paths import UserId
 from config.settings import Settings
+from server.services import Services
 from sources.following.scan import DATABASE_COMPANIONS, SourceMissing, is_hidden
+from sources.storage.contract import FollowedItem, Library
 
 # As long as PATH_MAX of Linux.
 _LOCATION_MAX_CHARS = 4096
@@ -93,6 +97,21 @@ def checked_path(settings: Settings, record: FollowRecord, owner: UserRecord) ->
         raise SourceMissing(f"{reason}, and its owner is not an administrator" if record.needs_admin else reason)
     require_outside_data(settings, resolved)
     return resolved
+
+
+async def followed_file(services: Services, library: Library, user_id: UserId, kind: str, uuid: str) -> Path | None:
+    """Returns the file that an item of a user was read from, if it is in a followed folder that the user may still
+    read. Whoever opens it confines reading to its folder, because it can be replaced by a link at any moment."""
+    owner = await services.registry.user_by_id(user_id)
+    for record in await Follows(services.registry.database).list(user_id):
+        name = None if record.is_url else await library.followed_files.file_of(record.id, FollowedItem(kind, "", uuid))
+        if name is None or owner is None:
+            continue
+        with suppress(FlorilegiumError):  # no longer permitted, or missing
+            path = await asyncio.to_thread(checked_path, services.settings, record, owner)
+            is_folder = await asyncio.to_thread(path.is_dir)
+            return path / os.fsdecode(name) if is_folder else path
+    return None
 
 
 def is_confined_now(settings: Settings, record: FollowRecord, owner: UserRecord) -> bool:

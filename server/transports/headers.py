@@ -6,7 +6,7 @@ Values are stripped here: httptools keeps trailing whitespace, which RFC 9110 se
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -47,8 +47,11 @@ _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 class Headers:
     """The headers of one request by lower-case name. Values are decoded when read, because most never are."""
 
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
-        self._values: dict[bytes, bytes] = {}
+    def __init__(self, raw: Collection[tuple[bytes, bytes]]) -> None:
+        self._values = dict(raw)
+        if len(self._values) == len(raw):
+            return
+        self._values = {}
         for name, value in raw:
             if name in self._values:
                 # Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique.

@@ -39,6 +39,7 @@ from sources.records import (
     Note,
     Observation,
 )
+from sources.saved_searches import SAVED_SEARCHES
 from sources.storage.contract import Library
 
 # -- pages -------------------------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ async def export_library(library: Library, folder: Path, selected: Selected | No
         for kind in (CHARACTER, CONVERSATION, MEDIA, NOTE, OBSERVATION, PROMPT, *ADDED_KINDS):
             if selected is None or kind.source in selected:
                 await (own[kind.source]() if kind.source in own else export.export_items(kind))
-        if selected is None and (searches := await library.bookmarks.get(lines.SAVED_SEARCHES)):
+        if selected is None and (searches := await library.bookmarks.get(SAVED_SEARCHES)):
             content = msgspec.json.format(searches.encode())
             await asyncio.to_thread(_write_file, folder / lines.SAVED_SEARCHES_FILE, [content])
         return await asyncio.to_thread(_write_manifest, folder, export.counts)

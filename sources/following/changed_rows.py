@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sources.importers.engine.table_reader import FollowedDatabase, FollowedTable, LookupTable
+from sources.importers.engine.table_reader import FollowedDatabase, FollowedTable, TableSpec
 
 # A transaction may write times that were taken some seconds before it ended.
 _OVERLAP_S = 5.0
@@ -64,7 +64,7 @@ def measure(
 def has_tables(connection: sqlite3.Connection, schema: str, database: FollowedDatabase) -> bool:
     """Whether the database has the tables with the items. Their parts may be missing in older versions."""
     shape = _Shape(connection, schema, database)
-    return all(shape.has(table, *table.columns) for table in database.tables)
+    return all(shape.has(table, *table.required) for table in database.tables)
 
 
 def copy_changes(
@@ -101,7 +101,7 @@ class _Shape:
         self.columns = {name: self._columns(name) for name in names if name.lower() in stored}
         self._log_columns = self._columns(_SYNC_LOG) if _SYNC_LOG in stored else frozenset()
 
-    def has(self, table: FollowedTable | LookupTable, *columns: str) -> bool:
+    def has(self, table: TableSpec, *columns: str) -> bool:
         return table.name in self.columns and self.columns[table.name] >= set(columns)
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -206,7 +206,7 @@ class _Shape:
             self._insert(table, "rowid", sorted(items[table.name]))
             self._copy_referenced(table)
 
-    def _create(self, table: FollowedTable | LookupTable) -> None:
+    def _create(self, table: TableSpec) -> None:
         if table.name not in self.columns:
             return
         columns = self._copied_columns(table)
@@ -230,7 +230,7 @@ class _Shape:
         rows = self.rows(f"SELECT DISTINCT {column} FROM main.{name}")
         return [value for (value,) in rows if _is_key(value)]
 
-    def _insert(self, table: FollowedTable | LookupTable, column: str, keys: Sequence[Any]) -> None:
+    def _insert(self, table: TableSpec, column: str, keys: Sequence[Any]) -> None:
         if not keys or (column != "rowid" and not self.has(table, column)):
             return
         columns = ", ".join(self._copied_columns(table))
@@ -241,9 +241,9 @@ class _Shape:
             (json.dumps(keys),),
         )
 
-    def _copied_columns(self, table: FollowedTable | LookupTable) -> list[str]:
+    def _copied_columns(self, table: TableSpec) -> list[str]:
         """A table may be both one of items and one that others refer to, with the same columns."""
-        return [name for name in (*table.columns, *table.optional) if name in self.columns[table.name]]
+        return [name for name in (*table.required, *table.optional) if name in self.columns[table.name]]
 
 
 class _ChangedItems:

@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -92,42 +93,44 @@ class SourceSync:
         self._keeps_edits = keeps_edits
         self._accepts_replacement = accepts_replacement
         self._files = library.followed_files
+        self._layout: SourceLayout
         self._databases: dict[str, DatabaseState] = {}
         self._former: dict[str, Sequence[FollowedItem]] = {}
 
     async def run(self, state: SourceState, scope: Sequence[bytes] | None = None) -> SourceState:
         """Looks at the whole source, or at the files and folders that `scope` names. Returns the new state."""
         with reading_confined_to(self._paths):
-            layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
+            layout = await self._find_layout()
             self._databases, self._former = dict(state.databases), dict(state.former_items)
             if layout.unit_name is not None:
                 # A single file, or a folder that is read as a whole. If it is missing, nothing is deleted.
                 name, signature = layout.unit_name, await asyncio.to_thread(layout.unit_signature)
                 known = {file.name: file for file in await self._files.files(self._record.id)}
                 if _is_changed(known.get(name), signature):
-                    await self._import(layout, [name], {name: signature})
+                    await self._import([name], {name: signature})
                 for other in known.keys() - {name}:
                     # The folder was read file by file before, or this is a conflict of a file that no longer exists.
                     await self._withdraw_file(known[other])
                 state = msgspec.structs.replace(state, problem="")
             elif layout.names:
                 # A folder with files of known names. If one is missing, nothing is deleted.
-                scan = await self._scan(layout, layout.names)
+                scan = await self._scan(layout.names)
                 known = {file.name: file for file in await self._files.files(self._record.id)}
                 missing = sorted(known.keys() - scan.files.keys())
                 if not scan.files:
                     raise SourceMissing("the folder has none of the expected files; their items were kept")
                 changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
-                await self._import(layout, changed, scan.files)
+                await self._import(changed, scan.files)
                 problem = f"{printable_name(os.fsdecode(missing[0]))}: missing; its items were kept" if missing else ""
                 state = msgspec.structs.replace(state, root_id=scan.root_id, problem=problem)
             else:
-                state = await self._run_folder(layout, state, scope)
+                state = await self._run_folder(state, scope)
             # The newest ones are kept.
             former = dict(list(self._former.items())[-_FORMER_FILES_MAX:])
             return msgspec.structs.replace(state, databases=self._databases, former_items=former)
 
-    async def _run_folder(self, layout: SourceLayout, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
+    async def _run_folder(self, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
+        layout = self._layout
         if scope is not None:
             # A file that was created in a new folder before that was watched caused no event.
             # The names of folders have a slash at the end: those are not looked at once more.
@@ -135,9 +138,9 @@ class SourceSync:
             folders = await asyncio.to_thread(lambda: [name for name in names if is_folder(layout.path_of(name))])
             self.report.retries |= {name + b"/" for name in folders}
             scope = [name.rstrip(b"/") for name in scope]
-        scan = await self._scan(layout, scope)
+        scan = await self._scan(scope)
         if scope is not None and scan.root_id != state.root_id:
-            scope, scan = None, await self._scan(layout, None)
+            scope, scan = None, await self._scan(None)
         known = {file.name: file for file in await self._known_files(scope)}
         if scope is None:
             # An unmounted file system leaves an empty folder, and another one may be mounted in its place.
@@ -155,8 +158,8 @@ class SourceSync:
             missing = await asyncio.to_thread(missing_names, layout.root, absent)
             self.report.retries.update(set(absent) - set(missing))
         changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
-        files = match_moves(await self._inspect(layout, changed, scan.files), known, missing)
-        await self._import_files(layout, files)
+        files = match_moves(await self._inspect(changed, scan.files), known, missing)
+        await self._import_files(files)
         moved = {file.moved_from for file in files}
         for name in missing:
             if name not in moved:
@@ -168,7 +171,7 @@ class SourceSync:
             self.report.retries.update(written.pending)
             self._keeps_edits = False
             signatures = {name: layout.signature_of(name) for name in written.names}
-            await self._import(layout, written.names, signatures)
+            await self._import(written.names, signatures)
             state = msgspec.structs.replace(state, written_until=written.until)
         if scope is not None:
             return msgspec.structs.replace(state, root_id=scan.root_id)
@@ -189,8 +192,8 @@ class SourceSync:
                 await self._files.save(self._record.id, msgspec.structs.replace(row, conflicts=0), items)
             elif row.signature:
                 self._keeps_edits = False
-                layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
-                await self._import(layout, [name], {name: layout.signature_of(name)})
+                layout = await self._find_layout()
+                await self._import([name], {name: layout.signature_of(name)})
             else:
                 if not keeps_library:
                     self._keeps_edits = False
@@ -199,10 +202,14 @@ class SourceSync:
 
     # -- what changed --------------------------------------------------------------------------------------------------
 
-    async def _scan(self, layout: SourceLayout, scope: Sequence[bytes] | None) -> FolderScan:
+    async def _find_layout(self) -> SourceLayout:
+        self._layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
+        return self._layout
+
+    async def _scan(self, scope: Sequence[bytes] | None) -> FolderScan:
         def scan() -> FolderScan:
             started_at = time.thread_time()
-            result = scan_folder(layout.root, layout.is_wanted, scope)
+            result = scan_folder(self._layout.root, self._layout.is_wanted, scope)
             self.report.scan_s += time.thread_time() - started_at
             return result
 
@@ -214,27 +221,25 @@ class SourceSync:
         in_folders = [await self._files.files(self._record.id, name + b"/") for name in scope if name]
         return [*await self._files.find(self._record.id, scope), *(file for files in in_folders for file in files)]
 
-    async def _inspect(
-        self, layout: SourceLayout, names: Sequence[bytes], signatures: Mapping[bytes, str]
-    ) -> list[ChangedFile]:
+    async def _inspect(self, names: Sequence[bytes], signatures: Mapping[bytes, str]) -> list[ChangedFile]:
         def inspect(name: bytes) -> ChangedFile:
-            path, signature = layout.path_of(name), signatures[name]
+            path, signature = self._layout.path_of(name), signatures[name]
             is_database = is_database_file(path)
             if is_database and not is_settled(signature):
                 # Waiting for a moment is cheaper than reading it twice.
                 time.sleep(SETTLING_PAUSE_S)
                 with suppress(SourceMissing):
-                    signature = layout.signature_of(name)
+                    signature = self._layout.signature_of(name)
             return ChangedFile(name, path, signature, fingerprint(path), is_database)
 
         return await asyncio.to_thread(lambda: [inspect(name) for name in names])
 
     # -- importing -----------------------------------------------------------------------------------------------------
 
-    async def _import(self, layout: SourceLayout, names: Sequence[bytes], signatures: Mapping[bytes, str]) -> None:
-        await self._import_files(layout, await self._inspect(layout, names, signatures))
+    async def _import(self, names: Sequence[bytes], signatures: Mapping[bytes, str]) -> None:
+        await self._import_files(await self._inspect(names, signatures))
 
-    async def _import_files(self, layout: SourceLayout, files: Sequence[ChangedFile]) -> None:
+    async def _import_files(self, files: Sequence[ChangedFile]) -> None:
         if not files:
             return
         plain = [file for file in files if not file.is_database]
@@ -243,71 +248,50 @@ class SourceSync:
             open_reader_process(self._limits, self._paths) as process,
             database_copy.open_database_copier(max_bytes, deadline_s) as copier,
         ):
-            runner = ImportRunner(
-                self._library,
-                self._settings,
-                self._progress,
-                process,
-                rereads_unchanged=True,
-                keeps_edits=self._keeps_edits,
-            )
+            runner = ImportRunner(self._library, self._settings, self._progress, process, keeps_edits=self._keeps_edits)
             for start in range(0, len(plain), _PROBED_FILES):
                 part = plain[start : start + _PROBED_FILES]
-                results = await _probe(process, layout, [file.path for file in part])
+                results = await self._probe(process, [file.path for file in part])
                 for file, result in zip(part, results, strict=True):
                     await self._import_file(runner, file, result)
             for file in files:
                 if file.is_database:
-                    await self._import_database(runner, process, copier, layout, file)
+                    reader = database_copy.DatabaseReader(copier, self._work_folder, file.path)
+                    await self._import_database(runner, reader, file)
 
     async def _import_database(
-        self,
-        runner: ImportRunner,
-        process: ReaderProcess,
-        copier: database_copy.DatabaseCopier,
-        layout: SourceLayout,
-        file: ChangedFile,
+        self, runner: ImportRunner, reader: database_copy.DatabaseReader, file: ChangedFile
     ) -> None:
         """Reads what changed, if that can be told, and everything otherwise."""
-        state = self._databases.get(os.fsdecode(file.name))
-        reader = database_copy.DatabaseReader(copier, self._work_folder, file.path)
+        name = os.fsdecode(file.name)
+        state = self._databases.get(name)
         try:
             if state is not None and reader.is_part_enough(state):
                 async with reader.copy(state) as copy:
-                    is_imported = await self._import_part(runner, process, layout, file, reader.copy_path, copy, state)
-                    if is_imported:
+                    if await self._import_part(runner, file, reader.copy_path, copy, state):
                         return
             async with reader.copy() as copy:
                 before = self.report.changes
-                [result] = await _probe(process, layout, [reader.copy_path])
+                [result] = await self._probe(runner.process, [reader.copy_path])
                 is_read = await self._import_file(runner, file, result)
-                name = os.fsdecode(file.name)
                 self._databases.pop(name, None)
                 if is_read and copy.position is not None:
                     has_changes = self.report.changes != before
-                    self._databases[name] = database_copy.after_complete_read(
-                        copy.position, state, has_changes=has_changes
-                    )
+                    after = database_copy.after_complete_read(copy.position, state, has_changes=has_changes)
+                    self._databases[name] = after
         except InvalidParams as error:
             await self._save_failed(file, error.message)
             self.report.retries.add(file.name)
 
     async def _import_part(
-        self,
-        runner: ImportRunner,
-        process: ReaderProcess,
-        layout: SourceLayout,
-        file: ChangedFile,
-        path: Path,
-        copy: DatabaseCopy,
-        state: DatabaseState,
+        self, runner: ImportRunner, file: ChangedFile, path: Path, copy: DatabaseCopy, state: DatabaseState
     ) -> bool:
         """Returns False if the whole database must be read: a part does not tell how many conflicts and problems there
         are, and if nothing changed although the file did, something else may have."""
         if not copy.is_partial or copy.position is None:
             return False
         if copy.items:
-            [discovered] = await _probe(process, layout, [path])
+            [discovered] = await self._probe(runner.process, [path])
             if not isinstance(discovered, DiscoveredFile):
                 return False
             identities = PartIdentities(self._files, self._record, file.name)
@@ -328,6 +312,16 @@ class SourceSync:
             return False
         self._databases[os.fsdecode(file.name)] = msgspec.structs.replace(state, position=copy.position)
         return True
+
+    async def _probe(self, process: ReaderProcess, paths: Sequence[Path]) -> list[DiscoveryResult]:
+        probe = partial(process.probe_files, self._layout.root, paths, self._layout.format_name)
+        probing = asyncio.create_task(asyncio.to_thread(probe))
+        try:
+            return await asyncio.shield(probing)
+        finally:
+            if not probing.done():
+                process.kill()
+                await asyncio.gather(probing, return_exceptions=True)
 
     async def _import_file(self, runner: ImportRunner, file: ChangedFile, result: DiscoveryResult) -> bool:
         """Returns whether the file was read to its end."""
@@ -427,13 +421,3 @@ def _first_problem(summary: ImportSummary) -> str:
     problem = next(iter(summary.problems), None)
     text = "" if problem is None else ": ".join(filter(None, (problem.location, problem.problem)))
     return (text or "not all items could be read")[:_PROBLEM_CHARS]
-
-
-async def _probe(process: ReaderProcess, layout: SourceLayout, paths: Sequence[Path]) -> list[DiscoveryResult]:
-    probing = asyncio.create_task(asyncio.to_thread(process.probe_files, layout.root, paths, layout.format_name))
-    try:
-        return await asyncio.shield(probing)
-    finally:
-        if not probing.done():
-            process.kill()
-            await asyncio.gather(probing, return_exceptions=True)

@@ -58,17 +58,15 @@ class UrlSync:
             return replace(state, problem="")
         path = self._work_folder / file_name(self._record.location, document.media_type)
         await asyncio.to_thread(path.write_bytes, document.body)
-        [result, *_] = await find_files([path], import_limits(self._settings), self._record.format)
+        [result, *_] = await find_files([path], import_limits(settings), self._record.format)
         if isinstance(result, ImportProblem):
             raise InvalidParams(f"the document cannot be imported: {result.problem}")
         if not isinstance(result, DiscoveredFile):
             raise InvalidParams("the document is in an unsupported format")
         known = await self._files.items(self._record.id, _NAME)
         identities = _DocumentIdentities(self._files, self._record, known)
-        async with open_reader_process(import_limits(self._settings), [path]) as process:
-            runner = ImportRunner(
-                self._library, self._settings, self._progress, process, rereads_unchanged=True, keeps_edits=True
-            )
+        async with open_reader_process(import_limits(settings), [path]) as process:
+            runner = ImportRunner(self._library, settings, self._progress, process, keeps_edits=True)
             file = replace(result, name=self._record.location[:200], has_stable_path=False)
             summary = await runner.import_file(file, identities, from_start=True)
         self.report.add_summary(summary)

@@ -203,7 +203,7 @@ async def test_derived_name_is_valid_and_unique(registry: Registry) -> None:
     assert [await registry.user_by_name(name) for name in names] == users
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(20))
 @given(subject=st.text(min_size=1, max_size=255))
 def test_arbitrary_subject_creates_a_user_or_is_rejected(
     tmp_path_factory: pytest.TempPathFactory, subject: str

@@ -196,7 +196,7 @@ class World:
         return (one.handle, self.owners[one.owner_id], one.role, one.rule.value if one.rule else "")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow("is a long random run"))])
 async def test_everyone_has_what_the_model_says_after_every_step(
     registry: Registry, clock: FakeClock, seed: int
 ) -> None:
@@ -206,10 +206,10 @@ async def test_everyone_has_what_the_model_says_after_every_step(
         user = await registry.add_user(name)
         world.ids[name], world.owners[user.id] = user.id, name
     done = []
-    for _ in range(120):
+    for _ in range(80):
         clock.advance(1)
         done.append(await world.step())
         await world.compare(done[-1])
     # The steps must not all have been refused.
-    assert len([step for step in done if ":" not in step]) > 40
+    assert len([step for step in done if ":" not in step]) > 25
     assert world.model.keys or world.connections

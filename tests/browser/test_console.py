@@ -5,7 +5,9 @@ has next to none.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +16,14 @@ from msgspec import Struct
 from auth.browser_sessions import session_cookie_name
 from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
+from tests.server.console.test_pdf_pages import add_followed
 from tests.server.rest.rest_client import rest_client_of
 from tests.sources.source_fixture import LibraryUser
 
 pytestmark = pytest.mark.slow("walks through pages in a browser")
+PICTURES = os.environ.get("PNG_FOLDER", "")
 PHONE = {"viewport": {"width": 390, "height": 844}, "isMobile": True, "hasTouch": True}
 
 
@@ -132,6 +137,18 @@ async def test_citation_of_an_assistant_opens_at_the_passage(browser: BrowserDri
     path = hit["url"].removeprefix(console.server.runtime.settings.base_url)
 
     assert "The galleon left." in await console.run(browser, "item.mjs", "passage", values=path)
+
+
+@each_case("name, options", [("desktop", {}), ("phone", PHONE), ("dark", {"colorScheme": "dark"})])
+async def test_pdf_in_a_followed_folder_opens_at_the_page_of_the_passage(
+    browser: BrowserDriver, console: Console, tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    pages = [f"Page {number} is about tides. " * 3 for number in (1, 2)]
+    item = await add_followed(rest_client_of(console.server), console.ada, tmp_path / name, f"{name}.pdf", pages)
+    values = {"path": f"/items/media/{item}?chunk_index=0&find=2", "folder": PICTURES, "name": name}
+    seen = await console.run(browser, "item.mjs", "pdfPages", values=values, **options)
+
+    assert seen == {"texts": [f"Page 2 of {name}.pdf", f"Page 1 of {name}.pdf"], "findings": []}
 
 
 async def test_item_is_created_changed_tagged_deleted_and_restored(browser: BrowserDriver, console: Console) -> None:

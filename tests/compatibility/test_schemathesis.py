@@ -155,6 +155,7 @@ async def test_any_generated_request_gets_a_documented_response(
     case.validate_response(response, checks=CHECKS if is_temporary_refusal(response) else [not_a_server_error, *CHECKS])
 
 
+@pytest.mark.slow("starts the server of the property runs")
 async def test_every_documented_operation_is_fuzzed(fuzzed: FuzzedApi) -> None:
     assert set(fuzzed.operations) == set(OPERATIONS)
 

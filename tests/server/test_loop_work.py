@@ -1,6 +1,6 @@
 """Work that grows with a user's texts does not run on the event loop, where all other users would wait for it.
 
-The same calls are made on a library of short texts and on one of texts fifty times as long. Only CPU time of the loop's
+The same calls are made on a library of short texts and on one of texts 25 times as long. Only CPU time of the loop's
 own thread counts, so it does not matter what else the machine does.
 """
 
@@ -13,8 +13,8 @@ import pytest
 from tests.cases import each_case
 from tests.server.loop_work import MeasuredServer, open_measured_server
 
-SHORT_CHARS, LONG_CHARS = 16_000, 800_000
-# Linear growth would be 50. The constant covers what does not depend on the text, such as a garbage collection.
+SHORT_CHARS, LONG_CHARS = 16_000, 400_000
+# Linear growth would be 25. The constant covers what does not depend on the text, such as a garbage collection.
 GROWTH_MAX = 5
 CONSTANT_S = 0.02
 

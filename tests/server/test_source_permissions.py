@@ -190,6 +190,7 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     ),
     "/items/{source}/{id:path}": tuple(("GET", f"/items/{uri.replace('://', '/')}", None) for uri in URIS.values()),
     "/note-images/{id}/{name:path}": (("GET", f"/note-images/{NOTE}/mast.png", None),),
+    "/pdf-pages/{id}/{page:int}": (("GET", "/pdf-pages/1/1", None),),
     "/history": (("GET", "/history", None), ("GET", "/history?q=quixot&shown=500", None)),
     "/history/{id}": (
         ("GET", f"/history/{CHAT}", None),

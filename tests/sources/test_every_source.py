@@ -287,6 +287,7 @@ async def test_no_response_exceeds_its_budget(ada: LibraryUser, source: str) -> 
         assert response["truncated"] or "topic60" in response["content"] or mode == "full", case
 
 
+@pytest.mark.slow("reads long texts of every script")
 @every_source
 async def test_budget_is_kept_in_every_script(ada: LibraryUser, source: str) -> None:
     for script, text in SCRIPTS.items():

@@ -37,9 +37,6 @@ class MessageTree:
         for key, parent in self._parents.items():
             self._children.setdefault(parent, []).append(key)
 
-    def parent(self, key: str) -> str | None:
-        return self._parents[key]
-
     def leaves(self) -> Iterator[str]:
         return (key for key in self._parents if key not in self._children)
 
@@ -66,35 +63,34 @@ class MessageTree:
                     yield subtree_key
                     pending += reversed(self._children.get(subtree_key, ()))
 
+    def messages(
+        self,
+        path: Sequence[str],
+        drafts: Mapping[str, MessageDraft],
+        uuid_of: Callable[[str], str],
+        created_at: str | UnsetType,
+    ) -> Iterator[MessageDraft]:
+        """Yields the drafts in order, with id, parent and time set. `path` is the canonical path.
 
-def thread_messages(
-    tree: MessageTree,
-    path: Sequence[str],
-    drafts: Mapping[str, MessageDraft],
-    uuid_of: Callable[[str], str],
-    created_at: str | UnsetType,
-) -> Iterator[MessageDraft]:
-    """Yields the drafts in order, with id, parent and time set. `path` is the canonical path.
-
-    A key without a draft was skipped; its children become children of its nearest ancestor with a draft. A message
-    without a time gets that of its parent, or else `created_at`, the time of the conversation.
-    """
-    # The walk yields a parent before its children, so that what a child takes over from it is known.
-    canonical = frozenset(path)
-    # By key: the nearest ancestor that is imported, the id of a message, and its time.
-    nearest: dict[str, str | None] = {}
-    uuids: dict[str | None, str | None] = {None: None}
-    times: dict[str | None, str | UnsetType] = {None: created_at}
-    for key in tree.walk(path):
-        parent = nearest.get(tree.parent(key) or "")
-        draft = drafts.get(key)
-        nearest[key] = parent if draft is None else key
-        if draft is not None:
-            times[key] = times[parent] if draft.created_at is UNSET else draft.created_at
-            uuid = uuids[key] = uuid_of(key)
-            yield replace(
-                draft, uuid=uuid, parent_id=uuids[parent], is_canonical=key in canonical, created_at=times[key]
-            )
+        A key without a draft was skipped; its children become children of its nearest ancestor with a draft. A message
+        without a time gets that of its parent, or else `created_at`, the time of the conversation.
+        """
+        # The walk yields a parent before its children, so that what a child takes over from it is known.
+        canonical = frozenset(path)
+        # By key: the nearest ancestor that is imported, the id of a message, and its time.
+        nearest: dict[str, str | None] = {}
+        uuids: dict[str | None, str | None] = {None: None}
+        times: dict[str | None, str | UnsetType] = {None: created_at}
+        for key in self.walk(path):
+            parent = nearest.get(self._parents[key] or "")
+            draft = drafts.get(key)
+            nearest[key] = parent if draft is None else key
+            if draft is not None:
+                times[key] = times[parent] if draft.created_at is UNSET else draft.created_at
+                uuid = uuids[key] = uuid_of(key)
+                yield replace(
+                    draft, uuid=uuid, parent_id=uuids[parent], is_canonical=key in canonical, created_at=times[key]
+                )
 
 
 def conversation_parts(
@@ -256,10 +252,11 @@ class MessageBranches:
         tree = MessageTree(self._parents)
         # A current message that the export does not contain has no path.
         path = tree.path_to(current) or tree.path_to(self._last)
-        threaded = thread_messages(
-            tree, path, self._drafts, lambda key: message_id(self._importer, uuid, key), draft.created_at
-        )
-        yield from conversation_parts(draft, threaded)
+
+        def own_id(key: str) -> str:
+            return message_id(self._importer, uuid, key)
+
+        yield from conversation_parts(draft, tree.messages(path, self._drafts, own_id, draft.created_at))
 
 
 def _drafts_in_order(

@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from config.errors import FlorilegiumError, NotFound
-from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe, files_in, probe_file
 from sources.importers.engine.files import file_size, printable_name
 from sources.importers.engine.importer import Importer
@@ -64,7 +63,7 @@ def discover(
             continue
         if probe.is_folder:
             yield from _discover_folder(probe, limits, importers if named is None else (named,))
-        elif named is None and is_zip(probe.head) and all(name.startswith("Takeout/") for name in probe.names):
+        elif named is None and probe.is_zip and all(name.startswith("Takeout/") for name in probe.names):
             # Google Takeout packs the data of all chosen products into one archive, and each has its own importer.
             products = [importer for importer in importers if importer.recognizes(probe) >= _CERTAIN]
             readers = products if len(products) > 1 else [select_importer(probe, importers)]

@@ -1,7 +1,8 @@
 """A look at a file or folder before it is read: its first bytes, and the names inside it. Nothing is unpacked."""
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -10,11 +11,23 @@ from zipfile import ZipInfo
 from msgspec import Struct
 
 from config.errors import InvalidParams, NotFound, TooLarge
-from sources.importers.engine.archives import is_zip, open_archive
+from sources.importers.engine.archives import SIMPLE_METHODS, entry_start, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file, open_folder
+from sources.importers.engine.files import is_text
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.table_reader import TableSpec, table_columns
 
+# Enough to recognize a file, and to look into an archive.
 HEAD_BYTES = 1 << 16
+# The size of the archive does not matter here: only the start of one entry is unpacked.
+_PEEK_LIMITS = ImportLimits(
+    file_max_bytes=1 << 40,
+    unpacked_max_bytes=1 << 20,
+    entries_max=100_000,
+    line_max_bytes=HEAD_BYTES,
+    depth_max=1,
+    item_max_chars=HEAD_BYTES,
+)
 # The files that identify an export are among its first entries.
 _NAMES_MAX = 10_000
 
@@ -29,6 +42,56 @@ class FileProbe(Struct, frozen=True):
     head: bytes = b""
     names: tuple[str, ...] = ()
     entries: Mapping[str, ZipInfo] = {}
+
+    @property
+    def suffix(self) -> str:
+        return self.path.suffix.lower()
+
+    @property
+    def is_zip(self) -> bool:
+        return is_zip(self.head)
+
+    @property
+    def is_text(self) -> bool:
+        return not self.is_folder and is_text(self.head)
+
+    @property
+    def is_database(self) -> bool:
+        return self.head.startswith(b"SQLite format 3\0")
+
+    def has_tables(self, *tables: TableSpec) -> bool:
+        """Returns whether the file is a database with all of these tables and their required columns."""
+        if not self.is_database:
+            return False
+        columns = table_columns(self.path, *(table.name for table in tables))
+        return all(columns[table.name] >= frozenset(table.required) for table in tables)
+
+    def is_json(self, *marks: bytes | re.Pattern[bytes]) -> bool:
+        """Returns whether a file starts like JSON and has all of these marks in its first bytes."""
+        return is_json(self.head, *marks)
+
+    def first_bytes(self, is_export_file: Callable[[str], bool]) -> bytes:
+        """Returns the first bytes of the file or, for an archive, of its first export file; nothing if it has none."""
+        if not self.is_zip:
+            return self.head
+        name = next((name for name in sorted(self.names) if is_export_file(name)), None)
+        if name is None:
+            return b""
+        entry = self.entries.get(name)
+        try:
+            if entry is not None and entry.compress_type in SIMPLE_METHODS:
+                # Without reading the directory of the zip once more, which takes a second if it has 100,000 entries.
+                return entry_start(self.path, entry, HEAD_BYTES)
+            with open_archive(self.path, _PEEK_LIMITS) as archive, archive.open(name) as file:
+                return file.read(HEAD_BYTES)
+        except (InvalidParams, TooLarge, OSError):
+            return b""
+
+
+def is_json(head: bytes, *marks: bytes | re.Pattern[bytes]) -> bool:
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"[", b"{"):
+        return False
+    return all(mark in head if isinstance(mark, bytes) else mark.search(head) for mark in marks)
 
 
 def probe_file(path: Path, limits: ImportLimits) -> FileProbe:

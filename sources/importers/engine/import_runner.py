@@ -12,25 +12,12 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from config.errors import SourceTimeout
+from config.errors import Conflict, SourceTimeout
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
-from sources.importers.engine import known_files
-from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, limit_events, row_count
+from sources.importers.engine import events, known_files
+from sources.importers.engine.batches import Batch, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
-from sources.importers.engine.events import (
-    DeletedItem,
-    DoubtfulItem,
-    FailedItem,
-    ImportedConversation,
-    ImportedItem,
-    ImportedNote,
-    ImportReport,
-    ItemKind,
-    PreviouslyImported,
-    ReadPosition,
-    SkippedItem,
-)
 from sources.importers.engine.limits import FileProgress, ImportLimits, ImportProgress, import_limits
 from sources.importers.engine.reader_process import (
     ProcessBatchReader,
@@ -41,6 +28,7 @@ from sources.importers.engine.reader_process import (
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.records import OBSERVATION
+from sources.saved_searches import SAVED_SEARCHES, SavedSearch, decode_searches, with_search
 from sources.storage.contract import Library
 
 _LABEL_CHARS = 80
@@ -56,7 +44,9 @@ class ItemIdentities(Protocol):
     # Whether items may exist that were not read this time, because reading resumed at a position.
     is_partial: bool
 
-    async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
+    async def assign(
+        self, kind: events.ItemKind, items: Sequence[events.ImportedItem]
+    ) -> Sequence[events.ImportedItem]:
         """Returns the items with the ids under which they are stored."""
         ...
 
@@ -77,15 +67,14 @@ async def run_import(
     """Imports the discovered files one after the other. Without a library it is a dry run: everything is read, nothing
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
     that cannot be written does."""
-    progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
+    files = [result for result in results if isinstance(result, DiscoveredFile)]
+    progress.bytes_total = sum(file.size_bytes for file in files)
     # The process may open these paths and no others.
-    paths = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
+    paths = [file.path.resolve() for file in files]
     limits = limits or import_limits(settings)
     async with open_reader_process(limits, paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged, limits=limits)
-        runner.locations = {
-            known_files.bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)
-        }
+        runner.locations = {known_files.bookmark_key(file) for file in files}
         for result in results:
             match result:
                 case ImportProblem():
@@ -108,41 +97,32 @@ class ImportRunner:
         progress: ImportProgress,
         process: ReaderProcess,
         *,
-        rereads_unchanged: bool,
+        rereads_unchanged: bool = True,
         keeps_edits: bool = False,
         limits: ImportLimits | None = None,
     ) -> None:
         self.summary = ImportSummary()
         # The bookmarks of all files of the import.
         self.locations: Set[str] = frozenset()
-        self._keeps_edits = keeps_edits
-        self._process = process
-        self._library = library
-        self._limits = limits or import_limits(settings)
-        self._batch_limits = batch_limits(settings)
+        self.keeps_edits = keeps_edits
+        self.process = process
+        self.library = library
+        self.limits = limits or import_limits(settings)
+        self.batch_limits = batch_limits(settings)
+        self.progress = progress
         self._problems_max = settings.fixed.import_problems_max
-        self._progress = progress
         self._rereads_unchanged = rereads_unchanged
 
     async def import_file(
         self, file: DiscoveredFile, identities: ItemIdentities | None = None, *, from_start: bool = False
     ) -> ImportSummary:
         """Returns the summary of this file. `from_start` ignores the position up to which it was read before."""
-        self._progress.file = file.name
-        file_progress = FileProgress(self._progress)
-        importing = _FileImport(
-            self._library,
-            file,
-            self._progress,
-            self._process,
-            self._problems_left,
-            identities=identities,
-            keeps_edits=self._keeps_edits,
-            from_start=from_start,
-        )
+        self.progress.file = file.name
+        file_progress = FileProgress(self.progress)
+        importing = _FileImport(self, file, identities, from_start=from_start)
         # The identities of a followed source replace those of the bookmarks.
-        bookmarks = None if self._library is None or identities is not None else self._library.bookmarks
-        digest = None if bookmarks is None else await known_files.content_digest(file, self._limits.file_max_bytes)
+        bookmarks = None if self.library is None or identities is not None else self.library.bookmarks
+        digest = None if bookmarks is None else await known_files.content_digest(file, self.limits.file_max_bytes)
         known = None
         if bookmarks is not None and digest is not None and not self._rereads_unchanged:
             # The digest of a large export is computed in a fraction of the time in which it is read.
@@ -151,11 +131,11 @@ class ImportRunner:
             importing.count_unchanged(known.kinds)
             importing.summary.skipped = known.skipped
         elif bookmarks is None or digest is None:
-            await importing.run(self._limits, self._batch_limits, file_progress)
+            await importing.run(file_progress)
         else:
             if file.importer.recognizes_moved_files:
                 importing.identity = known_files.DocumentIdentity(bookmarks, file, digest, self.locations)
-            await importing.run(self._limits, self._batch_limits, file_progress)
+            await importing.run(file_progress)
             # A file with failures is read again next time.
             if not importing.summary.failures:
                 item = importing.identity.item if importing.identity is not None else ""
@@ -170,10 +150,10 @@ class ImportRunner:
 
     def add_failed_file(self, problem: ImportProblem) -> None:
         """Counts a file that could not be opened."""
-        self.summary.add(ImportSummary(failed_files=1, problems=[problem][: self._problems_left]))
+        self.summary.add(ImportSummary(failed_files=1, problems=[problem][: self.problems_left]))
 
     @property
-    def _problems_left(self) -> int:
+    def problems_left(self) -> int:
         return self._problems_max - len(self.summary.problems)
 
 
@@ -181,41 +161,32 @@ class _FileImport:
     """The import of one file."""
 
     def __init__(
-        self,
-        library: Library | None,
-        file: DiscoveredFile,
-        progress: ImportProgress,
-        process: ReaderProcess,
-        problems_max: int,
-        *,
-        identities: ItemIdentities | None,
-        keeps_edits: bool,
-        from_start: bool,
+        self, runner: ImportRunner, file: DiscoveredFile, identities: ItemIdentities | None, *, from_start: bool
     ) -> None:
         self.summary = ImportSummary(files=1)
         self.file = file
         self.identity: known_files.DocumentIdentity | None = None
+        self._runner = runner
+        self._library = runner.library
+        self._progress = runner.progress
+        self._problems_max = runner.problems_left
         self._identities = identities
-        self._keeps_edits = keeps_edits
         self._from_start = from_start
-        self._process = process
-        self._library = library
-        self._progress = progress
-        self._problems_max = problems_max
 
-    async def run(self, limits: ImportLimits, batches: BatchLimits, file_progress: FileProgress) -> None:
+    async def run(self, file_progress: FileProgress) -> None:
         """Reads the next batch while the previous one is written."""
-        limits = replace(limits, has_stable_path=self.file.has_stable_path)
+        limits = replace(self._runner.limits, has_stable_path=self.file.has_stable_path)
+        batches, process = self._runner.batch_limits, self._runner.process
         importer, path = self.file.importer, self.file.path
         position = None
         # A format with an output version is read as a whole; its files are recognized by their digest instead.
         keeps_position = self.file.has_stable_path and not importer.output_version
         if self._library is not None and keeps_position and not self._from_start:
             bookmark = await self._library.bookmarks.get(known_files.bookmark_key(self.file))
-            position = None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
+            position = None if bookmark is None else msgspec.json.decode(bookmark, type=events.ReadPosition)
         reader: BatchReader | ProcessBatchReader
         if is_read_in_a_process(importer):
-            reader = ProcessBatchReader(self._process, importer, path, limits, batches, file_progress, position)
+            reader = ProcessBatchReader(process, importer, path, limits, batches, file_progress, position)
         else:
             reader = BatchReader(limit_events(importer.read(path, limits, file_progress, position), limits), batches)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))
@@ -244,10 +215,13 @@ class _FileImport:
         if self._progress.before_batch is not None:
             await self._progress.before_batch()
         for report in batch.reports:
-            self._add_report(report)
+            if isinstance(report, events.ImportedSearch):
+                await self._add_search(report.search)
+            else:
+                self._add_report(report)
         for name, items in batch.items.items():
             kind = _SOURCES.get(name, name)
-            assigned: Sequence[ImportedItem] = items
+            assigned: Sequence[events.ImportedItem] = items
             if self._library is not None:
                 assigned = await known_files.keep_former_ids(self._library, items)
             if self._identities is not None:
@@ -258,21 +232,34 @@ class _FileImport:
             bookmark = msgspec.json.encode(batch.position).decode()
             await self._library.bookmarks.set(known_files.bookmark_key(self.file), bookmark)
 
-    def _add_report(self, report: ImportReport) -> None:
+    async def _add_search(self, search: SavedSearch) -> None:
+        def add(text: str | None) -> str:
+            current = next((one for one in decode_searches(text) if one.name == search.name), None)
+            if current not in (None, search):
+                self.summary.skip("saved search whose name is in use")
+            return with_search(text, current or search)
+
+        if self._library is not None:
+            try:
+                await self._library.bookmarks.change(SAVED_SEARCHES, add)
+            except Conflict as error:
+                self._add_report(events.FailedItem(search.name, error.message))
+
+    def _add_report(self, report: events.ImportReport) -> None:
         match report:
-            case SkippedItem(reason):
+            case events.SkippedItem(reason):
                 self.summary.skip(reason)
-            case PreviouslyImported(counts):
+            case events.PreviouslyImported(counts):
                 self.count_unchanged(counts)
                 if self._identities is not None:
                     self._identities.is_partial = True
-            case DeletedItem(kind, uuid):
+            case events.DeletedItem(kind, uuid):
                 if self._identities is not None:
                     self._identities.add_deleted(kind, uuid)
-            case FailedItem(location, problem):
+            case events.FailedItem(location, problem):
                 self.summary.failed_items += 1
                 self._add_problem(location[:_LABEL_CHARS], problem)
-            case DoubtfulItem(location, doubt):
+            case events.DoubtfulItem(location, doubt):
                 self.summary.doubtful_items += 1
                 if len(self.summary.doubts) < self._problems_max:
                     self.summary.doubts.append(ImportProblem(self.file.name, location[:_LABEL_CHARS], doubt))
@@ -281,11 +268,11 @@ class _FileImport:
         if len(self.summary.problems) < self._problems_max:
             self.summary.problems.append(ImportProblem(self.file.name, location, problem))
 
-    async def _upsert(self, kind: ItemKind, items: Sequence[ImportedItem]) -> None:
+    async def _upsert(self, kind: events.ItemKind, items: Sequence[events.ImportedItem]) -> None:
         if self.identity is not None:
             items = [await self.identity.resolve(item) for item in items]
         try:
-            results = await _upsert_many(self._library, kind, items, keeps_edits=self._keeps_edits)
+            results = await _upsert_many(self._library, kind, items, keeps_edits=self._runner.keeps_edits)
         except SourceTimeout:
             # The machine is busy: write smaller parts, until one fits into the deadline.
             if len(items) == 1:
@@ -298,21 +285,21 @@ class _FileImport:
         images = {
             str(item.draft.uuid): item.images
             for item, (result, _) in zip(items, results, strict=True)
-            if isinstance(item, ImportedNote) and item.images is not None and result.outcome in _CURRENT
+            if isinstance(item, events.ImportedNote) and item.images is not None and result.outcome in _CURRENT
         }
         if images and self._library is not None:
             await self._library.notes.set_images(images)
         for item, (result, message_results) in zip(items, results, strict=True):
             self._count(kind, item, result)
-            if isinstance(item, ImportedConversation):
+            if isinstance(item, events.ImportedConversation):
                 for message, message_result in zip(item.messages, message_results, strict=False):
                     self._count("messages", message, message_result)
         self._progress.items += sum(map(row_count, items))
 
-    def _count(self, kind: str, item: ImportedItem | MessageDraft, result: UpsertResult) -> None:
+    def _count(self, kind: str, item: events.ImportedItem | MessageDraft, result: UpsertResult) -> None:
         is_refused = result.outcome == "refused"
         # A conversation in several parts is counted once.
-        if isinstance(item, ImportedConversation) and item.continues and not is_refused:
+        if isinstance(item, events.ImportedConversation) and item.continues and not is_refused:
             return
         self.summary.counts(kind).add(result.outcome)
         if is_refused:
@@ -326,7 +313,7 @@ class _FileImport:
 
 
 async def _upsert_many(
-    library: Library | None, kind: ItemKind, items: Sequence[Any], *, keeps_edits: bool
+    library: Library | None, kind: events.ItemKind, items: Sequence[Any], *, keeps_edits: bool
 ) -> Sequence[tuple[UpsertResult, Sequence[UpsertResult]]]:
     """Returns the result for each item, and for a conversation also those for its messages."""
     if library is None:

@@ -5,7 +5,8 @@ import runner stores the items and finds out which of them are new.
 
 To add a format:
 
-1. Write a subclass of `Importer` in a module of `sources/importers/formats`, next to formats of the same kind.
+1. Write a subclass of `FileImporter` in a module of `sources/importers/formats`, next to formats of the same kind. It
+   implements `read_file`, which gets the arguments of `read` as one object.
 2. Add a line to `sources/importers/registry.py`. Its name is what users pass to `florilegium import --format`.
 3. Describe the format in `docs/import.md`; a test checks that its name is there in backticks.
 
@@ -45,12 +46,22 @@ from typing import ClassVar
 
 from sources.importers.engine.events import Events, StartPosition
 from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.input_file import InputFile, is_in_unpacked_export, read_export
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.parsers.parsed_document import DocumentParser, parse_in_subprocess
 
-# Formats take what the signature of `read` needs from here, too, instead of from four modules.
-__all__ = ["Events", "FileProbe", "ImportLimits", "Importer", "ParsingImporter", "ProgressCallback", "StartPosition"]
+# Formats take what their signatures need from here, too, instead of from four modules.
+__all__ = [
+    "Events",
+    "ExportImporter",
+    "FileImporter",
+    "FileProbe",
+    "ImportLimits",
+    "Importer",
+    "InputFile",
+    "ParsingImporter",
+]
 
 
 class Importer(ABC):
@@ -90,13 +101,49 @@ class Importer(ABC):
         return True
 
 
-# -- parsing importer --------------------------------------------------------------------------------------------------
-# The base of importers that read documents, or files with documents inside them.
+# -- built-in formats --------------------------------------------------------------------------------------------------
 
 
-class ParsingImporter(Importer):
-    """An importer that has documents parsed in another process. The process that reads imported files may not start
-    one, so it replaces `parse`."""
+class FileImporter(Importer):
+    """The base of the formats in this package, which get one object with all that `read` is called with."""
+
+    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+        # A generator, so that nothing is read before the first event is asked for.
+        yield from self.read_file(InputFile(path, limits, progress, position))
+
+    @abstractmethod
+    def read_file(self, file: InputFile) -> Events:
+        """Yields the contents, as `read` does."""
+
+
+class ExportImporter(FileImporter):
+    """Reads exports that consist of JSON files with objects, which reports call by `noun`: a zip, the folder it was
+    unpacked to, or one of the files alone."""
+
+    suffixes = (".json", ".zip")
+    noun: ClassVar[str]
+
+    @abstractmethod
+    def is_export_file(self, name: str) -> bool:
+        """Returns whether a file of a zip or folder, given by its path there, has such objects."""
+
+    @abstractmethod
+    def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
+        """Yields what one object contains. Raises InvalidParams if it cannot be read."""
+
+    def read_file(self, file: InputFile) -> Events:
+        def read(data: bytes, location: str) -> Events:
+            return self.read_object(data, location, file.limits)
+
+        return read_export(file, self.is_export_file, self.noun, read)
+
+    def reads_from_folder(self, name: str) -> bool:
+        return is_in_unpacked_export(name, self.is_export_file)
+
+
+class ParsingImporter(FileImporter):
+    """An importer that has documents, or documents inside files, parsed in another process. The process that reads
+    imported files may not start one, so it replaces `parse`."""
 
     def __init__(self, parse: DocumentParser = parse_in_subprocess) -> None:
         self._parse = parse

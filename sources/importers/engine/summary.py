@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import UpsertOutcome
-from sources.importers.engine.archives import is_zip, open_archive
+from sources.importers.engine.archives import open_archive
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import is_text, read_bytes
+from sources.importers.engine.files import read_bytes
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.png_texts import SIGNATURE, require_complete
-from sources.importers.engine.table_reader import is_database, require_readable
+from sources.importers.engine.table_reader import require_readable
 
 OUTCOMES: tuple[UpsertOutcome, ...] = get_args(UpsertOutcome)
 # The noun that a count refers to is the last word before one of these.
@@ -130,15 +130,15 @@ _TEXT_SUFFIXES = (
 def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
     """Describes the damage, or returns None if the file appears intact."""
     try:
-        suffix = probe.path.suffix.lower()
-        if is_zip(probe.head) or suffix in (".zip", ".docx", ".pptx", ".xlsx", ".odt", ".epub", ".charx"):
+        suffix = probe.suffix
+        if probe.is_zip or suffix in (".zip", ".docx", ".pptx", ".xlsx", ".odt", ".epub", ".charx"):
             with open_archive(probe.path, limits):
                 pass
         elif probe.head.startswith(SIGNATURE) or (
             suffix in (".png", ".apng") and not probe.head.startswith(_IMAGE_STARTS) and probe.head[4:8] != b"ftyp"
         ):
             require_complete(probe.path)
-        elif is_database(probe):
+        elif probe.is_database:
             require_readable(probe.path)
         elif suffix in (".json", ".json3"):
             # Accepts JSON with comments and trailing commas, as in `tsconfig.json`.
@@ -159,13 +159,13 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
         elif suffix == ".pdf":
             # A PDF is recognized by its header alone, so this file has none.
             raise InvalidParams("not a PDF file")
-        elif suffix in _TEXT_SUFFIXES and not is_text(probe.head):
+        elif suffix in _TEXT_SUFFIXES and not probe.is_text:
             raise InvalidParams("expected text, got a NUL character")
     except InvalidParams as error:
         return error.message
     except TooLarge as error:
         # A PNG or JSON file that is too large to check is not damaged; an oversized archive is rejected.
-        return error.message if is_zip(probe.head) else None
+        return error.message if probe.is_zip else None
     except OSError as error:
         return f"cannot be read: {error.strerror or 'disk error'}"
     return None

@@ -21,7 +21,6 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from sources.importers.engine.confined_files import file_status, opening_only, real_path
 from sources.importers.engine.events import Events, FailedItem
-from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size, printable_name
 from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.values import Fields, clean_line, clean_tags
@@ -45,10 +44,6 @@ _SAFETY_PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
     f"PRAGMA cache_size = -{_CACHE_KIB}",
 )
-
-
-def is_database(probe: FileProbe) -> bool:
-    return probe.head.startswith(b"SQLite format 3\0")
 
 
 @contextmanager
@@ -129,14 +124,6 @@ class TableSpec(Struct, frozen=True):
     optional: tuple[str, ...] = ()
 
 
-def has_tables(probe: FileProbe, tables: Sequence[TableSpec]) -> bool:
-    """Returns whether a file is a database with all of these tables and their required columns."""
-    if not is_database(probe):
-        return False
-    columns = table_columns(probe.path, *(table.name for table in tables))
-    return all(columns[table.name] >= frozenset(table.required) for table in tables)
-
-
 class KeywordLinks(Struct, frozen=True):
     """How keywords are attached to items: a link table with the column that holds the item's id, and the table of
     keywords."""
@@ -157,7 +144,8 @@ class TableReader:
         self._size_bytes = size_bytes
         self._rows_total = self._rows_read = 0
         self._columns: dict[str, frozenset[str]] = {}
-        self._statements: dict[tuple[TableSpec, str], tuple[str, Sequence[str]]] = {}
+        # By the identity of a table, whose hash would be computed from all of its columns.
+        self._statements: dict[tuple[int, str], tuple[str, Sequence[str]]] = {}
         self.limits = limits
 
     def has(self, table: TableSpec) -> bool:
@@ -251,7 +239,7 @@ class TableReader:
         return clean_tags([clean_line(keyword) for (keyword,) in rows])
 
     def _select(self, table: TableSpec, condition: str, value: Any) -> Sequence[Fields]:
-        key = table, condition
+        key = id(table), condition
         if key not in self._statements:
             # Columns that the file lacks are read as NULL.
             statement_names = (*table.required, *table.optional)
@@ -319,24 +307,17 @@ def table_lines(text: str, delimiter: str) -> Iterator[str]:
 # Plain values: the process that copies databases gets them as JSON and loads no importer.
 
 
-class LookupTable(Struct, frozen=True):
+class LookupTable(TableSpec, frozen=True):
     """Rows that others refer to: `column` of the other table holds their `id`. If one changes, so do the items that
     refer to it."""
 
-    name: str
-    columns: tuple[str, ...]
-    column: str
-    optional: tuple[str, ...] = ()
+    column: str = ""
 
 
-class FollowedTable(Struct, frozen=True):
+class FollowedTable(TableSpec, frozen=True):
     """A table whose rows are items, or parts of the items of another table. `parent_column` of a part holds the `id` of
-    its item. `optional` columns are missing in older versions. Rows that are removed from a table are noticed by their
-    number, unless `is_counted` is False."""
+    its item. Rows that are removed from a table are noticed by their number, unless `is_counted` is False."""
 
-    name: str
-    columns: tuple[str, ...]
-    optional: tuple[str, ...] = ()
     parent_column: str = ""
     parts: tuple["FollowedTable", ...] = ()
     lookups: tuple[LookupTable, ...] = ()

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path, PureWindowsPath
+from pathlib import PureWindowsPath
 from typing import Any, ClassVar
 
 from msgspec import UNSET
@@ -11,18 +11,11 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
+from sources.importers.engine import events
 from sources.importers.engine.chat_messages import conversation_parts
-from sources.importers.engine.events import (
-    FailedItem,
-    ImportedObservation,
-    SkippedItem,
-    archived_conversation_id,
-    imported_observation_id,
-    observation_id,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database
+from sources.importers.engine.events import FailedItem, ImportedObservation, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.table_reader import TableReader, TableSpec
 from sources.importers.engine.values import (
     Fields,
     clean_line,
@@ -37,7 +30,7 @@ from sources.importers.formats.session_observations import AgentToolCall, AgentT
 from sources.text.chunking import first_sentence
 
 
-class _ConversationDatabase(Importer):
+class _ConversationDatabase(FileImporter):
     """A database with a table of conversations and one of their messages, which is grouped by `key_column` and sorted
     by `order_column`. Ids are kept."""
 
@@ -49,10 +42,10 @@ class _ConversationDatabase(Importer):
     noun: ClassVar[str]
 
     def recognizes(self, probe: FileProbe) -> float:
-        return 0.9 if has_tables(probe, (self.conversations, self.messages)) else 0.0
+        return 0.9 if probe.has_tables(self.conversations, self.messages) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_database() as reader:
             reader.require((self.conversations, self.messages), f"an {self.title}")
             reader.expect_rows(self.messages)
             # Counted down with each conversation that has messages.
@@ -66,7 +59,7 @@ class _ConversationDatabase(Importer):
                 try:
                     # Some words are paths of the conversations API.
                     require_allowed_id(_text_id(row))
-                    draft = self.conversation(row, limits)
+                    draft = self.conversation(row, file.limits)
                 except InvalidParams as error:
                     yield FailedItem(f"{self.noun} {key_label(key)}", error.message)
                 else:
@@ -235,16 +228,16 @@ _MARKS = (_OBSERVATIONS, _OBSERVATIONS_V3, _EXCHANGES)
 _TITLE_CHARS = 120
 
 
-class ConversationMemoryImporter(Importer):
+class ConversationMemoryImporter(FileImporter):
     name = "conversation_memory"
     title = "conversation-memory database"
     suffixes = (".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
-        return 0.9 if any(has_tables(probe, (table,)) for table in _MARKS) else 0.0
+        return 0.9 if any(probe.has_tables(table) for table in _MARKS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_database() as reader:
             if not any(map(reader.has, _MARKS)):
                 raise InvalidParams("not a conversation-memory database")
             reader.expect_rows(_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
@@ -260,14 +253,14 @@ class ConversationMemoryImporter(Importer):
                             archives[session] = (str(row["archive_path"]), start, end)
 
             def read(table: TableSpec, row: Fields) -> Events:
-                observation = _observation_draft(table, row, limits)
+                observation = _observation_draft(table, row, file.limits)
                 if not observation.title:
                     yield SkippedItem("summary without text" if table is _SUMMARIES else "observation without a title")
                     return
                 if archive := archives.get(str(observation.session_id)):
                     # The lines of the whole session: the database has no more precise ones.
                     path, start, end = archive
-                    conversation = archived_conversation_id(path)
+                    conversation = events.archived_conversation_id(path)
                     observation = replace(observation, conversation_id=conversation, line_start=start, line_end=end)
                 yield ImportedObservation(observation)
 
@@ -285,13 +278,13 @@ def _observation_draft(table: TableSpec, row: Fields, limits: ImportLimits) -> O
         parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
         narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
         title = clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
-        uuid = observation_id("imported", "summary", str(row["id"]))
+        uuid = events.observation_id("imported", "summary", str(row["id"]))
         fields["type"] = "summary"
     elif table is _OBSERVATIONS_V3:
         # The number of an observation is unique in its database only, so its time is part of the id.
-        uuid = observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
+        uuid = events.observation_id("imported", "v3", str(row["id"]), str(row["created_at"]))
     else:
-        uuid = imported_observation_id(str(row["id"]))
+        uuid = events.imported_observation_id(str(row["id"]))
         lists = {
             name: tuple(text for text in texts(json_or_none(row[name], limits)) if "\0" not in text)
             for name in ("facts", "concepts", "files_read", "files_modified")
@@ -331,7 +324,7 @@ def _read_conversations(reader: TableReader) -> Events:
             }
             # Without a session id, because the conversation imported from the session's own file has it.
             draft = ConversationDraft(
-                uuid=archived_conversation_id(path),
+                uuid=events.archived_conversation_id(path),
                 title=clean_line(first_sentence(first.text("user_message"), _TITLE_CHARS)),
                 metadata={name: value for name, value in metadata.items() if value},
                 created_at=first.time("timestamp") or UNSET,

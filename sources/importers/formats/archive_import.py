@@ -12,20 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import Conflict, InvalidParams, NotFound
+from sources.importers.formats import conversation_archive
 from sources.importers.formats.conversation_archive import (
     MANIFEST,
     ArchiveManifest,
     ArchivePart,
     ArchiveReader,
     ConversationPart,
-    archived_conversation,
-    archived_message,
-    conversation_draft,
-    end_line,
-    head_line,
-    message_draft,
-    message_lines,
-    require_allowed_id,
 )
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats
@@ -90,7 +83,7 @@ class _ArchiveImport:
         try:
             if part.first == 0:
                 self._stored = _StoredConversation()
-                require_allowed_id(part.conversation.id)
+                conversation_archive.require_allowed_id(part.conversation.id)
                 try:
                     await self._create(part)
                 except Conflict as conflict:
@@ -116,7 +109,10 @@ class _ArchiveImport:
                 self._fail(MANIFEST, error.message)
 
     async def _create(self, part: ConversationPart) -> None:
-        await self._chats.create(conversation_draft(part.conversation), list(map(message_draft, part.messages)))
+        await self._chats.create(
+            conversation_archive.conversation_draft(part.conversation),
+            list(map(conversation_archive.message_draft, part.messages)),
+        )
         self._stored.count = len(part.messages)
         self._counts["created"] += 1
         self._counts["messages"] += len(part.messages)
@@ -152,7 +148,7 @@ class _ArchiveImport:
         if not is_same:
             stored.is_open = False
         elif missing := part.messages[overlap:]:
-            await self._chats.append(part.conversation.id, list(map(message_draft, missing)))
+            await self._chats.append(part.conversation.id, list(map(conversation_archive.message_draft, missing)))
             messages = len(missing)
             self._counts["messages"] += messages
             self._stored.count += messages
@@ -197,20 +193,22 @@ class ArchiveWriter:
         # In a stream, the header of a file must say in advance whether its sizes will need 64 bits.
         is_large = conversation.message_count * self._line_max_bytes >= zipfile.ZIP64_LIMIT
         self._file = self._zip.open(_zip_entry(f"{_FOLDER}{conversation.id}.json"), "w", force_zip64=is_large)
-        self._file.write(head_line(archived_conversation(conversation)))
+        self._file.write(conversation_archive.head_line(conversation_archive.archived_conversation(conversation)))
         self._conversations += 1
         self._is_empty = True
 
     def add(self, messages: Iterable[Message]) -> None:
         assert self._file is not None
-        for line in message_lines(map(archived_message, messages), is_first=self._is_empty):
+        for line in conversation_archive.message_lines(
+            map(conversation_archive.archived_message, messages), is_first=self._is_empty
+        ):
             self._file.write(line)
             self._messages += 1
             self._is_empty = False
 
     def end(self) -> None:
         assert self._file is not None
-        self._file.write(end_line())
+        self._file.write(conversation_archive.end_line())
         self._file.close()
 
     def finish(self, namespaces: Iterable[str]) -> None:

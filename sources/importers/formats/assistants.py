@@ -4,47 +4,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import IO, Any
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.engine.archives import is_zip, open_archive
+from sources.importers.engine import chat_messages, json_stream
 from sources.importers.engine.batches import require_messages
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    content_text,
-    conversation_draft,
-    conversation_in_order,
-    conversation_with_branches,
-    link_citations,
-    role_of,
-    title_of,
-)
+from sources.importers.engine.chat_messages import ChatMessage
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.events import FailedItem, SkippedItem
-from sources.importers.engine.export_files import (
-    base_name,
-    count_reads,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    is_zip_file,
-    read_export,
-    read_objects,
-)
-from sources.importers.engine.file_probe import HEAD_BYTES
-from sources.importers.engine.files import file_key, is_text, modified_at, printable_name, read_json, read_text
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import (
-    decode_apart,
-    decode_fields,
-    decode_list,
-    decode_object,
-    read_member_list,
-)
+from sources.importers.engine.file_probe import HEAD_BYTES, is_json
+from sources.importers.engine.importer import Events, ExportImporter, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.input_file import base_name, is_in_unpacked_export, read_export, read_objects
 from sources.importers.engine.values import Fields, clean_line, json_or_none, stored_time, texts
 from sources.importers.parsers.web_page import html_text
 
@@ -57,7 +30,10 @@ from sources.importers.parsers.web_page import html_text
 _KEY_CHARS = 100
 _PRODUCTS = frozenset(("gemini apps", "gemini", "bard"))
 # The activities of all products have these fields. The name of the product is the same in every language.
-_FIELDS = (re.compile(rb'"(?:header|products)"\s*:\s*(?:\[\s*)?"(?:Gemini Apps|Bard)"'), re.compile(rb'"time"\s*:'))
+_GEMINI_MARKS = (
+    re.compile(rb'"(?:header|products)"\s*:\s*(?:\[\s*)?"(?:Gemini Apps|Bard)"'),
+    re.compile(rb'"time"\s*:'),
+)
 _CONVERSATION = re.compile(r"https://(?:gemini|bard)\.google\.com/(?:app|chat)/([0-9a-f]{6,64})")
 # What precedes the prompt, in the languages whose Takeout we know; in others it stays part of the prompt.
 _PROMPTED = re.compile(
@@ -65,30 +41,35 @@ _PROMPTED = re.compile(
 )
 
 
-class GeminiImporter(Importer):
+class GeminiImporter(FileImporter):
     name = "gemini"
     title = "Gemini (Google Takeout, MyActivity.json)"
     suffixes = (".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        head = first_bytes(probe, _is_gemini_export_file)
         # Takeout writes MyActivity.json for other products, too.
-        return 0.9 if is_json(head) and all(field.search(head) for field in _FIELDS) else 0.0
+        return 0.9 if is_json(probe.first_bytes(self.is_export_file), *_GEMINI_MARKS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+    def is_export_file(self, name: str) -> bool:
+        """Folders and file names are translated, except for the name of the product."""
+        folders = name.lower().split("/")[:-1]
+        is_gemini = any("gemini" in folder or "bard" in folder for folder in folders)
+        return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
+
+    def read_file(self, file: InputFile) -> Events:
         # The exchanges of each conversation that the export names. They are held until the end, because the oldest
         # ones come last.
         named: dict[str, list[_GeminiExchange]] = {}
 
         def read(data: bytes, _: str) -> Events:
-            activity = decode_fields(data)
+            activity = json_stream.decode_fields(data)
             names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
             if not names & _PRODUCTS:
                 yield SkippedItem("activity of another product")
                 return
             time = activity.time("time")
             pages = (item.text("html") for item in activity.objects("safeHtmlItem"))
-            answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
+            answer = "\n\n".join(html_text(page, file.limits.item_max_chars) for page in pages if page.strip())
             if not time or not answer.strip():
                 # Feedback, deleted chats and settings are activities, too.
                 yield SkippedItem("activity without an answer")
@@ -105,14 +86,14 @@ class GeminiImporter(Importer):
             if exchange.url:
                 named.setdefault(exchange.url, []).append(exchange)
             else:
-                yield from _conversation(f"{time}\0{exchange.prompt}", [exchange], limits)
+                yield from _conversation(f"{time}\0{exchange.prompt}", [exchange], file.limits)
 
-        yield from read_export(path, limits, progress, _is_gemini_export_file, "activity", read)
+        yield from read_export(file, self.is_export_file, "activity", read)
         for url, exchanges in named.items():
-            yield from _conversation(url, sorted(exchanges, key=lambda exchange: exchange.time), limits)
+            yield from _conversation(url, sorted(exchanges, key=lambda exchange: exchange.time), file.limits)
 
     def reads_from_folder(self, name: str) -> bool:
-        return is_in_unpacked_export(name, _is_gemini_export_file)
+        return is_in_unpacked_export(name, self.is_export_file)
 
 
 class _GeminiExchange(Struct, frozen=True):
@@ -123,22 +104,11 @@ class _GeminiExchange(Struct, frozen=True):
     url: str
 
 
-def _is_gemini_export_file(name: str) -> bool:
-    """Folders and file names are translated, except for the name of the product."""
-    folders = name.lower().split("/")[:-1]
-    is_gemini = any("gemini" in folder or "bard" in folder for folder in folders)
-    return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
-
-
 def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: ImportLimits) -> Events:
     first = exchanges[0]
-    draft = conversation_draft(
-        "gemini",
-        key,
-        title_of(first.prompt),
-        created=first.time,
-        modified=exchanges[-1].time,
-        url=first.url,
+    created, modified = first.time, exchanges[-1].time
+    draft = chat_messages.conversation_draft(
+        "gemini", key, chat_messages.title_of(first.prompt), created=created, modified=modified, url=first.url
     )
     messages: list[ChatMessage] = []
     for exchange in exchanges:
@@ -147,42 +117,39 @@ def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: Import
             ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments),
             ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key),
         )
-    yield from conversation_in_order("gemini", draft, messages, limits)
+    yield from chat_messages.conversation_in_order("gemini", draft, messages, limits)
 
 
 # -- Grok --------------------------------------------------------------------------------------------------------------
 # Grok's export from accounts.x.ai: `prod-grok-backend.json`, alone or in its zip.
 
-_MARKS = tuple(
-    re.compile(mark)
-    for mark in (rb'^\s*\{\s*"conversations"\s*:\s*\[', rb'"conversation"\s*:\s*\{', rb'"responses"\s*:')
-)
+_GROK_MARKS = (rb'^\s*\{\s*"conversations"\s*:\s*\[', rb'"conversation"\s*:\s*\{', rb'"responses"\s*:')
 
 
-class GrokImporter(Importer):
+class GrokImporter(FileImporter):
     name = "grok"
     title = "Grok export"
     suffixes = (".json", ".zip")
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if is_zip(probe.head):
-            return 0.9 if is_json(first_bytes(probe, _is_grok_export_file)) else 0.0
+        if probe.is_zip:
+            return 0.9 if is_json(probe.first_bytes(_is_grok_export_file)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
-        return 0.9 if all(mark.search(head) for mark in _MARKS) else 0.0
+        return 0.9 if all(re.search(mark, head) for mark in _GROK_MARKS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if not is_zip_file(path):
-            with open_file(path) as file:
-                yield from _read_file("", count_reads(file, limits, progress), limits)
+    def read_file(self, file: InputFile) -> Events:
+        if not file.is_zip:
+            with file.open() as opened:
+                yield from _read_file("", opened, file.limits)
             return
-        with open_archive(path, limits, progress) as archive:
+        with file.open_archive() as archive:
             names = [name for name in archive.names if _is_grok_export_file(name)]
             if not names:
                 raise InvalidParams("export: expected prod-grok-backend.json, found no such file")
             for name in names:
-                with archive.open(name) as file:
-                    yield from _read_file(name, file, limits)
+                with archive.open(name) as opened:
+                    yield from _read_file(name, opened, file.limits)
 
 
 def _is_grok_export_file(name: str) -> bool:
@@ -190,7 +157,7 @@ def _is_grok_export_file(name: str) -> bool:
 
 
 def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Events:
-    conversations = read_member_list(file, ("conversations",), limits)
+    conversations = json_stream.read_member_list(file, ("conversations",), limits)
     if conversations is None:
         raise InvalidParams("expected an object with a list of conversations")
     objects = ((name, element) for element in conversations.elements)
@@ -198,15 +165,15 @@ def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Events:
 
 
 def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    entry, responses = decode_apart(data, "responses")
+    entry, responses = json_stream.decode_apart(data, "responses")
     fields, messages = entry.nested("conversation"), list[ChatMessage]()
-    for number, raw in enumerate(decode_list(responses), 1):
+    for number, raw in enumerate(json_stream.decode_list(responses), 1):
         try:
-            response = Fields.require(decode_fields(raw).get("response"))
+            response = Fields.require(json_stream.decode_fields(raw).get("response"))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
             continue
-        role = role_of(response.get("sender"))
+        role = chat_messages.role_of(response.get("sender"))
         message = ChatMessage(
             key=response.line("_id", "id") or str(number),
             role=role,
@@ -215,14 +182,14 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
             model=response.line("model") if role == "assistant" else "",
             parent=response.line("parent_response_id") or None,
             attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
-            citations=link_citations(response.get("web_search_results")),
+            citations=chat_messages.link_citations(response.get("web_search_results")),
         )
         messages.append(message)
     # After the responses, so that their failures are reported in any case.
     key = fields.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the conversation, got nothing")
-    draft = conversation_draft(
+    draft = chat_messages.conversation_draft(
         "grok",
         key,
         fields.line("title"),
@@ -235,7 +202,7 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
         # Older exports do not name the message that is answered: it is the one before.
         keys = [None, *(message.key for message in messages)]
         messages = [replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
-    yield from conversation_with_branches("grok", draft, messages, limits)
+    yield from chat_messages.conversation_with_branches("grok", draft, messages, limits)
 
 
 def _grok_time(value: object) -> str | None:
@@ -257,66 +224,54 @@ _FRAGMENTS = {
 }
 
 
-class DeepSeekImporter(Importer):
+class DeepSeekImporter(ExportImporter):
     name = "deepseek"
     title = "DeepSeek export"
-    suffixes = (".json", ".zip")
+    noun = "chat"
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        head = b""
+        head = probe.first_bytes(self.is_export_file)
         if probe.is_folder:
             # An unpacked export has the same file names as ChatGPT's.
-            name = next(filter(_is_deepseek_export_file, probe.names), "")
+            name = next(filter(self.is_export_file, probe.names), "")
             with suppress(OSError), open_file(probe.path / name) as file:
                 head = file.read(HEAD_BYTES)
-        else:
-            head = first_bytes(probe, _is_deepseek_export_file)
         # More certain than ChatGPT's importer, which also knows `mapping` and `user.json`.
-        return 0.97 if is_json(head) and b'"mapping"' in head and b'"inserted_at"' in head else 0.0
+        return 0.97 if is_json(head, b'"mapping"', b'"inserted_at"') else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        read = partial(_read_deepseek_conversation, limits=limits)
-        yield from read_export(path, limits, progress, _is_deepseek_export_file, "chat", read)
+    def is_export_file(self, name: str) -> bool:
+        return base_name(name) == "conversations.json"
 
-    def reads_from_folder(self, name: str) -> bool:
-        return is_in_unpacked_export(name, _is_deepseek_export_file)
-
-
-def _is_deepseek_export_file(name: str) -> bool:
-    return base_name(name) == "conversations.json"
-
-
-def _read_deepseek_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    conversation, mapping = decode_apart(data, "mapping")
-    messages: list[ChatMessage] = []
-    # The last fragment of each node, which the next node answers.
-    last: dict[str, str] = {}
-    turns = 0
-    for key, raw in decode_object(mapping, dict[str, Raw]).items():
-        try:
-            node = decode_fields(raw)
-            answer = None if node.get("message") is None else Fields.require(node["message"])
-        except InvalidParams as error:
-            yield FailedItem(f"{location}, node {key[:40]}", error.message)
-            continue
-        parent = node.line("parent")
-        if answer is not None:
-            for message in _fragments(key, answer, last.get(parent, parent) or None, turns):
-                messages.append(message)
-                last[key] = message.key
-            turns += 1
-        # A node without messages passes on those that follow it to its own parent.
-        last.setdefault(key, last.get(parent, parent))
-    key = conversation.line("id", "inserted_at")
-    draft = conversation_draft(
-        "deepseek",
-        key,
-        conversation.line("title"),
-        created=conversation.time("inserted_at"),
-        modified=conversation.time("updated_at"),
-    )
-    yield from conversation_with_branches("deepseek", draft, messages, limits)
+    def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
+        conversation, mapping = json_stream.decode_apart(data, "mapping")
+        messages: list[ChatMessage] = []
+        # The last fragment of each node, which the next node answers.
+        last: dict[str, str] = {}
+        turns = 0
+        for key, raw in json_stream.decode_object(mapping, dict[str, Raw]).items():
+            try:
+                node = json_stream.decode_fields(raw)
+                answer = None if node.get("message") is None else Fields.require(node["message"])
+            except InvalidParams as error:
+                yield FailedItem(f"{location}, node {key[:40]}", error.message)
+                continue
+            parent = node.line("parent")
+            if answer is not None:
+                for message in _fragments(key, answer, last.get(parent, parent) or None, turns):
+                    messages.append(message)
+                    last[key] = message.key
+                turns += 1
+            # A node without messages passes on those that follow it to its own parent.
+            last.setdefault(key, last.get(parent, parent))
+        draft = chat_messages.conversation_draft(
+            "deepseek",
+            conversation.line("id", "inserted_at"),
+            conversation.line("title"),
+            created=conversation.time("inserted_at"),
+            modified=conversation.time("updated_at"),
+        )
+        yield from chat_messages.conversation_with_branches("deepseek", draft, messages, limits)
 
 
 def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iterator[ChatMessage]:
@@ -332,7 +287,7 @@ def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iter
     attachments = tuple({"name": name} for name in files if name)
     for index, fragment in enumerate(fragments):
         role, kind = _FRAGMENTS.get(fragment.line("type").upper(), ("assistant", ""))
-        results = link_citations(fragment.get("results"))
+        results = chat_messages.link_citations(fragment.get("results"))
         found = "\n".join(f"{citation['title']} {citation['url']}".strip() for citation in results)
         text = fragment.text("content") or found
         fragment_key = key if index == len(fragments) - 1 else f"{key}\0{index}"
@@ -345,7 +300,9 @@ def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iter
             tool="search" if role == "tool" else "",
             parent=parent,
             attachments=attachments if role == "user" else (),
-            citations=link_citations(message.get("search_results")) if role == "assistant" and not kind else (),
+            citations=chat_messages.link_citations(message.get("search_results"))
+            if role == "assistant" and not kind
+            else (),
             metadata={"content_type": kind} if kind else {},
         )
         if text.strip():
@@ -370,31 +327,30 @@ _TIME_FIELDS = (
 _LIST_FIELDS = ("threads", "conversations", "entries", "messages")
 
 
-class PerplexityImporter(Importer):
+class PerplexityImporter(FileImporter):
     name = "perplexity"
     title = "Perplexity threads (Markdown, JSON)"
     suffixes = (".json", *_MARKDOWN_SUFFIXES)
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder or not is_text(probe.head):
+        if not probe.is_text:
             return 0.0
-        if is_json(probe.head):
+        if probe.is_json():
             return 0.9 if len(set(_ENTRY_FIELDS.findall(probe.head))) > 1 else 0.0
-        is_markdown = probe.path.suffix.lower() in _MARKDOWN_SUFFIXES
+        is_markdown = probe.suffix in _MARKDOWN_SUFFIXES
         return 0.9 if is_markdown and _LOGO_IN_HEAD.match(probe.head.removeprefix(b"\xef\xbb\xbf")) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if path.suffix.lower() in _MARKDOWN_SUFFIXES:
-            yield from _read_markdown(path, limits)
-        else:
-            yield from _read_threads(read_json(path, limits), limits)
+    def read_file(self, file: InputFile) -> Events:
+        if file.suffix in _MARKDOWN_SUFFIXES:
+            return _read_markdown(file)
+        return _read_threads(file.json(), file.limits)
 
 
-def _read_markdown(path: Path, limits: ImportLimits) -> Events:
+def _read_markdown(file: InputFile) -> Events:
     """The file has neither ids nor times: the thread is identified by its location."""
-    text = _LOGO.sub("", read_text(path, limits), count=1)
+    text = _LOGO.sub("", file.text(), count=1)
     # Before the text is split into exchanges.
-    require_messages(text.count("\n---\n"), limits)
+    require_messages(text.count("\n---\n"), file.limits)
     exchanges = [part for part in re.split(r"^---$", text, flags=re.MULTILINE) if part.strip()]
     messages: list[ChatMessage] = []
     for number, part in enumerate(exchanges, 1):
@@ -412,14 +368,9 @@ def _read_markdown(path: Path, limits: ImportLimits) -> Events:
         )
     if not messages:
         raise InvalidParams("expected questions as headings, found none")
-    modified = modified_at(path, limits)
-    draft = conversation_draft(
-        "perplexity",
-        file_key(path, limits),
-        title_of(messages[0].text) or printable_name(path.stem),
-        created=modified if isinstance(modified, str) else None,
-    )
-    yield from conversation_in_order("perplexity", draft, messages, limits)
+    title, modified = chat_messages.title_of(messages[0].text) or file.stem, file.modified_at
+    draft = chat_messages.conversation_draft("perplexity", file.key, title, created=modified or None)
+    yield from chat_messages.conversation_in_order("perplexity", draft, messages, file.limits)
 
 
 def _read_threads(value: object, limits: ImportLimits) -> Events:
@@ -435,10 +386,10 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
             yield FailedItem(f"thread {number}", "context_uuid: expected the id of the thread, got nothing")
             continue
         first = thread[0]
-        draft = conversation_draft(
+        draft = chat_messages.conversation_draft(
             "perplexity",
             key,
-            first.line("thread_title") or title_of(first.text("query_str")),
+            first.line("thread_title") or chat_messages.title_of(first.text("query_str")),
             created=first.time(*_TIME_FIELDS),
             modified=thread[-1].time(*_TIME_FIELDS),
             slug=first.line("thread_url_slug"),
@@ -453,7 +404,7 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
             model = entry.line("display_model", "model")
             answer = replace(question, key=f"{own} answer", role="assistant", text=text, model=model)
             messages += (question, replace(answer, parent=question.key, citations=citations))
-        yield from conversation_in_order("perplexity", draft, messages, limits)
+        yield from chat_messages.conversation_in_order("perplexity", draft, messages, limits)
 
 
 def _entries(value: object) -> Iterator[Fields]:
@@ -479,11 +430,13 @@ def _answer(entry: Fields, limits: ImportLimits) -> tuple[str, Sequence[Mapping[
     if final and isinstance(final[-1].get("content"), dict):
         answer = final[-1]["content"].get("answer")
         if isinstance(inner := json_or_none(answer, limits), dict):
-            return Fields(inner).text("answer"), link_citations(inner.get("web_results"))
-    return content_text(answer), _sources(entry)
+            return Fields(inner).text("answer"), chat_messages.link_citations(inner.get("web_results"))
+    return chat_messages.content_text(answer), _sources(entry)
 
 
 def _sources(entry: Fields) -> Sequence[Mapping[str, Any]]:
     blocks = (block.nested("web_result_block") for block in entry.objects("blocks"))
     results = (result for block in blocks for result in block.objects("web_results"))
-    return link_citations([{**result, "title": result.get("name") or result.get("title")} for result in results])
+    return chat_messages.link_citations(
+        [{**result, "title": result.get("name") or result.get("title")} for result in results]
+    )

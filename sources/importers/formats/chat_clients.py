@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,43 +14,14 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import NoteDraft, PromptDraft
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageBranches,
-    content_text,
-    conversation_draft,
-    conversation_in_order,
-    conversation_with_branches,
-    is_role,
-    role_of,
-    title_of,
-)
-from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.events import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    SkippedItem,
-    report_failure,
-    stable_uuid,
-)
-from sources.importers.engine.export_files import count_reads, is_json
-from sources.importers.engine.files import file_key, read_bytes, read_json
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object, iter_objects
-from sources.importers.engine.table_reader import TableSpec, has_tables, is_database, open_database
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    compact_metadata,
-    json_or_none,
-    parse_json,
-    require_storable,
-    stored_time,
-    to_json,
-    valid_uuid,
-)
+from sources.importers.engine import chat_messages, events, values
+from sources.importers.engine.chat_messages import ChatMessage, MessageBranches
+from sources.importers.engine.events import FailedItem, ImportedNote, ImportedPrompt, SkippedItem
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object
+from sources.importers.engine.table_reader import TableSpec
+from sources.importers.engine.values import Fields
 
 # -- Open WebUI --------------------------------------------------------------------------------------------------------
 # Open WebUI: its database `webui.db` with chats, prompts and notes, and its JSON export of chats.
@@ -67,27 +37,24 @@ _TABLES = (_CHATS, _PROMPTS, _NOTES)
 _NANOSECONDS_FROM = 1e16
 
 
-class OpenWebUiImporter(Importer):
+class OpenWebUiImporter(FileImporter):
     name = "open_webui"
     title = "Open WebUI (webui.db, JSON)"
     suffixes = (".json", ".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if is_database(probe):
-            return 0.9 if has_tables(probe, (_CHATS,)) else 0.0
-        head = probe.head
-        fields = (b'"chat"', b'"history"', b'"messages"')
-        has_ids = b'"currentId"' in head or b'"childrenIds"' in head
-        return 0.9 if is_json(head) and has_ids and all(field in head for field in fields) else 0.0
+        if probe.is_database:
+            return 0.9 if probe.has_tables(_CHATS) else 0.0
+        has_ids = b'"currentId"' in probe.head or b'"childrenIds"' in probe.head
+        return 0.9 if has_ids and probe.is_json(b'"chat"', b'"history"', b'"messages"') else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
-            if is_json(file.read(64)):
-                file.seek(0)
-                for element in iter_objects(count_reads(file, limits, progress), limits):
-                    yield from report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
-                return
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        limits = file.limits
+        if is_json(file.head()):
+            for element in file.elements():
+                yield from events.report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
+            return
+        with file.open_database() as reader:
             reader.require((_CHATS,), "a database of Open WebUI")
             reader.expect_rows(*_TABLES)
             # One database serves all users of a server; if there are several, their names are kept.
@@ -97,8 +64,8 @@ class OpenWebUiImporter(Importer):
             def read(table: TableSpec, row: Fields) -> Events:
                 owner = names.get(row["user_id"], "") if len(names) > 1 else ""
                 if table is _CHATS:
-                    chat = Fields.require(json_or_none(row["chat"], limits), "chat: expected a JSON object")
-                    fields = Fields({**row, "chat": chat, "meta": json_or_none(row["meta"], limits)})
+                    chat = Fields.require(values.json_or_none(row["chat"], limits), "chat: expected a JSON object")
+                    fields = Fields({**row, "chat": chat, "meta": values.json_or_none(row["meta"], limits)})
                     yield from _read_chat(fields, limits, owner)
                 elif table is _PROMPTS:
                     command = row.line("command")
@@ -113,13 +80,14 @@ class OpenWebUiImporter(Importer):
                         created_at=row.time("timestamp") or UNSET,
                     )
                 else:
-                    text = Fields.of(json_or_none(row["data"], limits)).nested("content").text("md")
+                    text = Fields.of(values.json_or_none(row["data"], limits)).nested("content").text("md")
                     if not text.strip():
                         yield SkippedItem("empty note")
                         return
-                    require_storable(text, limits)
+                    values.require_storable(text, limits)
                     draft = NoteDraft(
-                        uuid=valid_uuid(row.line("id")) or stable_uuid("open_webui", "notes", row.line("id")),
+                        uuid=values.valid_uuid(row.line("id"))
+                        or events.stable_uuid("open_webui", "notes", row.line("id")),
                         title=row.line("title"),
                         content=text,
                         metadata={"imported_from": "open_webui", **({"owner": owner} if owner else {})},
@@ -136,8 +104,8 @@ def _prompt(
 ) -> ImportedPrompt | SkippedItem:
     if not text.strip():
         return SkippedItem("prompt without text")
-    require_storable(text, limits)
-    own_uuid = uuid or stable_uuid(importer, "prompts", key)
+    values.require_storable(text, limits)
+    own_uuid = uuid or events.stable_uuid(importer, "prompts", key)
     return ImportedPrompt(PromptDraft(uuid=own_uuid, user_prompt=text, **fields))
 
 
@@ -148,13 +116,13 @@ def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) ->
     key = fields.line("id") or chat.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the chat, got nothing")
-    draft = conversation_draft(
+    draft = chat_messages.conversation_draft(
         "open_webui",
         key,
         fields.line("title") or chat.line("title"),
         created=fields.time("created_at") or chat.time("timestamp"),
         modified=fields.time("updated_at"),
-        tags=clean_tags([*fields.nested("meta").texts("tags"), *chat.texts("tags")]),
+        tags=values.clean_tags([*fields.nested("meta").texts("tags"), *chat.texts("tags")]),
         owner=owner,
         models=list(chat.texts("models")),
         is_archived=bool(fields.get("archived")),
@@ -167,25 +135,25 @@ def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) ->
         for key, node in tree.items():
             if isinstance(node, dict):
                 message = Fields(node)
-                messages.append(_webui_message(clean_line(key), message, message.line("parentId") or None))
+                messages.append(_webui_message(values.clean_line(key), message, message.line("parentId") or None))
         current = history.line("currentId")
     else:
         for number, message in enumerate(chat.objects("messages"), 1):
             key = message.line("id") or str(number)
             messages.append(_webui_message(key, message, messages[-1].key if messages else None))
         current = None
-    yield from conversation_with_branches("open_webui", draft, messages, limits, current)
+    yield from chat_messages.conversation_with_branches("open_webui", draft, messages, limits, current)
 
 
 def _webui_message(key: str, message: Fields, parent: str | None) -> ChatMessage:
-    role = role_of(message.get("role"))
+    role = chat_messages.role_of(message.get("role"))
     files = (file.line("name") for file in message.objects("files"))
     sources = (source.nested("source") for name in ("sources", "citations") for source in message.objects(name))
     citations = ({"title": source.line("name"), "url": source.line("url")} for source in sources)
     return ChatMessage(
         key=key,
         role=role,
-        text=content_text(message.get("content")),
+        text=chat_messages.content_text(message.get("content")),
         time=message.time("timestamp"),
         model=message.line("model") if role == "assistant" else "",
         parent=parent,
@@ -195,15 +163,13 @@ def _webui_message(key: str, message: Fields, parent: str | None) -> ChatMessage
 
 
 def _webui_time(value: object) -> str | None:
-    return stored_time(value / 1e9 if isinstance(value, int | float) and value > _NANOSECONDS_FROM else value)
+    return values.stored_time(value / 1e9 if isinstance(value, int | float) and value > _NANOSECONDS_FROM else value)
 
 
 # -- LibreChat ---------------------------------------------------------------------------------------------------------
 # Conversations exported by LibreChat as JSON: messages in a list, or each message inside the one that it answers.
 
-_FIELDS = tuple(
-    re.compile(mark) for mark in (rb'"conversationId"\s*:', rb'"messages(?:Tree)?"\s*:\s*\[', rb'"endpoint"')
-)
+_LIBRECHAT_MARKS = (re.compile(rb'"conversationId"\s*:'), re.compile(rb'"messages(?:Tree)?"\s*:\s*\['), b'"endpoint"')
 # The lists that contain messages: that of the conversation, and the answers to a message.
 _MESSAGE_LISTS = (b"messages", b"messagesTree", b"children")
 # Two levels for each message of the longest branch.
@@ -213,31 +179,29 @@ _OUTPUT_CHARS = 4_000
 _MESSAGE_MIN_BYTES = len('{"messageId":""}')
 
 
-class LibreChatImporter(Importer):
+class LibreChatImporter(FileImporter):
     name = "librechat"
     title = "LibreChat conversation (JSON)"
     suffixes = (".json",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        head = probe.head
-        has_fields = is_json(head) and all(field.search(head) for field in _FIELDS)
-        return 0.9 if has_fields and not probe.is_folder and b'"messageId"' in head else 0.0
+        return 0.9 if probe.is_json(b'"messageId"', *_LIBRECHAT_MARKS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        data = read_bytes(path, limits.line_max_bytes)
-        parts = list(split_messages(data, limits))
-        conversation = Fields.require(parse_json(parts[0], limits), "expected an exported conversation")
+    def read_file(self, file: InputFile) -> Events:
+        limits = file.limits
+        parts = list(split_messages(file.content(), limits))
+        conversation = Fields.require(values.parse_json(parts[0], limits), "expected an exported conversation")
         branches, times = MessageBranches("librechat", limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
             try:
-                fields = Fields.require(parse_json(part, limits), "expected a message")
+                fields = Fields.require(values.parse_json(part, limits), "expected a message")
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
                 continue
             is_user = fields.get("isCreatedByUser") is True
             # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
             blocks = "\n\n".join(filter(None, map(_block_text, fields.objects("content"))))
-            files = [file for file in fields.objects("files") if file.line("filename")]
+            files = [one for one in fields.objects("files") if one.line("filename")]
             message = ChatMessage(
                 key=fields.line("messageId") or str(number),
                 role="user" if is_user else "assistant",
@@ -246,16 +210,15 @@ class LibreChatImporter(Importer):
                 time=fields.time("createdAt"),
                 model="" if is_user else fields.line("model"),
                 parent=fields.line("parentMessageId") or None,
-                attachments=tuple({"name": file.line("filename"), "type": file.line("type")} for file in files),
-                metadata=compact_metadata(is_error=fields.get("error") is True or None),
+                attachments=tuple({"name": one.line("filename"), "type": one.line("type")} for one in files),
+                metadata=values.compact_metadata(is_error=fields.get("error") is True or None),
             )
             yield from branches.add(message)
             times += [message.time] if message.time else []
-        key = conversation.line("conversationId") or file_key(path, limits)
         options = conversation.get("options")
-        draft = conversation_draft(
+        draft = chat_messages.conversation_draft(
             "librechat",
-            key,
+            conversation.line("conversationId") or file.key,
             conversation.line("title"),
             created=min(times, default=None),
             modified=max(times, default=None),
@@ -325,7 +288,7 @@ def _block_text(block: Fields) -> str:
         return f"[{call.line('name') or 'tool'}] {call.text('args')}\n{output}".strip()
     if block.get("type") == "think":
         return ""
-    return content_text([block])
+    return chat_messages.content_text([block])
 
 
 # -- Chatbot UI --------------------------------------------------------------------------------------------------------
@@ -338,31 +301,29 @@ _FOLDERS = re.compile(rb'"folders"\s*:\s*\[')
 _CONVERSATION_FIELDS = (b'"messages"', b'"prompt"', b'"model"', b'"name"')
 
 
-class ChatbotUiImporter(Importer):
+class ChatbotUiImporter(FileImporter):
     name = "chatbot_ui"
     title = "Chatbot UI export"
     suffixes = (".json",)
 
     def recognizes(self, probe: FileProbe) -> float:
         head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if probe.is_folder or not is_json(head):
-            return 0.0
         # An export may be so large that only its history is in the first bytes.
-        is_history = (
-            head.startswith(b"{") and _HISTORY.search(head) and (_FOLDERS.search(head) or b'"messages"' in head)
-        )
-        has_fields = all(field in head for field in _CONVERSATION_FIELDS)
-        is_list = head.startswith(b"[") and has_fields and b'"maxLength"' in head
+        has_chats = _FOLDERS.search(head) or b'"messages"' in head
+        is_history = head.startswith(b"{") and _HISTORY.search(head) and has_chats
+        is_list = head.startswith(b"[") and probe.is_json(b'"maxLength"', *_CONVERSATION_FIELDS)
         return 0.9 if is_history or is_list else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        value = read_json(path, limits)
+    def read_file(self, file: InputFile) -> Events:
+        value, limits = file.json(), file.limits
         export = Fields(value if isinstance(value, dict) else {"history": value})
         if not isinstance(export.get("history"), list):
             raise InvalidParams("expected an export of Chatbot UI with a list of conversations")
         folders = {str(folder.get("id")): folder.line("name") for folder in export.objects("folders")}
         for number, conversation in enumerate(export["history"], 1):
-            yield from report_failure(f"conversation {number}", _chatbot_conversation(conversation, folders, limits))
+            yield from events.report_failure(
+                f"conversation {number}", _chatbot_conversation(conversation, folders, limits)
+            )
         for number, prompt in enumerate(export.objects("prompts"), 1):
             name, text, key = prompt.line("name"), prompt.text("content"), str(prompt.get("id"))
             try:
@@ -371,10 +332,10 @@ class ChatbotUiImporter(Importer):
                     f"{key}\0{name}",
                     text,
                     limits,
-                    valid_uuid(key),
-                    name=name or title_of(text),
+                    values.valid_uuid(key),
+                    name=name or chat_messages.title_of(text),
                     details=prompt.line("description"),
-                    tags=clean_tags([_folder(prompt, folders)]),
+                    tags=values.clean_tags([_folder(prompt, folders)]),
                     metadata={"imported_from": "chatbot_ui"},
                 )
             except InvalidParams as error:
@@ -388,24 +349,24 @@ def _chatbot_conversation(conversation: object, folders: Mapping[str, str], limi
     messages = (
         ChatMessage(
             key=str(index),
-            role=role_of(message.get("role")),
-            text=content_text(message.get("content")),
+            role=chat_messages.role_of(message.get("role")),
+            text=chat_messages.content_text(message.get("content")),
             parent=str(index - 1) if index > 1 else None,
         )
         for index, message in enumerate(value.objects("messages"), 1)
     )
     # The ids of version 1 are small numbers, which the first message tells apart.
     key = str(value.get("id"))
-    first = content_text(next(value.objects("messages"), Fields()).get("content"))
-    draft = conversation_draft(
+    first = chat_messages.content_text(next(value.objects("messages"), Fields()).get("content"))
+    draft = chat_messages.conversation_draft(
         "chatbot_ui",
-        valid_uuid(key) or stable_uuid("chatbot_ui", "conversation", f"{key}\0{first}"),
-        value.line("name") or title_of(first),
-        tags=clean_tags([_folder(value, folders)]),
+        values.valid_uuid(key) or events.stable_uuid("chatbot_ui", "conversation", f"{key}\0{first}"),
+        value.line("name") or chat_messages.title_of(first),
+        tags=values.clean_tags([_folder(value, folders)]),
         model=value.nested("model").line("name"),
         system_prompt=value.text("prompt"),
     )
-    yield from conversation_in_order("chatbot_ui", draft, messages, limits)
+    yield from chat_messages.conversation_in_order("chatbot_ui", draft, messages, limits)
 
 
 def _folder(item: Mapping[str, Any], folders: Mapping[str, str]) -> str:
@@ -428,7 +389,7 @@ _TIME_FIELDS = ("created_at", "create_time", "createdAt", "timestamp", "date")
 _FIRST_MESSAGES = 100
 
 
-class MessageListsImporter(Importer):
+class MessageListsImporter(FileImporter):
     name = "message_lists"
     title = "Lists of messages (ShareGPT, messages with role and content; JSON, JSON Lines)"
     suffixes = (".json", ".jsonl", ".ndjson")
@@ -446,15 +407,16 @@ class MessageListsImporter(Importer):
         else:
             first = next(Fields.each(value if isinstance(value, list) else [value]), Fields())
             listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
-            is_list = any(is_role(message.get("role", message.get("from"))) for message in Fields.each(listed))
+            is_list = any(
+                chat_messages.is_role(message.get("role", message.get("from"))) for message in Fields.each(listed)
+            )
         # Below every format of a certain program, many of which contain such lists, and above prompt files.
         return 0.6 if is_list else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        key = file_key(path, limits)
-        with open_file(path) as file:
-            for element in iter_objects(count_reads(file, limits, progress), limits):
-                yield from report_failure(f"conversation {element.number}", _listed(element, key, limits))
+    def read_file(self, file: InputFile) -> Events:
+        key = file.key
+        for element in file.elements():
+            yield from events.report_failure(f"conversation {element.number}", _listed(element, key, file.limits))
 
 
 def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
@@ -469,15 +431,15 @@ def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
     own_key = value.line("id", "uuid", "conversation_id", "conversationId")
     key = f"{file}\0id {own_key}" if own_key else f"{file}\0{element.number}"
     first = next((message.text for message in messages if message.role == "user"), "")
-    draft = conversation_draft(
+    draft = chat_messages.conversation_draft(
         "message_lists",
-        valid_uuid(own_key) or stable_uuid("message_lists", "conversation", key),
-        value.line("title", "name") or title_of(first),
+        values.valid_uuid(own_key) or events.stable_uuid("message_lists", "conversation", key),
+        value.line("title", "name") or chat_messages.title_of(first),
         created=value.time(*_TIME_FIELDS) or next((message.time for message in messages if message.time), None),
         model=value.line("model"),
         system_prompt=value.text("system", "system_prompt"),
     )
-    yield from conversation_in_order("message_lists", draft, chain(messages, others), limits)
+    yield from chat_messages.conversation_in_order("message_lists", draft, chain(messages, others), limits)
 
 
 def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
@@ -485,15 +447,18 @@ def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
         speaker = message.get("role") or message.get("from") or message.get("sender") or message.get("author")
         if isinstance(speaker, Mapping):
             speaker = speaker.get("role") or speaker.get("name")
-        role = role_of(speaker)
-        text = next((content_text(message[name]) for name in ("content", "value", "text") if message.get(name)), "")
+        role = chat_messages.role_of(speaker)
+        text = next(
+            (chat_messages.content_text(message[name]) for name in ("content", "value", "text") if message.get(name)),
+            "",
+        )
         calls = message.get("tool_calls") or message.get("function_call")
         yield ChatMessage(
             key=str(number),
             role=role,
-            sender="" if is_role(speaker) else clean_line(speaker),
+            sender="" if chat_messages.is_role(speaker) else values.clean_line(speaker),
             # A message without text may be the call of a tool.
-            text=text if text.strip() or not calls else to_json(calls),
+            text=text if text.strip() or not calls else values.to_json(calls),
             time=message.time(*_TIME_FIELDS),
             model=message.line("model"),
             tool=message.line("name") if role == "tool" else "",

@@ -6,7 +6,6 @@ Both give a conversation the same id. The export contains more, so importing it 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -18,13 +17,14 @@ from sources.importers.engine.chat_messages import (
     SkipMessage,
     conversation_draft,
     conversation_parts,
-    thread_messages,
+    message_id,
 )
 from sources.importers.engine.events import FailedItem, SkippedItem, report_failure, stable_uuid
-from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.importer import Events, ExportImporter, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.input_file import base_name
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_object, require_depth
-from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, open_database, table_columns
+from sources.importers.engine.table_reader import TableReader, TableSpec, table_columns
 from sources.importers.engine.values import Fields, clean_line, require_storable, texts, to_json, valid_uuid
 
 # -- data export -------------------------------------------------------------------------------------------------------
@@ -105,39 +105,33 @@ _LINK_CHARS = 2_000
 EMPTY_MESSAGE, HIDDEN_MESSAGE, SYSTEM_MESSAGE = "empty message", "hidden message", "system message"
 
 
-class ChatGptImporter(Importer):
+class ChatGptImporter(ExportImporter):
     name = "chatgpt"
     title = "ChatGPT export"
-    suffixes = (".zip", ".json")
+    noun = "chat"
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
         names = {base_name(name) for name in probe.names}
         # Claude.ai and DeepSeek name their files `conversations.json`, too.
-        if any(map(_is_export_file, names)) and names & _COMPANIONS:
+        if any(map(self.is_export_file, names)) and names & _COMPANIONS:
             return 0.95
-        head = first_bytes(probe, _is_export_file)
-        return 0.9 if is_json(head) and b'"mapping"' in head and b'"chat_messages"' not in head else 0.0
+        head = probe.first_bytes(self.is_export_file)
+        return 0.9 if is_json(head, b'"mapping"') and b'"chat_messages"' not in head else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        read = partial(_read_conversation, limits=limits)
-        yield from read_export(path, limits, progress, _is_export_file, "chat", read)
+    def is_export_file(self, name: str) -> bool:
+        return fnmatchcase(base_name(name), "conversations*.json")
 
-    def reads_from_folder(self, name: str) -> bool:
-        return is_in_unpacked_export(name, _is_export_file)
+    def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
+        return _read_conversation(data, location, limits)
 
 
-def message_uuid(conversation: str, key: str) -> str:
-    """Includes the conversation, because a branched conversation repeats the message ids of the original."""
-    return stable_uuid("chatgpt", "message", f"{conversation}\0{key}")
+# Both formats give a message the same id.
+message_uuid = partial(message_id, "chatgpt")
 
 
 def conversation_uuid(key: str) -> str:
     return valid_uuid(key) or stable_uuid("chatgpt", "conversation", key)
-
-
-def _is_export_file(name: str) -> bool:
-    return fnmatchcase(base_name(name), "conversations*.json")
 
 
 def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
@@ -184,7 +178,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Even
         is_archived=conversation.get("is_archived") is True,
         is_starred=conversation.get("is_starred") is True,
     )
-    threaded = thread_messages(tree, path, drafts, lambda key: message_uuid(uuid, key), draft.created_at)
+    threaded = tree.messages(path, drafts, partial(message_uuid, uuid), draft.created_at)
     yield from conversation_parts(draft, threaded)
 
 
@@ -283,19 +277,19 @@ _BROWSER_TABLES = (_CONVERSATIONS, _MESSAGES)
 _ORDER_COLUMNS = frozenset(("parent_id", "position"))
 
 
-class ChatGptBrowserImporter(Importer):
+class ChatGptBrowserImporter(FileImporter):
     name = "chatgpt_browser"
     title = "chatGPT-browser database"
     suffixes = (".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
         # Many databases have tables of these names, so the columns decide.
-        if not has_tables(probe, _BROWSER_TABLES):
+        if not probe.has_tables(*_BROWSER_TABLES):
             return 0.0
         return 0.9 if table_columns(probe.path, "messages")["messages"] & _ORDER_COLUMNS else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_database() as reader:
             columns = reader.columns("messages") if all(map(reader.has, _BROWSER_TABLES)) else frozenset()
             if not columns & _ORDER_COLUMNS:
                 raise InvalidParams("not a chatGPT-browser database")
@@ -359,9 +353,8 @@ def _read_viewer_conversation(reader: TableReader, conversation: Fields, rowids:
     tree = MessageTree(parents)
     # The database does not store the branch last seen. Like the viewer, take the one with the newest message.
     path = tree.path_to(max(tree.leaves(), key=lambda leaf: times[leaf], default=None))
-    yield from conversation_parts(
-        draft, thread_messages(tree, path, drafts, lambda key: message_uuid(uuid, key), draft.created_at)
-    )
+    threaded = tree.messages(path, drafts, partial(message_uuid, uuid), draft.created_at)
+    yield from conversation_parts(draft, threaded)
 
 
 def _content_text(content: str, limits: ImportLimits) -> str:

@@ -5,7 +5,7 @@ bytes of uploaded files are not read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct
@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import MessageDraft, NoteDraft, PromptDraft
-from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, thread_messages
+from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, message_id
 from sources.importers.engine.events import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, stable_uuid
-from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.importer import Events, ExportImporter, FileProbe, ImportLimits
+from sources.importers.engine.input_file import base_name
 from sources.importers.engine.json_stream import decode_apart, decode_fields, decode_list, decode_object
 from sources.importers.engine.values import Fields, clean_line, clean_tags, require_storable, to_json, valid_uuid
 
@@ -128,45 +129,35 @@ def _text_or_json(value: Any) -> str:
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
 
 
-class ClaudeAiImporter(Importer):
+class ClaudeAiImporter(ExportImporter):
     name = "claude_ai"
     title = "Claude.ai export"
-    suffixes = (".zip", ".json")
+    noun = "item"
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
         names = {base_name(name) for name in probe.names}
         if "conversations.json" in names and "users.json" in names:
             return 0.95
-        head = first_bytes(probe, _is_export_file)
-        if not is_json(head):
-            return 0.0
-        if b'"chat_messages"' in head:
+        head = probe.first_bytes(self.is_export_file)
+        if is_json(head, b'"chat_messages"'):
             return 0.9
-        return 0.8 if all(field in head for field in (b'"prompt_template"', b'"docs"')) else 0.0
+        return 0.8 if is_json(head, b'"prompt_template"', b'"docs"') else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        def read(data: bytes, location: str) -> Events:
-            # Both kinds are objects of a list; the values are not decoded yet.
-            names = decode_object(data, dict[str, Raw]).keys()
-            if "chat_messages" in names:
-                return _read_conversation(data, location, limits)
-            if names & {"docs", "prompt_template"}:
-                return _read_project(data, location, limits)
-            raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
+    def is_export_file(self, name: str) -> bool:
+        """Newer exports have a folder `projects` with one file per project."""
+        path = PurePosixPath(name.lower())
+        is_project = path.parent.name == "projects" and path.suffix == ".json"
+        return is_project or path.name in ("conversations.json", "projects.json")
 
-        yield from read_export(path, limits, progress, _is_export_file, "item", read)
-
-    def reads_from_folder(self, name: str) -> bool:
-        return is_in_unpacked_export(name, _is_export_file)
-
-
-def _is_export_file(name: str) -> bool:
-    """Newer exports have a folder `projects` with one file per project."""
-    path = PurePosixPath(name.lower())
-    return path.name in ("conversations.json", "projects.json") or (
-        path.parent.name == "projects" and path.suffix == ".json"
-    )
+    def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
+        # Both kinds are objects of a list; the values are not decoded yet.
+        names = decode_object(data, dict[str, Raw]).keys()
+        if "chat_messages" in names:
+            return _read_conversation(data, location, limits)
+        if names & {"docs", "prompt_template"}:
+            return _read_project(data, location, limits)
+        raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
 
 
 def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
@@ -215,13 +206,11 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Even
         parent = block_keys.get(message_parents[message_key] or "", [None])[-1]
         for key in keys:
             parents[key], parent = parent, key
-    conversation_key = conversation.line("uuid") or f"{conversation.get('created_at')}"
-    uuid = valid_uuid(conversation.get("uuid")) or stable_uuid("claude_ai", "conversation", conversation_key)
     project = conversation.get("project")
     project = Fields(project if isinstance(project, dict) else {"uuid": project})
     draft = conversation_draft(
         "claude_ai",
-        uuid,
+        conversation.line("uuid") or f"{conversation.get('created_at')}",
         conversation.line("name"),
         created=conversation.time("created_at"),
         modified=conversation.time("updated_at"),
@@ -231,14 +220,12 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Even
     )
     tree = MessageTree(parents)
     leaf = block_keys.get(conversation.line("current_leaf_message_uuid")) or block_keys.get(last or "")
-    threaded = thread_messages(
-        tree,
-        tree.path_to(leaf[-1] if leaf else None),
-        drafts,
-        lambda key: valid_uuid(key) or stable_uuid("claude_ai", "message", f"{uuid}\0{key}"),
-        draft.created_at,
-    )
-    yield from conversation_parts(draft, threaded)
+    path = tree.path_to(leaf[-1] if leaf else None)
+
+    def uuid_of(key: str) -> str:
+        return valid_uuid(key) or message_id("claude_ai", str(draft.uuid), key)
+
+    yield from conversation_parts(draft, tree.messages(path, drafts, uuid_of, draft.created_at))
 
 
 def _read_project(data: bytes, location: str, limits: ImportLimits) -> Events:

@@ -8,22 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from config.errors import InvalidParams, TooLarge
 from config.times import extend_to_microseconds
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.archives import ZIP_ERRORS, BoundedFile, is_zip, open_archive
-from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.archives import ZIP_ERRORS, BoundedFile
 from sources.importers.engine.events import FailedItem, ImportedConversation, SkippedItem
-from sources.importers.engine.export_files import count_reads, first_bytes
-from sources.importers.engine.files import printable_name
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.records import Conversation, Message
 
 # -- framing -----------------------------------------------------------------------------------------------------------
@@ -59,6 +55,9 @@ MANIFEST = "manifest.json"
 MANIFEST_MAX_BYTES = 16 << 20
 FORMAT = "florilegium-conversations"
 VERSION = 1
+
+
+S = TypeVar("S", bound=Struct)
 
 
 class ArchiveManifest(Struct, frozen=True, kw_only=True):
@@ -135,41 +134,42 @@ class ArchivedMessage(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
 
 
+# The fields whose names in records and drafts differ.
+_CONVERSATION_NAMES = {
+    "id": "uuid", "updated_at": "last_modified", "pinned": "is_pinned", "archived": "is_archived",
+}  # fmt: skip
+_MESSAGE_NAMES = {"id": "uuid", "tool_used": "tool", "timestamp": "created_at"}
+_TIMES = ("created_at", "updated_at", "timestamp")
+
+
 def conversation_summary(conversation: Conversation) -> ConversationSummary:
-    return ConversationSummary(
-        id=conversation.id,
-        session_id=conversation.session_id,
-        title=conversation.title,
-        namespace=conversation.namespace,
-        created_at=extend_to_microseconds(conversation.created_at),
-        updated_at=extend_to_microseconds(conversation.last_modified),
-        message_count=conversation.message_count,
-        metadata=conversation.metadata,
-        pinned=conversation.is_pinned,
-        archived=conversation.is_archived,
-    )
+    return _archived(ConversationSummary, conversation, _CONVERSATION_NAMES)
 
 
 def archived_conversation(conversation: Conversation) -> ArchivedConversation:
-    return ArchivedConversation(**asdict(conversation_summary(conversation)), tags=conversation.tags)
+    return _archived(ArchivedConversation, conversation, _CONVERSATION_NAMES)
 
 
 def archived_message(message: Message) -> ArchivedMessage:
-    return ArchivedMessage(
-        id=message.id,
-        conversation_id=message.conversation_id,
-        role=message.role,
-        content=message.content,
-        model=message.model,
-        tool_used=message.tool,
-        attachments=message.attachments,
-        citations=message.citations,
-        timestamp=extend_to_microseconds(message.created_at),
-        parent_id=message.parent_id,
-        is_canonical=message.is_canonical,
-        sender=message.sender,
-        metadata=message.metadata,
-    )
+    return _archived(ArchivedMessage, message, _MESSAGE_NAMES)
+
+
+def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
+    return _draft(ConversationDraft, archived, _CONVERSATION_NAMES)
+
+
+def message_draft(archived: ArchivedMessage) -> MessageDraft:
+    return _draft(MessageDraft, archived, _MESSAGE_NAMES)
+
+
+def _archived(archived_type: type[S], record: Struct, names: Mapping[str, str]) -> S:
+    fields = {name: getattr(record, names.get(name, name)) for name in archived_type.__struct_fields__}
+    return archived_type(**fields | {name: extend_to_microseconds(fields[name]) for name in _TIMES if name in fields})
+
+
+def _draft(draft_type: type[S], archived: Struct, names: Mapping[str, str]) -> S:
+    fields = {names.get(name, name): getattr(archived, name) for name in archived.__struct_fields__}
+    return draft_type(**{name: fields[name] for name in draft_type.__struct_fields__ if name in fields})
 
 
 _NAME_CHARS = 200
@@ -328,9 +328,6 @@ _decode_whole = msgspec.json.Decoder(_WholeConversation).decode
 _decode_message = msgspec.json.Decoder(ArchivedMessage).decode
 
 
-# -- drafts ------------------------------------------------------------------------------------------------------------
-# Archived conversations and messages as drafts.
-
 # Path segments of the conversations API. A conversation with such an id could not be requested.
 RESERVED_IDS = frozenset(("search", "export", "import"))
 
@@ -338,38 +335,6 @@ RESERVED_IDS = frozenset(("search", "export", "import"))
 def require_allowed_id(conversation_id: str) -> None:
     if conversation_id in RESERVED_IDS:
         raise InvalidParams(f"id: expected an id that is not part of a URL path, got {conversation_id!r}")
-
-
-def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
-    return ConversationDraft(
-        title=archived.title,
-        namespace=archived.namespace,
-        session_id=archived.session_id,
-        tags=archived.tags,
-        is_pinned=archived.pinned,
-        is_archived=archived.archived,
-        metadata=archived.metadata,
-        uuid=archived.id,
-        created_at=archived.created_at,
-        last_modified=archived.updated_at,
-    )
-
-
-def message_draft(archived: ArchivedMessage) -> MessageDraft:
-    return MessageDraft(
-        role=archived.role,
-        sender=archived.sender,
-        content=archived.content,
-        model=archived.model,
-        tool=archived.tool_used,
-        attachments=archived.attachments,
-        citations=archived.citations,
-        metadata=archived.metadata,
-        parent_id=archived.parent_id,
-        is_canonical=archived.is_canonical,
-        uuid=archived.id,
-        created_at=archived.timestamp,
-    )
 
 
 # -- importer ----------------------------------------------------------------------------------------------------------
@@ -383,23 +348,23 @@ _PART_MESSAGES = 500
 _LINE_BYTES_PER_CHAR = 12
 # Every library has this namespace, so it needs no conversation to be created.
 _DEFAULT_NAMESPACE = "default"
-_FIELDS = tuple(re.compile(mark) for mark in (rb'"session_id"\s*:', rb'"namespace"\s*:\s*"', rb'"messages"\s*:\s*\['))
+_MARKS = tuple(re.compile(mark) for mark in (rb'"session_id"\s*:', rb'"namespace"\s*:\s*"', rb'"messages"\s*:\s*\['))
 
 
-class ConversationsImporter(Importer):
+class ConversationsImporter(FileImporter):
     name = "conversations"
     title = "The conversations API: its zip, or the JSON of one conversation"
     suffixes = (".zip", ".json")
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        if MANIFEST in probe.names and FORMAT.encode() in first_bytes(probe, lambda name: name == MANIFEST):
+        if MANIFEST in probe.names and FORMAT.encode() in probe.first_bytes(lambda name: name == MANIFEST):
             return 1.0
-        head = first_bytes(probe, is_conversation_file)
-        is_object = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-        return 0.9 if is_object and all(field.search(head) for field in _FIELDS) else 0.0
+        head = probe.first_bytes(is_conversation_file)
+        return 0.9 if is_json(head, *_MARKS) and head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+    def read_file(self, file: InputFile) -> Events:
+        limits = file.limits
         archive_limits = ArchiveLimits(
             max_files=limits.entries_max,
             unpacked_max_bytes=limits.unpacked_max_bytes,
@@ -408,12 +373,10 @@ class ConversationsImporter(Importer):
             whole_file_max_bytes=limits.line_max_bytes,
         )
         reader = ConversationFileReader(archive_limits, _PART_MESSAGES)
-        with open_file(path) as file:
-            if not is_zip(file.read(4)):
-                file.seek(0)
-                yield from _events(reader.read(printable_name(path.name), lambda: count_reads(file, limits, progress)))
-                return
-        with open_archive(path, limits, progress) as archive:
+        if not file.is_zip:
+            yield from _events(reader.read(file.name, file.open))
+            return
+        with file.open_archive() as archive:
             listed = frozenset[str]()
             if MANIFEST in archive.names:
                 listed = frozenset(parse_manifest(archive.read(MANIFEST, MANIFEST_MAX_BYTES)).namespaces)

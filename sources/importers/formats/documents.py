@@ -20,26 +20,15 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.archives import ZIP_ERRORS, is_visible, is_zip
 from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, SkippedItem, stable_uuid
 from sources.importers.engine.file_probe import HEAD_BYTES, probe_file
-from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
     decode_text,
     encoding_doubts,
     encoding_metadata,
-    file_key,
     is_text,
-    modified_at,
-    printable_name,
-    read_decoded,
     text_max_bytes,
 )
-from sources.importers.engine.importer import (
-    Events,
-    FileProbe,
-    ImportLimits,
-    ParsingImporter,
-    ProgressCallback,
-    StartPosition,
-)
+from sources.importers.engine.importer import Events, FileProbe, ImportLimits, InputFile, ParsingImporter
+from sources.importers.engine.input_file import FileTree
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.values import clean_line, clean_tags, compact_metadata, short_title, stored_date
 from sources.importers.parsers.parsed_document import DocumentKind, DocumentParser, ParsedDocument
@@ -78,34 +67,34 @@ class DocumentsImporter(ParsingImporter):
             return 0.0
         kind = document_kind(probe)
         if kind == "html":
-            return 0.8 if probe.path.suffix.lower() in _PAGE_SUFFIXES else 0.3
+            return 0.8 if probe.suffix in _PAGE_SUFFIXES else 0.3
         if kind == "csv":
             # Many programs export tables; those that are more than a table have importers of their own.
             return 0.3
         if kind is not None:
             return 0.95
-        return 0.2 if probe.path.suffix.lower() in TEXT_SUFFIXES and is_text(probe.head) else 0.0
+        return 0.2 if probe.suffix in TEXT_SUFFIXES and probe.is_text else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        probe = probe_file(path, limits)
+    def read_file(self, file: InputFile) -> Events:
+        probe = probe_file(file.path, file.limits)
         kind = document_kind(probe)
-        if kind is None and is_zip(probe.head):
-            raise InvalidParams(f"{printable_name(path.name)}: a zip file, but not a document")
+        if kind is None and probe.is_zip:
+            raise InvalidParams(f"{file.name}: a zip file, but not a document")
         if kind is None:
-            text = read_decoded(path, limits)
+            text = file.decoded_text()
             document = ParsedDocument(
                 text=text.text.strip(), encoding=text.encoding, is_encoding_doubtful=text.is_doubtful
             )
         else:
-            document = self._parse(path, kind, limits)
+            document = self._parse(file.path, kind, file.limits)
         yield from encoding_doubts("", document.encoding, is_doubtful=document.is_encoding_doubtful)
         yield _document_event(
             document,
             kind,
-            printable_name(path.stem),
-            stable_uuid("documents", "media", file_key(path, limits)),
-            modified_at(path, limits),
-            {"file": printable_name(path.name), **encoding_metadata(document.encoding), **document.metadata},
+            file.stem,
+            stable_uuid("documents", "media", file.key),
+            file.modified_at,
+            {"file": file.name, **encoding_metadata(document.encoding), **document.metadata},
         )
 
 
@@ -139,8 +128,8 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
     # Some programs write a line before the header (PDF 1.7, annex H, note 13).
     if b"%PDF-" in probe.head[:_HEAD_BYTES]:
         return "pdf"
-    suffix = probe.path.suffix.lower()
-    if is_zip(probe.head):
+    suffix = probe.suffix
+    if probe.is_zip:
         if _OPEN_DOCUMENT_TEXT.search(probe.head[:_HEAD_BYTES]):
             return "odt"
         if not probe.names:
@@ -153,7 +142,7 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
         return next((kind for kind in _PARTS.values() if kind in kinds), None)
     if probe.head.startswith(b"{\\rtf"):
         return "rtf"
-    if not is_text(probe.head):
+    if not probe.is_text:
         return None
     if suffix in _TABLE_SUFFIXES:
         # The first two lines of a table have the same delimiter.
@@ -216,23 +205,23 @@ class DocumentZipImporter(ParsingImporter):
 
     def recognizes(self, probe: FileProbe) -> float:
         """Stays below the formats whose exports are zips with documents in them."""
-        if probe.is_folder or not is_zip(probe.head):
+        if probe.is_folder or not probe.is_zip:
             return 0.0
         # Most archives contain some text, so at least half of the files must be documents.
         files = [name for name in probe.names if is_visible(name)]
         return 0.25 if 0 < len(files) <= 2 * sum(map(_has_document_suffix, files)) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        key = file_key(path, limits) if limits.has_stable_path else None
-        with open_tree(path, limits, progress) as tree:
+    def read_file(self, file: InputFile) -> Events:
+        key = file.key if file.limits.has_stable_path else None
+        with file.open_tree() as tree:
             for name in tree.names:
-                yield self._read_file(tree, name, key, limits)
+                yield self._read_entry(tree, name, key)
 
-    def _read_file(self, tree: FileTree, name: str, key: str | None, limits: ImportLimits) -> ImportEvent:
+    def _read_entry(self, tree: FileTree, name: str, key: str | None) -> ImportEvent:
         if not _has_document_suffix(name):
             return SkippedItem("file in the archive not containing a document")
         try:
-            data = tree.read(name, limits.line_max_bytes)
+            data = tree.read(name, tree.limits.line_max_bytes)
         except InvalidParams as error:
             return FailedItem(name, error.message)
         # Skipped before its kind is looked for: a zip can have thousands of empty files.
@@ -242,7 +231,7 @@ class DocumentZipImporter(ParsingImporter):
             return SkippedItem("file in the archive not containing a document")
         own_key = sha256(data).hexdigest() if key is None else f"{key}/{name}"
         uuid, date = stable_uuid("document_zip", "media", own_key), tree.modified_at(name)
-        return read_embedded(name, data, self._parse, limits, uuid, date, path=name)
+        return read_embedded(name, data, self._parse, tree.limits, uuid, date, path=name)
 
 
 def _has_document_suffix(name: str) -> bool:

@@ -16,7 +16,6 @@ from email.utils import getaddresses, parsedate_to_datetime
 from hashlib import sha256
 from io import SEEK_END
 from itertools import chain, islice
-from pathlib import Path
 from typing import IO, Any
 
 from msgspec import UNSET, Struct
@@ -28,15 +27,9 @@ from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, stable_uuid
-from sources.importers.engine.files import decode_text, modified_at, read_bytes, require_lines, skip_line
-from sources.importers.engine.importer import (
-    Events,
-    FileProbe,
-    ImportLimits,
-    ParsingImporter,
-    ProgressCallback,
-    StartPosition,
-)
+from sources.importers.engine.files import decode_text, require_lines, skip_line
+from sources.importers.engine.importer import Events, FileProbe, ImportLimits, InputFile, ParsingImporter
+from sources.importers.engine.limits import ProgressCallback
 from sources.importers.engine.values import clean_line, clean_tags, compact_metadata, short_title
 from sources.importers.formats.documents import is_document, read_embedded
 from sources.importers.parsers.web_page import html_text, python_encoding
@@ -334,23 +327,22 @@ class MailImporter(ParsingImporter):
             return 0.0
         names = {name.lower() for name in _HEADER_NAME.findall(headers)}
         # Any text may start with lines such as `From:` and `Date:`, so a file without the suffix needs more of them.
-        needed = 1 if probe.path.suffix.lower() == ".eml" else 3
+        needed = 1 if probe.suffix == ".eml" else 3
         return 0.9 if names & _ADDRESSES and len(names & _TRANSPORT) >= needed else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
-            is_mbox = file.read(5) == b"From "
-            if is_mbox:
-                file.seek(0)
-                entries = index_mbox(file, progress)
+    def read_file(self, file: InputFile) -> Events:
+        limits = file.limits
+        if file.head(5) == b"From ":
+            with open_file(file.path) as mbox:
+                entries = index_mbox(mbox, file.progress)
                 # Gmail's Takeout says so in the labels.
                 yield from (SkippedItem("message in spam or trash") for entry in entries if entry.is_unwanted)
                 threads = group_threads([entry for entry in entries if not entry.is_unwanted])
                 for thread, group in threads.items():
-                    yield from self._read_thread(file, thread, group, limits)
-                    progress((file.tell() + group[-1].end) // 2)
-        if not is_mbox:
-            message = parse_message(read_bytes(path, limits.line_max_bytes), limits)
+                    yield from self._read_thread(mbox, thread, group, limits)
+                    file.progress((mbox.tell() + group[-1].end) // 2)
+        else:
+            message = parse_message(file.content(), limits)
             # A Message-ID is globally unique (RFC 5322, 3.6.4), so a message has one id in all exports.
             uuid = stable_uuid("mail", "media", message.key)
             if message.text:
@@ -361,10 +353,10 @@ class MailImporter(ParsingImporter):
                     content=message.text,
                     tags=clean_tags(message.labels),
                     metadata=compact_metadata(
-                        to=message.to, cc=message.cc, attachments=[file.name for file in message.attachments]
+                        to=message.to, cc=message.cc, attachments=[attached.name for attached in message.attachments]
                     ),
                     uuid=uuid,
-                    created_at=message.date or modified_at(path, limits),
+                    created_at=message.date or file.modified_at,
                 )
                 yield ImportedMedia(draft)
             elif not message.attachments:

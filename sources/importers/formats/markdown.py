@@ -25,11 +25,10 @@ from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from config.times import format_time
 from sources.drafts import NoteDraft, NoteImage
-from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.archives import Archive, decode_name, is_visible
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import FailedItem, ImportedNote, SkippedItem, stable_uuid
-from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import files_in
 from sources.importers.engine.files import (
     decode_item,
@@ -37,13 +36,12 @@ from sources.importers.engine.files import (
     encoding_metadata,
     file_key,
     file_size,
-    is_text,
     modified_at,
     printable_name,
     read_decoded,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.markdown_text import (
     first_heading,
     inline_tags,
@@ -77,7 +75,7 @@ _IMAGE_STARTS = {
 _MODIFIED_FIELDS = ("modified", "updated", "last_modified", "updated_at", "date_modified", "date_updated")
 
 
-class MarkdownImporter(Importer):
+class MarkdownImporter(FileImporter):
     name = "markdown"
     title = "Markdown notes, Obsidian vault (a folder, or a zip of it)"
     suffixes = (*_SUFFIXES, ".zip")
@@ -86,7 +84,7 @@ class MarkdownImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
             return 1.0 if _SETTINGS_FOLDER in probe.names else 0.0
-        if is_zip(probe.head):
+        if probe.is_zip:
             # Stays below other importers. An archive that is not a vault must consist mostly of notes, because most
             # source archives contain a README.
             files = [name for name in probe.names if is_visible(name) and not name.endswith("/")]
@@ -96,27 +94,28 @@ class MarkdownImporter(Importer):
             if _vault_folder(probe.names) is not None:
                 return 0.6
             return 0.3 if 2 * notes >= len(files) else 0.0
-        return 0.5 if probe.path.suffix.lower() in _SUFFIXES and is_text(probe.head) else 0.0
+        return 0.5 if probe.suffix in _SUFFIXES and probe.is_text else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if path.is_dir():
+    def read_file(self, file: InputFile) -> Events:
+        path, limits = file.path, file.limits
+        if file.is_folder:
             bytes_read = 0
             vault_name, files = printable_name(path.resolve().name), _VaultFolder(path.resolve(), limits)
-            for file in files_in(path):
-                place = _VaultPath(vault_name, printable_name(file.relative_to(path).as_posix()))
-                if _is_note(file.name):
+            for note in files_in(path):
+                place = _VaultPath(vault_name, printable_name(note.relative_to(path).as_posix()))
+                if _is_note(note.name):
                     try:
-                        yield from _note_events(place.path, _file_note(file, place, limits), limits, files)
+                        yield from _note_events(place.path, _file_note(note, place, limits), limits, files)
                     except (InvalidParams, TooLarge) as error:
                         yield FailedItem(place.path, error.message)
                     except OSError as error:
                         yield FailedItem(place.path, f"cannot be read: {error.strerror or 'disk error'}")
                 else:
                     yield _NOT_A_NOTE
-                bytes_read += file_size(file)
-                progress(bytes_read)
-        elif is_zip_file(path):
-            with open_archive(path, limits, progress) as archive:
+                bytes_read += file_size(note)
+                file.progress(bytes_read)
+        elif file.is_zip:
+            with file.open_archive() as archive:
                 yield from _read_archive(archive, path, limits)
         else:
             # A note in a vault is the same note, whether it is read alone or with the vault.
@@ -129,7 +128,7 @@ class MarkdownImporter(Importer):
                 place = _VaultPath(printable_name(vault.name), printable_name(resolved.relative_to(vault).as_posix()))
                 files = _VaultFolder(vault, limits, is_confined=True)
                 yield from _note_events("", _file_note(path, place, limits), limits, files)
-            progress(file_size(path))
+            file.progress(file_size(path))
 
 
 class _VaultPath(Struct, frozen=True):

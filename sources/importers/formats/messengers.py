@@ -7,34 +7,29 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import Struct
 
 from config.errors import InvalidParams
 from config.times import format_time
-from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
-from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import DoubtfulItem, FailedItem, SkippedItem, report_failure, stable_uuid
-from sources.importers.engine.export_files import base_name, count_reads, first_bytes, is_json, is_zip_file
-from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
     decode,
     decode_text,
     encoding_doubts,
-    file_key,
     file_size,
     printable_name,
-    read_bytes,
 )
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.input_file import FileTree, base_name
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
 from sources.importers.engine.table_reader import table_rows
-from sources.importers.engine.values import Fields, clean_line, compact_metadata, parse_json, stored_time, text_or_empty
+from sources.importers.engine.values import Fields, clean_line, compact_metadata, stored_time, text_or_empty
 
 # -- WhatsApp ----------------------------------------------------------------------------------------------------------
 # Chats exported by WhatsApp: `_chat.txt` of an iPhone, the text file of an Android phone, or the zip with either.
@@ -66,30 +61,29 @@ _CHAT_NAME = re.compile(
 _COPY = re.compile(r" ?\(\d{1,3}\)\Z")
 
 
-class WhatsAppImporter(Importer):
+class WhatsAppImporter(FileImporter):
     name = "whatsapp"
     title = "WhatsApp chat (txt, or the zip with it)"
     suffixes = (".txt", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder or (is_zip(probe.head) and not any(map(_is_chat_file, probe.names))):
-            return 0.0
-        head = first_bytes(probe, _is_chat_file)
+        head = probe.first_bytes(_is_chat_file)
         lines = [line for line in _clean(head.decode("utf-8", "replace")).split("\n") if line.strip()][:_LINES_PROBED]
         matches = [match for line in lines if (match := _LINE.match(line)) and _is_date(match)]
         return 0.85 if matches and _LINE.match(lines[0]) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if not is_zip_file(path):
-            yield from _read_chat(path, "", decode(read_bytes(path, limits.line_max_bytes), limits), limits)
-            progress(file_size(path))
+    def read_file(self, file: InputFile) -> Events:
+        limits = file.limits
+        if not file.is_zip:
+            yield from _read_chat(file, "", decode(file.content(), limits))
+            file.progress(file_size(file.path))
             return
-        with open_archive(path, limits, progress) as archive:
+        with file.open_archive() as archive:
             chats = [name for name in archive.names if _is_chat_file(name)]
             if not chats:
                 raise InvalidParams("export: expected _chat.txt, found no such file")
             for name in chats:
-                yield from _read_chat(path, name, decode(archive.read(name, limits.line_max_bytes), limits), limits)
+                yield from _read_chat(file, name, decode(archive.read(name, limits.line_max_bytes), limits))
             yield from (SkippedItem("media file of a chat") for name in archive.names if name not in chats)
 
 
@@ -117,11 +111,11 @@ def _clean(text: str) -> str:
     return _SPACES.sub(" ", _MARKS.sub("", _WRITTEN_BY_PROGRAM.sub(_BY_PROGRAM, text))).replace("\r\n", "\n")
 
 
-def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) -> Events:
+def _read_chat(file: InputFile, entry: str, text: DecodedText) -> Events:
     yield from encoding_doubts(entry, text.encoding, is_doubtful=text.is_doubtful)
     cleaned = _clean(text.text)
     # Before the messages are parsed, all of which are needed to find out the order of the dates.
-    require_messages(sum(1 for _ in _LINE.finditer(cleaned)), limits)
+    require_messages(sum(1 for _ in _LINE.finditer(cleaned)), file.limits)
     lines = []
     # Lines without a date belong to the message before them.
     for match, following in pairwise((*filter(_is_date, _LINE.finditer(cleaned)), None)):
@@ -144,20 +138,20 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
     yield from (SkippedItem("notice of WhatsApp") for _ in range(len(lines) - len(messages)))
     if messages:
         # The name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number.
-        candidates = (PurePosixPath(entry).stem, path.stem, path.resolve().parent.name)
+        candidates = (PurePosixPath(entry).stem, file.path.stem, file.path.resolve().parent.name)
         names = (_COPY.sub("", printable_name(name)).strip() for name in candidates)
         name = clean_line(next((name for name in names if "whatsapp" in name.lower()), ""))
         speakers = Counter(message.sender for message in messages if message.sender)
         draft = conversation_draft(
             "whatsapp",
             # The file has no id. The name that WhatsApp gave it is the same in the next export of the chat.
-            name or f"{file_key(path, limits)}\0{entry}",
+            name or f"{file.key}\0{entry}",
             _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
             created=next((message.time for message in messages if message.time), None),
             modified=max((message.time for message in messages if message.time), default=None),
             participants=sorted(speakers)[:100],
         )
-        yield from conversation_in_order("whatsapp", draft, messages, limits)
+        yield from conversation_in_order("whatsapp", draft, messages, file.limits)
 
 
 def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
@@ -228,7 +222,7 @@ _ALL_CHATS = re.compile(rb'"chats"\s*:\s*\{')
 _MEDIA = ("photo", "file", "location_information", "contact_information", "poll", "game_title", "invoice_information")
 
 
-class TelegramImporter(Importer):
+class TelegramImporter(FileImporter):
     name = "telegram"
     title = "Telegram export (JSON)"
     suffixes = (".json",)
@@ -236,15 +230,12 @@ class TelegramImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         has_dates = b'"date_unixtime"' in probe.head or b'"date"' in probe.head
-        is_chat = not probe.is_folder and is_json(probe.head) and has_dates
-        return 0.9 if is_chat and all(field.search(probe.head) for field in _TELEGRAM_FIELDS) else 0.0
+        return 0.9 if has_dates and probe.is_json(*_TELEGRAM_FIELDS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
-            is_account = _ALL_CHATS.search(file.read(1 << 16)) is not None
-            file.seek(0)
-            counted = count_reads(file, limits, progress)
-            found = read_member_list(counted, ("chats", "list") if is_account else ("messages",), limits)
+    def read_file(self, file: InputFile) -> Events:
+        limits, is_account = file.limits, _ALL_CHATS.search(file.head()) is not None
+        with file.open() as opened:
+            found = read_member_list(opened, ("chats", "list") if is_account else ("messages",), limits)
             if found is None:
                 content = "an object with a list of chats" if is_account else "a chat with a list of messages"
                 raise InvalidParams(f"expected {content}")
@@ -329,7 +320,7 @@ _SKIPPED_SUBTYPES = frozenset(("channel_join", "channel_leave", "group_join", "g
 _MARKUP = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|\n]{1,2000})(?:\|(?P<label>[^<>\n]{0,2000}))?>")
 
 
-class SlackImporter(Importer):
+class SlackImporter(FileImporter):
     name = "slack"
     title = "Slack export (zip, or the unpacked folder)"
     suffixes = (".zip",)
@@ -344,21 +335,20 @@ class SlackImporter(Importer):
         has_days = any(_DAY.fullmatch("/".join(name.split("/")[-2:])) for name in names)
         return 0.93 if has_lists and has_days else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_tree(path, limits, progress) as tree:
-            yield from _SlackExport(tree, limits).read()
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_tree() as tree:
+            yield from _SlackExport(tree).read()
 
 
 class _SlackExport:
-    def __init__(self, tree: FileTree, limits: ImportLimits) -> None:
+    def __init__(self, tree: FileTree) -> None:
         self._tree = tree
-        self._limits = limits
         users = next((name for name in tree.names if name.rpartition("/")[2] == "users.json"), None)
         if users is None:
             raise InvalidParams("export: expected users.json, found no such file")
         self._root = users.removesuffix("users.json")
         self._names: dict[str, str] = {}
-        for user in Fields.each(self._load(users)):
+        for user in Fields.each(tree.json(users)):
             own = user.line("real_name", "name")
             self._names[user.line("id")] = _profile_name(user.get("profile")) or own
 
@@ -370,7 +360,7 @@ class _SlackExport:
                 days.setdefault(day["channel"], []).append(name)
         for file, kind in _LISTS.items():
             name = f"{self._root}{file}"
-            for channel in Fields.each(self._load(name)) if name in self._tree else ():
+            for channel in Fields.each(self._tree.json(name)) if name in self._tree else ():
                 if key := channel.line("id"):
                     # Direct messages are in a folder named after their id.
                     folder = key if kind == "direct" else channel.line("name") or key
@@ -390,18 +380,15 @@ class _SlackExport:
                         is_archived=channel.get("is_archived") is True,
                     )
                     messages = self._messages(days.pop(folder, []))
-                    yield from conversation_in_order("slack", draft, messages, self._limits)
+                    yield from conversation_in_order("slack", draft, messages, self._tree.limits)
         for folder, names in days.items():
             # Without a list, neither the id nor the kind of the channel is known.
             yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
 
-    def _load(self, name: str) -> Any:
-        return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits)
-
     def _messages(self, names: list[str]) -> Iterator[ChatMessage | MessageReport]:
         for name in names:
             try:
-                messages = self._load(name)
+                messages = self._tree.json(name)
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
                 continue
@@ -482,9 +469,7 @@ def _element_text(element: Fields) -> str:
 # Discord: channels as DiscordChatExporter saves them (JSON), and the package with your own messages that Discord sends
 # you (a zip, or the unpacked folder).
 
-_DISCORD_FIELDS = tuple(
-    re.compile(pattern) for pattern in (rb'^\s*\{\s*"guild"\s*:\s*\{', rb'"channel"\s*:\s*\{', rb'"messages"\s*:\s*\[')
-)
+_DISCORD_FIELDS = (rb'^\s*\{\s*"guild"\s*:\s*\{', rb'"channel"\s*:\s*\{', rb'"messages"\s*:\s*\[')
 # The folder of a channel in the package. Its name and that of the folder around it are translated in some packages.
 _PACKAGE_MESSAGES = re.compile(r"(?P<channel>(?:.{1,300}/)?c?\d{15,20})/messages\.(?:json|csv)\Z", re.IGNORECASE)
 _ACCOUNT = re.compile(r"(?:^|/)user\.json\Z", re.IGNORECASE)
@@ -492,7 +477,7 @@ _ACCOUNT = re.compile(r"(?:^|/)user\.json\Z", re.IGNORECASE)
 _MESSAGE_TYPES = frozenset(("Default", "Reply", "ChatInputCommand", "ThreadStarterMessage", "ContextMenuCommand"))
 
 
-class DiscordImporter(Importer):
+class DiscordImporter(FileImporter):
     name = "discord"
     title = "Discord (DiscordChatExporter JSON, data package)"
     suffixes = (".json", ".zip")
@@ -505,12 +490,12 @@ class DiscordImporter(Importer):
         if probe.names:
             return 0.9 if any(map(_PACKAGE_MESSAGES.fullmatch, probe.names)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
-        return 0.9 if all(field.search(head) for field in _DISCORD_FIELDS) else 0.0
+        return 0.9 if all(re.search(field, head) for field in _DISCORD_FIELDS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if path.is_dir() or is_zip_file(path):
-            with open_tree(path, limits, progress) as tree:
-                accounts = (_load(tree, name, limits) for name in tree.names if _ACCOUNT.search(name))
+    def read_file(self, file: InputFile) -> Events:
+        if file.is_folder or file.is_zip:
+            with file.open_tree() as tree:
+                accounts = (_load(tree, name) for name in tree.names if _ACCOUNT.search(name))
                 author = next(accounts, Fields()).line("global_name", "username") or "me"
                 channels = {
                     found["channel"]: name
@@ -520,10 +505,11 @@ class DiscordImporter(Importer):
                 if not channels:
                     raise InvalidParams("package: expected folders with messages.json, found none")
                 for folder, name in channels.items():
-                    yield from report_failure(name, _read_own_messages(tree, folder, name, author, limits))
+                    yield from report_failure(name, _read_own_messages(tree, folder, name, author))
             return
-        with open_file(path) as file:
-            messages = read_member_list(count_reads(file, limits, progress), ("messages",), limits)
+        limits = file.limits
+        with file.open() as opened:
+            messages = read_member_list(opened, ("messages",), limits)
             if messages is None:
                 raise InvalidParams("expected a channel with a list of messages")
             guild, channel = (messages.header.nested(name) for name in ("guild", "channel"))
@@ -577,8 +563,8 @@ def _discord_messages(elements: Iterator[JsonElement], limits: ImportLimits) -> 
         )
 
 
-def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limits: ImportLimits) -> Events:
-    info = _load(tree, f"{folder}/channel.json", limits) if f"{folder}/channel.json" in tree else Fields()
+def _read_own_messages(tree: FileTree, folder: str, name: str, author: str) -> Events:
+    info = _load(tree, f"{folder}/channel.json") if f"{folder}/channel.json" in tree else Fields()
     # Some packages have a c before the number of the channel.
     key = info.line("id") or folder.rpartition("/")[2].lstrip("c")
     title = info.line("name")
@@ -589,12 +575,12 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
         server=info.nested("guild").line("name"),
         contains="own messages only",
     )
-    data = tree.read(name, limits.line_max_bytes)
     rows: list[Fields] = []
     if name.lower().endswith(".json"):
-        rows += Fields.each(parse_json(data, limits))
+        rows += Fields.each(tree.json(name))
     else:
-        for location, row in table_rows(decode_text(data, limits, name)):
+        data = tree.read(name, tree.limits.line_max_bytes)
+        for location, row in table_rows(decode_text(data, tree.limits, name)):
             if isinstance(row, str):
                 raise InvalidParams(f"{location}: not a valid row: {row}")
             rows.append(row)
@@ -603,16 +589,16 @@ def _read_own_messages(tree: FileTree, folder: str, name: str, author: str, limi
     messages: list[ChatMessage | MessageReport] = []
     for row in rows:
         if message_key := str(row.get("ID") or ""):
-            files = (f"[file: {file[:300]}]" for file in row.text("Attachments").split())
+            files = (f"[file: {url[:300]}]" for url in row.text("Attachments").split())
             text = "\n".join(filter(None, (row.text("Contents"), *files)))
             time = row.time("Timestamp")
             messages.append(ChatMessage(key=message_key, role="user", sender=author, text=text, time=time))
         else:
             messages.append(FailedItem("message", "ID: expected the id of the message, got nothing"))
-    yield from conversation_in_order("discord", draft, messages, limits)
+    yield from conversation_in_order("discord", draft, messages, tree.limits)
 
 
-def _load(tree: FileTree, name: str, limits: ImportLimits) -> Fields:
+def _load(tree: FileTree, name: str) -> Fields:
     with suppress(InvalidParams):
-        return Fields.of(parse_json(tree.read(name, limits.line_max_bytes), limits))
+        return Fields.of(tree.json(name))
     return Fields()

@@ -6,25 +6,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.importers.engine.archives import is_tar, is_zip, tar_files
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.events import FailedItem, ImportEvent, SkippedItem, imported_note, stable_uuid
-from sources.importers.engine.export_files import count_reads, first_bytes, is_json, is_zip_file
 from sources.importers.engine.file_probe import HEAD_BYTES
-from sources.importers.engine.file_trees import FolderTree, open_tree
-from sources.importers.engine.files import decode_text, file_size, item_text, printable_name, read_json, text_max_bytes
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.files import decode_text, file_size
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.input_file import FolderTree
 from sources.importers.engine.markdown_text import inline_tags
-from sources.importers.engine.table_reader import TableReader, TableSpec, has_tables, is_database, open_database
-from sources.importers.engine.values import Fields, clean_line, parse_json, stored_date, stored_time, valid_uuid
+from sources.importers.engine.table_reader import TableReader, TableSpec
+from sources.importers.engine.values import Fields, clean_line, stored_date, stored_time, valid_uuid
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, html_text, read_page
 from sources.importers.parsers.xml_events import XmlHandler, read_xml_blocks
@@ -46,7 +46,7 @@ _TOO_LARGE = "too large"
 _COPY_NUMBER = re.compile(r" ?\(\d+\)$")
 
 
-class EvernoteImporter(Importer):
+class EvernoteImporter(FileImporter):
     name = "evernote"
     title = "Evernote export (ENEX)"
     suffixes = (".enex",)
@@ -55,18 +55,18 @@ class EvernoteImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         return 0.0 if probe.is_folder or b"<en-export" not in probe.head[:_HEAD_BYTES] else 1.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+    def read_file(self, file: InputFile) -> Events:
         # A copy of a note in another notebook has the same time and title, so the notebook is part of its key: Evernote
         # names the file after it.
-        handler, notebook = _EnexHandler(limits), _COPY_NUMBER.sub("", printable_name(path.stem))
+        handler, notebook = _EnexHandler(file.limits), _COPY_NUMBER.sub("", file.stem)
         counts = Counter[str]()
-        with open_file(path) as file:
+        with file.open() as opened:
             # Once more at the end, when the last block was parsed.
-            for _ in chain(read_xml_blocks(count_reads(file, limits, progress), handler), (None,)):
+            for _ in chain(read_xml_blocks(opened, handler), (None,)):
                 notes, handler.notes = handler.notes, []
                 for note in notes:
                     try:
-                        yield _enex_note(note, notebook, counts, limits)
+                        yield _enex_note(note, notebook, counts, file.limits)
                     except (InvalidParams, TooLarge) as error:
                         yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
 
@@ -177,7 +177,7 @@ _ENTRY = re.compile(r"(?:^|/)Keep/[^/]{1,300}\.json$")
 _PAGE_SUFFIX = ".html"
 
 
-class GoogleKeepImporter(Importer):
+class GoogleKeepImporter(FileImporter):
     name = "google_keep"
     title = "Google Keep (Takeout)"
     suffixes = (".json", ".zip", _PAGE_SUFFIX)
@@ -185,30 +185,29 @@ class GoogleKeepImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
             return 0.0
-        if probe.path.suffix.lower() == _PAGE_SUFFIX:
+        if probe.suffix == _PAGE_SUFFIX:
             head, note = b"", probe.path.with_suffix(".json")
             with suppress(OSError), open_file(note) as file:
                 head = file.read(HEAD_BYTES) if note.is_file() else b""
             return 0.9 if _is_keep_note(head) else 0.0
-        return 0.9 if _is_keep_note(first_bytes(probe, _is_keep_note_entry)) else 0.0
+        return 0.9 if _is_keep_note(probe.first_bytes(_is_keep_note_entry)) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if is_zip_file(path):
-            with open_tree(path, limits, progress) as tree:
+    def read_file(self, file: InputFile) -> Events:
+        if file.is_zip:
+            with file.open_tree() as tree:
                 for name in tree.names:
                     if not _is_keep_note_entry(name):
                         yield SkippedItem("file in the archive not containing a Keep note")
                         continue
                     try:
-                        data = parse_json(tree.read(name, limits.line_max_bytes), limits)
-                        yield _keep_note(data, name.rpartition("/")[2].removesuffix(".json"))
+                        yield _keep_note(tree.json(name), name.rpartition("/")[2].removesuffix(".json"))
                     except InvalidParams as error:
                         yield FailedItem(name, error.message)
-        elif path.suffix.lower() == _PAGE_SUFFIX:
+        elif file.suffix == _PAGE_SUFFIX:
             # Recognized so that it is not imported as a document.
             yield SkippedItem("web page of a note that is also there as JSON")
         else:
-            yield _keep_note(read_json(path, limits), path.stem)
+            yield _keep_note(file.json(), file.path.stem)
 
 
 def _is_keep_note_entry(name: str) -> bool:
@@ -268,52 +267,49 @@ _JSON_FIELDS = (b'"backup_type"', b'"cloudkit_participants"')
 _CREATED_SUFFIX = re.compile(r"-(\d{4}-\d\d-\d\dT\d\d_\d\d_\d\dZ)\Z")
 
 
-class AppleNotesImporter(Importer):
+class AppleNotesImporter(FileImporter):
     name = "apple_notes"
     title = "Apple Notes (apple-notes-to-sqlite, apple_cloud_notes_parser, Apple's zip)"
     suffixes = (".db", ".sqlite", ".sqlite3", ".json", ".zip")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if is_database(probe):
-            return 0.9 if has_tables(probe, _TABLES) else 0.0
-        if is_zip(probe.head):
+        if probe.is_database:
+            return 0.9 if probe.has_tables(*_TABLES) else 0.0
+        if probe.is_zip:
             return 0.8 if any(map(_is_apple_note_entry, probe.names)) else 0.0
-        return 0.9 if is_json(probe.head) and all(field in probe.head for field in _JSON_FIELDS) else 0.0
+        return 0.9 if probe.is_json(*_JSON_FIELDS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
-            head = file.read(16)
+    def read_file(self, file: InputFile) -> Events:
+        head = file.head(16)
         if is_zip(head):
-            with open_tree(path, limits, progress) as tree:
+            with file.open_tree() as tree:
                 for name in tree.names:
                     if not _is_apple_note_entry(name):
                         yield SkippedItem("file in the archive not containing a note")
                         continue
                     try:
                         # Apple's zip has plain text, the database HTML.
-                        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
+                        text = tree.text(name).strip("\n")
                     except InvalidParams as error:
                         yield FailedItem(name, error.message)
                         continue
                     yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
         elif head == b"SQLite format 3\0":
-            with open_database(path, limits, progress) as reader:
+            with file.open_database() as reader:
                 reader.require(_TABLES, "a database of apple-notes-to-sqlite")
                 reader.expect_rows(_NOTES)
-                yield from reader.read_rows((_NOTES,), lambda _, row: _database_note(reader, row, limits))
+                yield from reader.read_rows((_NOTES,), lambda _, row: _database_note(reader, row))
         else:
-            notes = Fields.of(read_json(path, limits)).get("notes")
+            notes = Fields.of(file.json()).get("notes")
             for key, note in Fields.require(notes, "notes: expected an object with notes").items():
-                is_note = isinstance(note, dict)
-                yield (
-                    _json_note(key, Fields(note)) if is_note else FailedItem(f"note {key[:60]!r}", "expected an object")
-                )
+                failed = FailedItem(f"note {key[:60]!r}", "expected an object")
+                yield _json_note(key, Fields(note)) if isinstance(note, dict) else failed
 
 
-def _database_note(reader: TableReader, row: Fields, limits: ImportLimits) -> Events:
+def _database_note(reader: TableReader, row: Fields) -> Events:
     folders = reader.rows_where(_FOLDERS, "id", row["folder"])
     try:
-        content = html_text(row.text("body"), limits.item_max_chars)
+        content = html_text(row.text("body"), reader.limits.item_max_chars)
     except TooLarge as error:
         raise InvalidParams(error.message) from error
     if not content:
@@ -392,7 +388,7 @@ _NOTEBOOKS_MAX = 50
 _TAIL_BYTES = 4096
 
 
-class JoplinImporter(Importer):
+class JoplinImporter(FileImporter):
     name = "joplin"
     title = "Joplin export (JEX or RAW)"
     suffixes = (".jex", ".tar")
@@ -408,13 +404,13 @@ class JoplinImporter(Importer):
             return 0.9 if _TYPE_IN_HEAD.search(tail) else 0.0
         return 0.9 if is_tar(probe.head) and _NAME_IN_TAR.search(probe.head) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        index = _JoplinIndex()
+    def read_file(self, file: InputFile) -> Events:
+        index, limits = _JoplinIndex(), file.limits
         # The first pass collects notebooks and tags. Its progress is not shown, but tells that the process works.
-        for _, data in _files(path, limits, lambda bytes_read: progress(0)):
+        for _, data in _files(replace(file, progress=lambda bytes_read: file.progress(0))):
             if isinstance(data, bytes):
                 index.add(_parse_item(data, limits))
-        for name, data in _files(path, limits, progress):
+        for name, data in _files(file):
             if isinstance(data, str):
                 yield FailedItem(name, data)
                 continue
@@ -467,24 +463,25 @@ class _JoplinIndex:
         return "/".join(reversed(names.values()))
 
 
-def _files(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[tuple[str, bytes | str]]:
+def _files(source: InputFile) -> Iterator[tuple[str, bytes | str]]:
     """Yields the name and bytes of each item, or the problem with it."""
-    if path.is_dir():
-        tree = FolderTree(path, limits, progress)
+    limits = source.limits
+    if source.is_folder:
+        tree = FolderTree(source)
         for name in filter(_ITEM_NAME.search, tree.names):
             try:
                 yield name, tree.read(name, limits.line_max_bytes)
             except InvalidParams as error:
                 yield name, error.message
         return
-    with open_file(path) as file:
+    with open_file(source.path) as file:
         for name, size in tar_files(file, limits):
             if _ITEM_NAME.search(name) and size > limits.line_max_bytes:
                 yield name, TooLarge("the item", limits.line_max_bytes).message
             elif _ITEM_NAME.search(name):
                 data = file.read(size)
                 yield name, data if len(data) == size else "the archive is truncated here"
-            progress(file.tell())
+            source.progress(file.tell())
 
 
 def _parse_item(data: bytes, limits: ImportLimits) -> _JoplinItem:

@@ -2,35 +2,21 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from urllib.parse import unquote
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.archives import decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine import markdown_text, values
+from sources.importers.engine.archives import decode_name, is_visible
 from sources.importers.engine.events import FailedItem, ImportEvent, SkippedItem, imported_note, stable_uuid
-from sources.importers.engine.export_files import first_bytes, is_json, is_zip_file, read_export
-from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree, open_tree
-from sources.importers.engine.files import decode_text, file_key, item_text, printable_name, text_max_bytes
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
-from sources.importers.engine.markdown_text import (
-    first_heading,
-    inline_tags,
-    link_targets,
-    normalize_keys,
-    read_org_header,
-    remove_code,
-)
-from sources.importers.engine.values import (
-    Fields,
-    json_or_none,
-    parse_json,
-    short_title,
-    stored_date,
-    stored_time,
-    valid_uuid,
-    written_date,
-)
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.files import decode_text, printable_name, text_max_bytes
+from sources.importers.engine.importer import Events, ExportImporter, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.input_file import ArchiveTree, FileTree, FolderTree
+from sources.importers.engine.values import Fields
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import decode_page, read_page
 
@@ -53,13 +39,13 @@ _DATE_PROPERTIES = ("created", "created_time", "date_created", "created_at", "da
 _DATE_FORMATS = ("%B %d, %Y %I:%M %p", "%B %d, %Y %H:%M", "%B %d, %Y", "%Y/%m/%d %H:%M", "%Y/%m/%d")
 
 
-class NotionImporter(Importer):
+class NotionImporter(FileImporter):
     name = "notion"
     title = "Notion export (Markdown or HTML)"
     suffixes = (".zip",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        if not probe.is_folder and not is_zip(probe.head):
+        if not probe.is_folder and not probe.is_zip:
             return 0.0
         names = [name for name in probe.names if is_visible(name)]
         if any(map(_PART.search, names)):
@@ -70,19 +56,19 @@ class NotionImporter(Importer):
         is_export = with_id == len(pages) if probe.is_folder else 2 * with_id >= len(pages)
         return 0.9 if with_id and is_export else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if path.is_dir():
-            yield from _read_notion_tree(FolderTree(path, limits, progress), "", limits)
+    def read_file(self, file: InputFile) -> Events:
+        if file.is_folder:
+            yield from _read_notion_tree(FolderTree(file), "")
             return
-        key = file_key(path, limits)
-        with open_archive(path, limits, progress) as archive:
-            yield from _read_notion_tree(ArchiveTree(archive), key, limits)
+        key = file.key
+        with file.open_archive() as archive:
+            yield from _read_notion_tree(ArchiveTree(archive), key)
             for name in archive.names:
                 if is_visible(name) and name.lower().endswith(".zip"):
                     # One of the zips that Notion packs into the zip it offers for download.
                     try:
                         with archive.open_inner(name) as part:
-                            yield from _read_notion_tree(ArchiveTree(part), key, limits)
+                            yield from _read_notion_tree(ArchiveTree(part), key)
                     except InvalidParams as error:
                         yield FailedItem(decode_name(name), error.message)
                     except TooLarge as error:
@@ -90,7 +76,7 @@ class NotionImporter(Importer):
                         yield FailedItem(decode_name(name), f"{error.message}; {advice}")
 
 
-def _read_notion_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
+def _read_notion_tree(tree: FileTree, key: str) -> Events:
     # The folders with the rows of databases: next to each is a table with the same name.
     tables = (name.removesuffix(_TABLE_SUFFIX) for name in tree.names if name.lower().endswith(_TABLE_SUFFIX))
     # Only pages of databases have properties; in others, the lines below the title are text.
@@ -100,7 +86,7 @@ def _read_notion_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
         suffix = path.suffix.lower()
         if suffix in _PAGE_SUFFIXES and path.name != "index.html":
             try:
-                yield _notion_note(tree, name, key, databases, limits)
+                yield _notion_note(tree, name, key, databases)
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
         elif suffix == _TABLE_SUFFIX:
@@ -114,13 +100,13 @@ def _without_id(name: str) -> str:
     return parent + slash + _ID.sub("", last)
 
 
-def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str], limits: ImportLimits) -> ImportEvent:
-    path = PurePosixPath(name)
+def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str]) -> ImportEvent:
+    path, limits = PurePosixPath(name), tree.limits
     page_id = _ID.search(path.stem)
     data = tree.read(name, text_max_bytes(limits))
     if path.suffix.lower() == ".md":
         text = decode_text(data, limits)
-        title = first_heading(remove_code(text))
+        title = markdown_text.first_heading(markdown_text.remove_code(text))
     else:
         page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
         title, text = page.title.strip(), page.text.build()
@@ -131,19 +117,20 @@ def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str],
         matches = [_NOTION_PROPERTY.fullmatch(line) for line in block.split("\n")[:_NOTION_PROPERTIES_MAX]]
         if all(matches):
             properties = {match[1].strip(): match[2].strip() for match in matches if match}
-    fields = normalize_keys(properties)
+    fields = markdown_text.normalize_keys(properties)
     # Values of a property may contain spaces, so only commas separate them.
     tags = [word.strip() for field in _TAG_PROPERTIES for word in fields.get(field, "").split(",")]
     dates = (fields[field] for field in _DATE_PROPERTIES if fields.get(field))
     created_at = next(
-        (date for value in dates if (date := stored_date(value) or written_date(value, _DATE_FORMATS))), None
+        (date for value in dates if (date := values.stored_date(value) or values.written_date(value, _DATE_FORMATS))),
+        None,
     )
     readable_path = "/".join(_without_id(part) for part in path.with_suffix("").parts) + path.suffix
     return imported_note(
         str(UUID(page_id[1])) if page_id else stable_uuid("notion", "notes", f"{key}/{name}"),
         title or _ID.sub("", path.stem),
         text.strip("\n"),
-        tags=[*tags, *inline_tags(remove_code(text))],
+        tags=[*tags, *markdown_text.inline_tags(markdown_text.remove_code(text))],
         created=created_at or tree.modified_at(name),
         path=readable_path,
         properties=properties,
@@ -162,7 +149,7 @@ _LOGSEQ_PROPERTIES_MAX = 100
 _WORDS_TAG = re.compile(r"#\[\[([^\[\]\n]{1,100})\]\]")
 
 
-class LogseqImporter(Importer):
+class LogseqImporter(FileImporter):
     name = "logseq"
     title = "Logseq graph (a folder, or a zip of it)"
     suffixes = (".zip",)
@@ -171,19 +158,20 @@ class LogseqImporter(Importer):
         if probe.is_folder:
             has_notes = any(name in probe.names for name in _NOTE_FOLDERS)
             return 0.95 if has_notes and (probe.path / "logseq" / "config.edn").is_file() else 0.0
-        return 0.9 if is_zip(probe.head) and _graph_folder(probe.names) is not None else 0.0
+        return 0.9 if probe.is_zip and _graph_folder(probe.names) is not None else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_tree(path, limits, progress) as tree:
+    def read_file(self, file: InputFile) -> Events:
+        path = file.path
+        with file.open_tree() as tree:
             folder = _graph_folder(tree.names)
             if folder is None:
                 raise InvalidParams("not a Logseq graph: logseq/config.edn is missing")
             # Journals have the same names in every graph, so the graph's own name is part of their ids. A graph that is
             # not in a folder of the archive has the name of the archive.
-            in_archive = PurePosixPath(folder).name or printable_name(path.stem)
-            graph = printable_name(path.resolve().name) if path.is_dir() else in_archive
+            in_archive = PurePosixPath(folder).name or file.stem
+            graph = printable_name(path.resolve().name) if file.is_folder else in_archive
             for name in tree.names:
-                yield _read_file(tree, name, folder, graph, limits)
+                yield _read_file(tree, name, folder, graph)
 
 
 def _graph_folder(names: Sequence[str]) -> str | None:
@@ -192,27 +180,27 @@ def _graph_folder(names: Sequence[str]) -> str | None:
     return min(folders, key=len, default=None)
 
 
-def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: ImportLimits) -> ImportEvent:
+def _read_file(tree: FileTree, name: str, folder: str, graph: str) -> ImportEvent:
     path = PurePosixPath(name.removeprefix(folder))
     is_page = name.startswith(folder) and path.parts[0] in _NOTE_FOLDERS and path.suffix.lower() in (".md", ".org")
     if not is_page:
         return SkippedItem("file in the graph not containing a page")
     try:
-        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name)
+        text = tree.text(name)
     except InvalidParams as error:
         return FailedItem(name, error.message)
     # A page is named like its file, in which a slash is written as three underscores or in percent notation. A journal
     # is named like its day.
     journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
     day = "-".join(journal.groups()) if journal else ""
-    page_name = day or short_title(unquote(path.stem.replace("___", "/")))
+    page_name = day or values.short_title(unquote(path.stem.replace("___", "/")))
     if not text.strip("\n"):
         return SkippedItem("empty page")
     tags: Sequence[str]
     properties: dict[str, str] = {}
     links: Sequence[str] = ()
     if path.suffix.lower() == ".org":
-        header = read_org_header(text)
+        header = markdown_text.read_org_header(text)
         title, tags = header.title, header.tags
     else:
         # The properties of the page: the lines with `::` at its top.
@@ -222,16 +210,16 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
                 break
             properties[match[1].lower()] = match[2].strip()
         title, listed = properties.get("title", ""), properties.get("tags", "").split(",")
-        prose = remove_code(text)
-        links = link_targets(prose)
+        prose = markdown_text.remove_code(text)
+        links = markdown_text.link_targets(prose)
         tags = [tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]") for tag in listed]
-        tags = [*tags, *inline_tags(prose), *_WORDS_TAG.findall(prose)]
+        tags = [*tags, *markdown_text.inline_tags(prose), *_WORDS_TAG.findall(prose)]
     return imported_note(
         stable_uuid("logseq", "notes", f"{graph}/{path}"),
         title.strip() or page_name,
         text.strip("\n"),
         tags=tags,
-        created=(stored_date(day) if day else None) or tree.modified_at(name),
+        created=(values.stored_date(day) if day else None) or tree.modified_at(name),
         path=str(path),
         links=links or None,
         properties=properties,
@@ -244,43 +232,38 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
 _TIME = re.compile(rb'"(?:create|edit)-time"\s{0,9}:')
 
 
-class RoamImporter(Importer):
+class RoamImporter(ExportImporter):
     name = "roam"
     title = "Roam Research export (JSON)"
-    suffixes = (".json", ".zip")
+    noun = "page"
 
     def recognizes(self, probe: FileProbe) -> float:
-        head = first_bytes(probe, _is_json_name)
-        is_outline = b'"string"' in head and b'"title"' in head and _TIME.search(head)
-        return 0.8 if is_json(head) and head.lstrip()[:1] == b"[" and is_outline else 0.0
+        head = probe.first_bytes(self.is_export_file)
+        return 0.8 if head.lstrip()[:1] == b"[" and is_json(head, b'"string"', b'"title"', _TIME) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        def read(data: bytes, _: str) -> Events:
-            page = Fields.of(parse_json(data, limits))
-            title, created, edited = page.line("title"), page.get("create-time"), page.time("edit-time")
-            if not title:
-                raise InvalidParams("the page has no title")
-            if not page.get("children"):
-                yield SkippedItem("page without blocks")
-                return
-            content = "\n".join(_outline(page))
-            prose = remove_code(content)
-            yield imported_note(
-                # The uid of a daily page is its date, and so the same in every graph.
-                stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
-                title,
-                content,
-                tags=[*inline_tags(prose), *_WORDS_TAG.findall(prose)],
-                created=stored_time(created) or edited,
-                modified=edited,
-                links=link_targets(prose),
-            )
+    def is_export_file(self, name: str) -> bool:
+        return name.lower().endswith(".json")
 
-        yield from read_export(path, limits, progress, _is_json_name, "page", read)
-
-
-def _is_json_name(name: str) -> bool:
-    return name.lower().endswith(".json")
+    def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
+        page = Fields.of(values.parse_json(data, limits))
+        title, created, edited = page.line("title"), page.get("create-time"), page.time("edit-time")
+        if not title:
+            raise InvalidParams("the page has no title")
+        if not page.get("children"):
+            yield SkippedItem("page without blocks")
+            return
+        content = "\n".join(_outline(page))
+        prose = markdown_text.remove_code(content)
+        yield imported_note(
+            # The uid of a daily page is its date, and so the same in every graph.
+            stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
+            title,
+            content,
+            tags=[*markdown_text.inline_tags(prose), *_WORDS_TAG.findall(prose)],
+            created=values.stored_time(created) or edited,
+            modified=edited,
+            links=markdown_text.link_targets(prose),
+        )
 
 
 def _outline(page: Fields) -> Iterator[str]:
@@ -311,7 +294,7 @@ _BUNDLE_SUFFIX = ".textbundle"
 _BEAR_WORDS_TAG = re.compile(r"(?<![^\s])#([^\s#/][^#\n]{0,98}[^\s#])#")
 
 
-class BearImporter(Importer):
+class BearImporter(FileImporter):
     name = "bear"
     title = "Bear backup, TextBundle, TextPack"
     suffixes = (".bear2bk", ".bearbk", ".textpack", ".zip", ".md", ".markdown", ".txt")
@@ -319,23 +302,22 @@ class BearImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
             is_bundle = _INFO in probe.names and any(name.lower() in _TEXTS for name in probe.names)
-            return 0.9 if is_bundle and probe.path.suffix.lower() == _BUNDLE_SUFFIX else 0.0
-        if is_zip(probe.head):
+            return 0.9 if is_bundle and probe.suffix == _BUNDLE_SUFFIX else 0.0
+        if probe.is_zip:
             return 0.9 if any(_bundles(probe.names)) else 0.0
         # A bundle inside a folder that is imported file by file.
         is_in_bundle = probe.path.parent.suffix.lower() == _BUNDLE_SUFFIX
         return 0.9 if is_in_bundle and probe.path.name.lower() in _TEXTS else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if path.is_dir() or not is_zip_file(path):
-            folder = path if path.is_dir() else path.parent
+    def read_file(self, file: InputFile) -> Events:
+        if not file.is_zip:
+            folder = file.path if file.is_folder else file.path.parent
             # A folder has no content to hash, but an uploaded one is always a zip.
-            yield from _read_bear_tree(
-                FolderTree(folder, limits, progress), str(folder.resolve()) if limits.has_stable_path else "", limits
-            )
+            key = str(folder.resolve()) if file.limits.has_stable_path else ""
+            yield from _read_bear_tree(FolderTree(replace(file, path=folder)), key)
             return
-        with open_tree(path, limits, progress) as tree:
-            yield from _read_bear_tree(tree, file_key(path, limits), limits)
+        with file.open_tree() as tree:
+            yield from _read_bear_tree(tree, file.key)
 
 
 def _bundles(names: Sequence[str]) -> Iterator[str]:
@@ -347,40 +329,40 @@ def _bundles(names: Sequence[str]) -> Iterator[str]:
             yield name
 
 
-def _read_bear_tree(tree: FileTree, key: str, limits: ImportLimits) -> Events:
+def _read_bear_tree(tree: FileTree, key: str) -> Events:
     texts = frozenset(_bundles(tree.names))
     for name in tree.names:
         if name in texts:
-            yield _read_bundle(tree, name, key, limits)
+            yield _read_bundle(tree, name, key)
         # The info of a bundle is read with its text.
         elif not name.endswith(_INFO):
             yield SkippedItem("attachment")
 
 
-def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> ImportEvent:
-    folder = name.rpartition("/")[0]
+def _read_bundle(tree: FileTree, name: str, key: str) -> ImportEvent:
+    folder, limits = name.rpartition("/")[0], tree.limits
     try:
-        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
+        text = tree.text(name).strip("\n")
         info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    bear = Fields.of(json_or_none(info, limits)).nested("net.shinyfrog.bear")
+    bear = Fields.of(values.json_or_none(info, limits)).nested("net.shinyfrog.bear")
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")
     if not text:
         return SkippedItem("empty note")
-    prose = remove_code(text)
+    prose = markdown_text.remove_code(text)
     bundle_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
     return imported_note(
         # Older versions of Bear add digits to the UUID.
-        valid_uuid(bear.text("uniqueIdentifier")[:36]) or stable_uuid("bear", "notes", f"{key}/{folder}"),
-        first_heading(prose) or bundle_name or text.partition("\n")[0],
+        values.valid_uuid(bear.text("uniqueIdentifier")[:36]) or stable_uuid("bear", "notes", f"{key}/{folder}"),
+        markdown_text.first_heading(prose) or bundle_name or text.partition("\n")[0],
         text,
-        tags=[*_BEAR_WORDS_TAG.findall(prose), *inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))],
+        tags=[*_BEAR_WORDS_TAG.findall(prose), *markdown_text.inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))],
         created=bear.time("creationDate"),
         modified=bear.time("modificationDate"),
         path=folder,
-        links=link_targets(prose),
+        links=markdown_text.link_targets(prose),
         pinned=bear.get("pinned") in (1, True),
         archived=bear.get("archived") in (1, True),
     )

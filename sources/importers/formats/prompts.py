@@ -3,30 +3,21 @@
 import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import PromptDraft
-from sources.importers.engine.archives import is_zip
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import FailedItem, ImportedPrompt, ImportEvent, SkippedItem, stable_uuid
-from sources.importers.engine.export_files import is_json, is_zip_file
-from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
     decode,
     encoding_doubts,
-    file_key,
-    is_text,
-    item_text,
     printable_name,
-    read_bytes,
     read_text,
-    text_max_bytes,
 )
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.importers.engine.markdown_text import (
     normalize_keys,
     parse_yaml,
@@ -67,14 +58,14 @@ _WHOLE_FILE = "the file"
 LocatedEntry = tuple[str, Any]
 
 
-class PromptFilesImporter(Importer):
+class PromptFilesImporter(FileImporter):
     name = "prompt_files"
     title = "Prompt files (markdown, YAML, JSON, CSV)"
     suffixes = (".md", ".markdown", ".yaml", ".yml", ".json", ".csv", ".tsv")
 
     def recognizes(self, probe: FileProbe) -> float:
-        suffix = probe.path.suffix.lower()
-        if probe.is_folder or suffix not in self.suffixes or not is_text(probe.head):
+        suffix = probe.suffix
+        if suffix not in self.suffixes or not probe.is_text:
             return 0.0
         head = probe.head.decode("utf-8-sig", "replace").replace("\r\n", "\n")
         # Below the formats of programs, whose JSON and tables have similar fields.
@@ -88,13 +79,13 @@ class PromptFilesImporter(Importer):
             names = re.findall(r"^[ \t-]{0,20}+(\w[\w -]{0,40})[ \t]{0,10}:", head, re.MULTILINE)
             return 0.6 if _are_prompt_fields(names) else 0.0
         if suffix == ".json":
-            is_other = not is_json(probe.head) or _OTHER_FORMATS.search(probe.head)
+            is_other = not probe.is_json() or _OTHER_FORMATS.search(probe.head)
             return 0.5 if not is_other and _are_prompt_fields(re.findall(r'"([\w -]{1,40})"\s*:', head)) else 0.0
         return 0.6 if _are_prompt_fields(re.split(r'[",;\t]+', head.partition("\n")[0])) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        data, suffix = read_bytes(path, limits.line_max_bytes), path.suffix.lower()
-        keys = _PromptKeys(file_key(path, limits) if limits.has_stable_path else None)
+    def read_file(self, file: InputFile) -> Events:
+        data, suffix, limits = file.content(), file.suffix, file.limits
+        keys = _PromptKeys(file.key if limits.has_stable_path else None)
         decoded = decode(data, limits) if suffix != ".json" else DecodedText("")
         yield from encoding_doubts("", decoded.encoding, is_doubtful=decoded.is_doubtful)
         entries: Iterator[LocatedEntry]
@@ -108,7 +99,7 @@ class PromptFilesImporter(Importer):
             case _:
                 entries = iter([(_WHOLE_FILE, _markdown_entry(decoded.text, limits.depth_max))])
         for location, entry in entries:
-            yield _read_prompt(location, entry, printable_name(path.stem), keys)
+            yield _read_prompt(location, entry, file.stem, keys)
 
 
 def _are_prompt_fields(names: list[str]) -> bool:
@@ -235,7 +226,7 @@ _IN_ARCHIVE = re.compile(r"(?:^|/)patterns/[^/]{1,200}/(?:system|user)\.md$")
 _HEADING = re.compile(rb"^#{1,2} (?:IDENTITY|GOAL|STEPS|OUTPUT|INPUT)\b", re.MULTILINE)
 
 
-class FabricImporter(Importer):
+class FabricImporter(FileImporter):
     name = "fabric"
     title = "Fabric patterns"
     suffixes = (_SYSTEM, _USER, ".zip")
@@ -243,22 +234,23 @@ class FabricImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
             return 0.0
-        if is_zip(probe.head):
+        if probe.is_zip:
             return 0.7 if any(map(_IN_ARCHIVE.search, probe.names)) else 0.0
         if probe.path.name not in (_SYSTEM, _USER):
             return 0.0
         has_both = all((probe.path.parent / name).is_file() for name in (_SYSTEM, _USER))
         return 0.8 if has_both or _HEADING.search(probe.head) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        if is_zip_file(path):
-            key = file_key(path, limits) if limits.has_stable_path else None
-            with open_tree(path, limits, progress) as tree:
+    def read_file(self, file: InputFile) -> Events:
+        path, limits = file.path, file.limits
+        if file.is_zip:
+            key = file.key if limits.has_stable_path else None
+            with file.open_tree() as tree:
                 folders = dict.fromkeys(name.rpartition("/")[0] for name in tree.names if _IN_ARCHIVE.search(name))
                 for folder in folders:
                     try:
                         system, user = (
-                            item_text(tree.read(name, text_max_bytes(limits)), limits, name) if name in tree else ""
+                            tree.text(name) if name in tree else ""
                             for name in (f"{folder}/{_SYSTEM}", f"{folder}/{_USER}")
                         )
                     except (InvalidParams, TooLarge) as error:
@@ -278,7 +270,7 @@ class FabricImporter(Importer):
             system, user = (read_text(part, limits) if part.is_file() else "" for part in (system_file, user_file))
             # The folder of an upload has a random name.
             name = path.resolve().parent.name if limits.has_stable_path else path.stem
-            yield _prompt(printable_name(name), file_key(path, limits), system, user)
+            yield _prompt(printable_name(name), file.key, system, user)
 
 
 def _prompt(name: str, key: str, system: str, user: str) -> ImportEvent:

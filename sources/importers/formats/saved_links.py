@@ -4,7 +4,6 @@ Omnivore; the pages behind the addresses are not fetched. Highlights of Kindle a
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -12,28 +11,15 @@ from msgspec.structs import replace
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
-from sources.importers.engine.archives import is_zip
+from sources.importers.engine import values
 from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, imported_note, stable_uuid
-from sources.importers.engine.export_files import is_json
-from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import decode_text, is_text, item_text, read_bytes, read_json, text_max_bytes
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.files import decode_text, read_bytes
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
+from sources.importers.engine.input_file import FileTree
 from sources.importers.engine.markdown_text import normalize_keys
 from sources.importers.engine.table_reader import first_columns, table_rows
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    compact_metadata,
-    parse_json,
-    short_title,
-    stored_date,
-    stored_time,
-    text_or_empty,
-    url_or_empty,
-    valid_uuid,
-    written_date,
-)
+from sources.importers.engine.values import Fields
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, decode_page, html_text, read_page
 
@@ -55,7 +41,7 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
     repetitions."""
     seen: set[str] = set()
     for link in links:
-        url = url_or_empty(link.url.strip())
+        url = values.url_or_empty(link.url.strip())
         if not url.startswith(("https://", "http://", "ftp://", "gemini://")):
             yield SkippedItem("bookmark without a web address")
         # The address is the key of the item: a second one would overwrite the first.
@@ -63,16 +49,16 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
             yield SkippedItem("bookmark of an address that is listed twice")
         else:
             seen.add(url)
-            title, description = clean_line(link.title) or url, link.description.strip()
+            title, description = values.clean_line(link.title) or url, link.description.strip()
             # The address is part of the text, so that its words are found.
             text = "\n".join((title, url, "", description) if description else (title, url))
             draft = MediaDraft(
-                title=short_title(title),
+                title=values.short_title(title),
                 media_type="bookmark",
                 url=url,
                 content=replace_unstorable(text).strip(),
-                tags=clean_tags([clean_line(tag) for tag in link.tags]),
-                metadata=compact_metadata(folder=link.folder, state=link.state),
+                tags=values.clean_tags([values.clean_line(tag) for tag in link.tags]),
+                metadata=values.compact_metadata(folder=link.folder, state=link.state),
                 uuid=stable_uuid(importer, "media", url),
                 created_at=link.created or UNSET,
             )
@@ -123,11 +109,11 @@ class _LinkReader(PageReader):
                     title=text,
                     tags=tuple(self._attributes.text("tags").split(",")),
                     folder="/".join(name for name in self._folders if name),
-                    created=stored_time(self._attributes.text("add_date", "time_added")),
+                    created=values.stored_time(self._attributes.text("add_date", "time_added")),
                 )
                 self._links.append(link)
             else:
-                self._name = clean_line(text)
+                self._name = values.clean_line(text)
             self._element = ""
         elif tag in ("dl", "ul"):
             self._end_description()
@@ -155,22 +141,19 @@ _SECONDS_FROM_1601_TO_1970 = 11_644_473_600
 _MICROSECONDS = 1_000_000
 
 
-class BookmarksImporter(Importer):
+class BookmarksImporter(FileImporter):
     name = "bookmarks"
     title = "Browser bookmarks (HTML, Chrome, Firefox)"
     suffixes = (".html", ".htm", ".json", "bookmarks")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if is_json(probe.head):
-            is_backup = any(
-                all(field in probe.head for field in fields) for fields in (_CHROME_FIELDS, _FIREFOX_FIELDS)
-            )
-            return 0.95 if is_backup else 0.0
+        if probe.is_json():
+            return 0.95 if probe.is_json(*_CHROME_FIELDS) or probe.is_json(*_FIREFOX_FIELDS) else 0.0
         return 1.0 if b"<!doctype netscape-bookmark-file-1>" in probe.head[:1024].lower() else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        data = read_bytes(path, limits.line_max_bytes)
-        links = _json_links(parse_json(data, limits)) if is_json(data[:1024]) else _links_in_page(data, limits)
+    def read_file(self, file: InputFile) -> Events:
+        data, limits = file.content(), file.limits
+        links = _json_links(values.parse_json(data, limits)) if is_json(data[:1024]) else _links_in_page(data, limits)
         yield from read_links("bookmarks", links)
 
 
@@ -184,13 +167,13 @@ def _json_links(value: object) -> Iterator[SavedLink]:
     while open_folders:
         path, entries = open_folders[-1]
         for entry in entries:
-            if url := text_or_empty(entry.get("url") or entry.get("uri")):
+            if url := values.text_or_empty(entry.get("url") or entry.get("uri")):
                 # Chrome writes a text and Firefox a number, both in microseconds.
                 chrome, firefox, created = entry.get("date_added"), entry.get("dateAdded"), None
                 if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
-                    created = stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
+                    created = values.stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
                 elif isinstance(firefox, int) and firefox < 1e18:
-                    created = stored_time(firefox / _MICROSECONDS)
+                    created = values.stored_time(firefox / _MICROSECONDS)
                 tags = tuple(entry.text("tags").split(","))
                 yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=created)
             if entry.get("children"):
@@ -201,7 +184,7 @@ def _json_links(value: object) -> Iterator[SavedLink]:
 
 
 def _name(entry: Fields) -> str:
-    return clean_line(entry.get("name") or entry.get("title"))
+    return values.clean_line(entry.get("name") or entry.get("title"))
 
 
 # -- Pocket ------------------------------------------------------------------------------------------------------------
@@ -211,19 +194,17 @@ _COLUMNS = frozenset(["title", "url", "time_added", "tags", "status"])
 _TITLE = b"<title>pocket export</title>"
 
 
-class PocketImporter(Importer):
+class PocketImporter(FileImporter):
     name = "pocket"
     title = "Pocket export (CSV, HTML)"
     suffixes = (".csv", ".html")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder or not is_text(probe.head):
-            return 0.0
         is_pocket = _TITLE in probe.head[:2048].lower() or first_columns(probe.head) >= _COLUMNS
-        return 0.95 if is_pocket else 0.0
+        return 0.95 if is_pocket and probe.is_text else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        data = read_bytes(path, limits.line_max_bytes)
+    def read_file(self, file: InputFile) -> Events:
+        data, limits = file.content(), file.limits
         links: list[SavedLink] = []
         failed: list[FailedItem] = []
         if data.lstrip().startswith(b"<"):
@@ -248,17 +229,16 @@ class PocketImporter(Importer):
 _FIELDS = (b'"bookmarks"', b'"createdAt"', b'"content"', b'"tags"')
 
 
-class KarakeepImporter(Importer):
+class KarakeepImporter(FileImporter):
     name = "karakeep"
     title = "Karakeep export (JSON)"
     suffixes = (".json",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        is_object = not probe.is_folder and is_json(probe.head) and probe.head.lstrip()[:1] == b"{"
-        return 0.9 if is_object and all(field in probe.head for field in _FIELDS) else 0.0
+        return 0.9 if probe.head.lstrip()[:1] == b"{" and probe.is_json(*_FIELDS) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        bookmarks = Fields.of(read_json(path, limits)).get("bookmarks")
+    def read_file(self, file: InputFile) -> Events:
+        bookmarks = Fields.of(file.json()).get("bookmarks")
         if not isinstance(bookmarks, list):
             raise InvalidParams("bookmarks: expected a list")
         saved = [(bookmark, bookmark.nested("content")) for bookmark in Fields.each(bookmarks)]
@@ -282,7 +262,7 @@ class KarakeepImporter(Importer):
                     stable_uuid("karakeep", "notes", f"{entry.get('createdAt')}/{title}"),
                     title or text or "Untitled",
                     "\n\n".join(filter(None, (text.strip(), entry.text("note").strip()))),
-                    tags=[clean_line(tag) for tag in entry.texts("tags")],
+                    tags=[values.clean_line(tag) for tag in entry.texts("tags")],
                     created=entry.time("createdAt"),
                     archived=entry.get("archived") is True,
                 )
@@ -296,23 +276,23 @@ class KarakeepImporter(Importer):
 _LIST = re.compile(r"(?P<folder>(?:.{1,200}/)?)metadata_\d{1,9}_to_\d{1,9}\.json")
 
 
-class OmnivoreImporter(Importer):
+class OmnivoreImporter(FileImporter):
     name = "omnivore"
     title = "Omnivore export (zip)"
     suffixes = (".zip",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        is_archive = probe.is_folder or is_zip(probe.head)
+        is_archive = probe.is_folder or probe.is_zip
         return 0.9 if is_archive and any(map(_LIST.fullmatch, probe.names)) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_tree(path, limits, progress) as tree:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_tree() as tree:
             lists = [(name, match["folder"]) for name in tree.names if (match := _LIST.fullmatch(name))]
             if not lists:
                 raise InvalidParams("not an Omnivore export: metadata_….json is missing")
             for name, folder in lists:
                 try:
-                    pages = parse_json(tree.read(name, limits.line_max_bytes), limits)
+                    pages = tree.json(name)
                     if not isinstance(pages, list):
                         raise InvalidParams("expected a list of pages")
                 except InvalidParams as error:
@@ -320,7 +300,7 @@ class OmnivoreImporter(Importer):
                     continue
                 for number, page in enumerate(Fields.each(pages), 1):
                     try:
-                        yield ImportedMedia(_omnivore_media_draft(tree, folder, page, limits))
+                        yield ImportedMedia(_omnivore_media_draft(tree, folder, page))
                     except InvalidParams as error:
                         yield FailedItem(f"{name}, page {number}", error.message)
 
@@ -329,8 +309,8 @@ class OmnivoreImporter(Importer):
         return bool(_LIST.fullmatch(name)) or name.startswith(("content/", "highlights/"))
 
 
-def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: ImportLimits) -> MediaDraft:
-    slug, url = page.line("slug"), url_or_empty(page.get("url"))
+def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields) -> MediaDraft:
+    slug, url, limits = page.line("slug"), values.url_or_empty(page.get("url")), tree.limits
     title = page.line("title") or url or slug
     name, content = f"{folder}content/{slug}.html", ""
     if name in tree:
@@ -340,22 +320,22 @@ def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields, limits: Imp
             # Of one page: the other pages are still read.
             raise InvalidParams(error.message) from error
     name = f"{folder}highlights/{slug}.md"
-    highlights = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""
+    highlights = tree.text(name).strip() if name in tree else ""
     parts = (content or page.line("description"), f"## Highlights\n\n{highlights}" if highlights else "")
     return MediaDraft(
-        title=short_title(title),
+        title=values.short_title(title),
         media_type="article",
-        author=short_title(page.line("author")),
+        author=values.short_title(page.line("author")),
         url=url or UNSET,
         content="\n\n".join(part for part in parts if part) or title,
-        tags=clean_tags([clean_line(label) for label in page.texts("labels")]),
-        metadata=compact_metadata(
+        tags=values.clean_tags([values.clean_line(label) for label in page.texts("labels")]),
+        metadata=values.compact_metadata(
             state=page.line("state"),
             description=page.line("description"),
             published=page.time("publishedAt"),
             reading_progress=page.get("readingProgress"),
         ),
-        uuid=valid_uuid(page.get("id")) or stable_uuid("omnivore", "media", url or slug),
+        uuid=values.valid_uuid(page.get("id")) or stable_uuid("omnivore", "media", url or slug),
         created_at=page.time("savedAt") or UNSET,
     )
 
@@ -418,7 +398,7 @@ _DATE_FORMATS = (
 )
 
 
-class KindleImporter(Importer):
+class KindleImporter(FileImporter):
     name = "kindle"
     title = "Kindle highlights (My Clippings.txt)"
     suffixes = (".txt",)
@@ -427,10 +407,9 @@ class KindleImporter(Importer):
         is_clippings = not probe.is_folder and _START.match(probe.head) and _SEPARATOR.encode() in probe.head
         return 0.9 if is_clippings else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        data = read_bytes(path, limits.line_max_bytes)
+    def read_file(self, file: InputFile) -> Events:
         books: dict[str, list[Highlight]] = {}
-        for number, clipping in enumerate(decode_text(data, limits).split(f"\n{_SEPARATOR}"), 1):
+        for number, clipping in enumerate(decode_text(file.content(), file.limits).split(f"\n{_SEPARATOR}"), 1):
             lines = clipping.strip("\n\ufeff ").split("\n")
             if len(lines) < 2 or not lines[1].startswith("- "):
                 if clipping.strip():
@@ -442,11 +421,11 @@ class KindleImporter(Importer):
                 continue
             *location, added = [part.strip() for part in lines[1].removeprefix("- ").split("|")]
             # Such as `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out.
-            created = written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
+            created = values.written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
             label = " | ".join(location if created or location else [added])
             is_note = _NOTE_WORDS.search(location[0] if location else added)
             highlight = Highlight("" if is_note else text, text if is_note else "", label, created)
-            books.setdefault(clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
+            books.setdefault(values.clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
         if not books:
             raise InvalidParams("no highlights found")
         for line, highlights in books.items():
@@ -462,19 +441,18 @@ class KindleImporter(Importer):
 _READWISE_COLUMNS = frozenset(["highlight", "book title"])
 
 
-class ReadwiseImporter(Importer):
+class ReadwiseImporter(FileImporter):
     name = "readwise"
     title = "Readwise highlights (CSV)"
     suffixes = (".csv",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        is_table = not probe.is_folder and is_text(probe.head)
-        return 0.95 if is_table and first_columns(probe.head) >= _READWISE_COLUMNS else 0.0
+        return 0.95 if probe.is_text and first_columns(probe.head) >= _READWISE_COLUMNS else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        data = read_bytes(path, limits.file_max_bytes)
+    def read_file(self, file: InputFile) -> Events:
+        data = read_bytes(file.path, file.limits.file_max_bytes)
         books: dict[tuple[str, str], HighlightedBook] = {}
-        for location, row in table_rows(decode_text(data, limits)):
+        for location, row in table_rows(decode_text(data, file.limits)):
             if isinstance(row, str):
                 yield FailedItem(location, row)
                 continue
@@ -488,7 +466,7 @@ class ReadwiseImporter(Importer):
             book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
             kind, place = fields.line("location_type"), fields.line("location")
             label = f"{kind} {place}".strip() if place else ""
-            created, own_tags = stored_date(fields.get("highlighted_at")), _split(fields.get("tags"))
+            created, own_tags = values.stored_date(fields.get("highlighted_at")), _split(fields.get("tags"))
             text, note = fields.text("highlight").strip(), fields.text("note").strip()
             book.highlights.append(Highlight(text, note, label, created, own_tags))
         if not books:

@@ -15,25 +15,16 @@ from msgspec.structs import replace
 from config.errors import InvalidParams, TooLarge
 from config.times import format_time, parse_time
 from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft
+from sources.importers.engine import values
 from sources.importers.engine.archives import is_zip, open_archive
-from sources.importers.engine.chat_messages import SkipMessage, conversation_draft, conversation_parts
+from sources.importers.engine.chat_messages import MessageReport, SkipMessage, conversation_draft, conversation_parts
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.events import FailedItem, ImportedCharacter, SkippedItem, stable_uuid
-from sources.importers.engine.files import file_key, printable_name, read_bytes
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.png_texts import SIGNATURE, is_webp, keywords, read_exif, read_text_chunk
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    parse_json,
-    require_storable,
-    short_title,
-    stored_time,
-    text_or_empty,
-)
+from sources.importers.engine.values import Fields
 from sources.importers.formats.agent_sessions import read_lines
 
 # -- chats -------------------------------------------------------------------------------------------------------------
@@ -50,7 +41,7 @@ _LONG_DATE = re.compile(r"([A-Za-z]{3})[a-z]* (\d{1,2}), (\d{4}) (\d{1,2}):(\d\d
 _COMPACT_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2}) ?@ ?(\d{1,2})h ?(\d{1,2})m ?(\d{1,2})s ?(?:(\d{1,3})ms)?")
 
 
-class SillyTavernImporter(Importer):
+class SillyTavernImporter(FileImporter):
     name = "sillytavern"
     title = "SillyTavern chat"
     suffixes = (".jsonl",)
@@ -63,16 +54,17 @@ class SillyTavernImporter(Importer):
             return 0.95
         return 0.85 if b'"mes"' in first_line and b'"is_user"' in first_line else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
+    def read_file(self, file: InputFile) -> Events:
         # A chat is identified by its integrity id, which its backups share. In older versions, which have none, the
         # file name is part of the key, because a branched chat has the first line of the original. Old chats start with
         # a message.
-        with open_file(path) as file:
-            line = next(read_lines(file, 0, 1, limits), None)
+        limits = file.limits
+        with open_file(file.path) as opened:
+            line = next(read_lines(opened, 0, 1, limits), None)
         if line is None or line.problem:
             raise InvalidParams("the first line is missing or too long")
         first = decode_line(line.data, limits)
-        character, stem = first.line("character_name"), printable_name(path.stem)
+        character, stem = first.line("character_name"), file.stem
         integrity, main_chat = (first.nested("chat_metadata").line(name) for name in ("integrity", "main_chat"))
         # Some versions copied the id to the branches of a chat, which name their origin.
         key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
@@ -80,15 +72,15 @@ class SillyTavernImporter(Importer):
             "sillytavern",
             key or f"{character}\0{first.line('create_date')}\0{stem}",
             # A backup is named after the character and the time of the backup.
-            (character if _is_backup(path) else "") or clean_line(stem),
+            (character if _is_backup(file.path) else "") or values.clean_line(stem),
             created=_parse_time(first.get("create_date")) or _parse_time(first.get("send_date")),
             character_name=character,
             user_name=first.line("user_name"),
             integrity=integrity,
         )
         if integrity:
-            chat = replace(chat, last_modified=_last_modified(path, limits, chat))
-        yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
+            chat = replace(chat, last_modified=_last_modified(file, chat))
+        yield from conversation_parts(chat, _read_messages(file, chat))
 
 
 class _TavernMessage(Struct, frozen=True):
@@ -100,17 +92,15 @@ class _TavernMessage(Struct, frozen=True):
     choice: int
 
 
-def _read_messages(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, chat: ConversationDraft
-) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
+def _read_messages(file: InputFile, chat: ConversationDraft) -> Iterator[MessageDraft | MessageReport]:
     """Reads the file twice, first the chosen swipes and then the others, so that only one line is held in memory."""
     thread = _TavernThread(chat)
-    for message in _parse_messages(path, limits, progress):
+    for message in _parse_messages(file):
         yield thread.add_chosen(message) if isinstance(message, _TavernMessage) else message
     thread = _TavernThread(chat)
-    for message in _parse_messages(path, limits, progress):
+    for message in _parse_messages(file):
         if isinstance(message, _TavernMessage):
-            yield from thread.other_swipes(message, limits)
+            yield from thread.other_swipes(message, file.limits)
             thread.add_chosen(message)
 
 
@@ -132,7 +122,7 @@ class _TavernThread:
             if swipe == message.choice or not text.strip():
                 continue
             try:
-                require_storable(text, limits)
+                values.require_storable(text, limits)
                 yield self._message_draft(message, swipe, is_canonical=False)
             except InvalidParams as error:
                 yield FailedItem(f"line {message.number}, swipe {swipe + 1}", error.message)
@@ -162,32 +152,30 @@ def _is_backup(path: Path) -> bool:
     return path.resolve().parent.name.lower() == _BACKUPS
 
 
-def _last_modified(path: Path, limits: ImportLimits, chat: ConversationDraft) -> str | UnsetType:
+def _last_modified(file: InputFile, chat: ConversationDraft) -> str | UnsetType:
     """Returns the time of the newest message, so that an older backup does not replace the chat. A backup with the same
     messages counts as older, too."""
     thread = _TavernThread(chat)
-    messages = _parse_messages(path, limits, lambda _: None)
+    messages = _parse_messages(replace(file, progress=lambda _: None))
     times = [thread.add_chosen(message).created_at for message in messages if isinstance(message, _TavernMessage)]
     newest = max((time for time in times if time is not UNSET), default=UNSET)
-    if newest is UNSET or not _is_backup(path):
+    if newest is UNSET or not _is_backup(file.path):
         return newest
     return format_time(parse_time(newest) - _BACKUP_AGE)
 
 
-def _parse_messages(
-    path: Path, limits: ImportLimits, progress: ProgressCallback
-) -> Iterator[_TavernMessage | SkippedItem | FailedItem]:
-    with open_file(path) as file:
-        for session_line in read_lines(file, 0, 1, limits):
-            progress(session_line.end)
+def _parse_messages(file: InputFile) -> Iterator[_TavernMessage | MessageReport]:
+    with open_file(file.path) as opened:
+        for session_line in read_lines(opened, 0, 1, file.limits):
+            file.progress(session_line.end)
             location = f"line {session_line.number}"
             if session_line.problem:
                 yield FailedItem(location, session_line.problem)
                 continue
             try:
-                line = decode_line(session_line.data, limits)
+                line = decode_line(session_line.data, file.limits)
                 if "mes" in line:
-                    yield _parse_message(session_line.number, line, limits)
+                    yield _parse_message(session_line.number, line, file.limits)
                 elif session_line.number > 1:
                     raise InvalidParams("not a message (no field mes)")
             except SkipMessage as skip:
@@ -203,8 +191,8 @@ def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMe
         raise SkipMessage("system message")
     if not text.strip():
         raise SkipMessage("empty message")
-    require_storable(text, limits)
-    swipes = [text_or_empty(swipe) for swipe in line["swipes"]] if isinstance(line.get("swipes"), list) else []
+    values.require_storable(text, limits)
+    swipes = [values.text_or_empty(swipe) for swipe in line["swipes"]] if isinstance(line.get("swipes"), list) else []
     swipe_id = line.get("swipe_id")
     choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
     # The message may have been edited since it was chosen, so it replaces its swipe.
@@ -213,7 +201,7 @@ def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMe
 
 def _parse_time(value: Any) -> str | None:
     """Parses the forms that versions of SillyTavern write. They have no time zone; UTC is assumed."""
-    text = clean_line(value)
+    text = values.clean_line(value)
     long_date, compact_date = _LONG_DATE.match(text), _COMPACT_DATE.match(text)
     try:
         if long_date and long_date[1].lower() in _MONTHS:
@@ -226,7 +214,7 @@ def _parse_time(value: Any) -> str | None:
             return format_time(datetime(year, month, day, hour, minute, second, milliseconds * 1000, tzinfo=UTC))
     except ValueError:
         return None
-    return stored_time(value)
+    return values.stored_time(value)
 
 
 # -- character cards ---------------------------------------------------------------------------------------------------
@@ -259,7 +247,7 @@ _TEXT_FIELDS = {
 _SHORT_FIELDS = ("creator", "character_version", "nickname")
 
 
-class CharacterCardsImporter(Importer):
+class CharacterCardsImporter(FileImporter):
     name = "character_cards"
     title = "Character cards (JSON, PNG, WebP, charx)"
     suffixes = (".json", ".png", ".apng", ".webp", ".charx")
@@ -271,9 +259,9 @@ class CharacterCardsImporter(Importer):
             with suppress(InvalidParams, TooLarge, OSError):
                 return 1.0 if b'"name"' in _read_webp_card(probe.path, _PROBE_MAX_BYTES) else 0.0
             return 0.0
-        if is_zip(probe.head):
+        if probe.is_zip:
             # An archive without a readable directory is a damaged card if its suffix says so, and is reported as one.
-            is_damaged = not probe.names and probe.path.suffix.lower() == ".charx"
+            is_damaged = not probe.names and probe.suffix == ".charx"
             return 0.9 if _CARD_IN_CHARX in probe.names or is_damaged else 0.0
         if not probe.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             return 0.0
@@ -281,18 +269,17 @@ class CharacterCardsImporter(Importer):
             return 1.0
         return 0.7 if b'"first_mes"' in probe.head and b'"name"' in probe.head else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        card = parse_json(_read_card(path, limits), limits)
-        yield ImportedCharacter(_character_draft(card, file_key(path, limits)))
+    def read_file(self, file: InputFile) -> Events:
+        card = values.parse_json(_read_card(file), file.limits)
+        yield ImportedCharacter(_character_draft(card, file.key))
 
 
-def _read_card(path: Path, limits: ImportLimits) -> bytes:
+def _read_card(file: InputFile) -> bytes:
     """Returns the JSON of a card."""
-    with open_file(path) as file:
-        head = file.read(_HEAD_BYTES)
+    head, max_bytes = file.head(_HEAD_BYTES), file.limits.line_max_bytes
     if head.startswith(SIGNATURE):
         for keyword in _PNG_KEYWORDS:
-            text = read_text_chunk(path, keyword, limits.line_max_bytes)
+            text = read_text_chunk(file.path, keyword, max_bytes)
             if text is not None:
                 # Decodes base64, which the specifications require but some programs omit.
                 if text.lstrip().startswith(b"{"):
@@ -303,11 +290,11 @@ def _read_card(path: Path, limits: ImportLimits) -> bytes:
                     raise InvalidParams("the character card in the PNG is not valid base64") from error
         raise InvalidParams("PNG contains no character card (no text chunk named chara or ccv3)")
     if is_webp(head):
-        return _read_webp_card(path, limits.line_max_bytes)
+        return _read_webp_card(file.path, max_bytes)
     if is_zip(head):
-        with open_archive(path, limits) as archive:
-            return archive.read(_CARD_IN_CHARX, limits.line_max_bytes)
-    return read_bytes(path, limits.line_max_bytes)
+        with open_archive(file.path, file.limits) as archive:
+            return archive.read(_CARD_IN_CHARX, max_bytes)
+    return file.content()
 
 
 def _read_webp_card(path: Path, max_bytes: int) -> bytes:
@@ -331,18 +318,18 @@ def _character_draft(card: Any, key: str) -> CharacterDraft:
     if not isinstance(name, str) or not name.strip():
         raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
     fields = {ours: data[theirs] for ours, theirs in _TEXT_FIELDS.items() if isinstance(data.get(theirs), str)}
-    fields |= {field: short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
+    fields |= {field: values.short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
     # What the character's own fields do not hold unchanged: unknown fields, and known ones that were shortened. Version
     # 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped.
     remaining = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
     if data is not card:
         remaining |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
     return CharacterDraft(
-        name=short_title(name),
+        name=values.short_title(name),
         **fields,
         alternate_greetings=_strings(data.get("alternate_greetings")),
         group_only_greetings=_strings(data.get("group_only_greetings")),
-        tags=clean_tags(split_words(data.get("tags"))),
+        tags=values.clean_tags(split_words(data.get("tags"))),
         card=remaining,
         uuid=stable_uuid("character_cards", "characters", key),
         created_at=data.time("creation_date") or UNSET,
@@ -357,7 +344,7 @@ def _is_kept_unchanged(field: str, value: Any) -> bool:
     if field in ("alternate_greetings", "group_only_greetings"):
         return isinstance(value, list) and _strings(value) == tuple(value)
     if field == "tags":
-        return isinstance(value, list) and clean_tags(split_words(value)) == tuple(value)
+        return isinstance(value, list) and values.clean_tags(split_words(value)) == tuple(value)
     if field in ("name", *(_TEXT_FIELDS[name] for name in _SHORT_FIELDS)):
-        return isinstance(value, str) and short_title(value) == value
+        return isinstance(value, str) and values.short_title(value) == value
     return field in _TEXT_FIELDS.values() and isinstance(value, str)

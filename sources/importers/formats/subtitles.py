@@ -7,7 +7,6 @@ Lines are grouped into short chunks, so that a search hit is close to the second
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -15,19 +14,10 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
-from sources.importers.engine.confined_files import open_file
+from sources.importers.engine import files
 from sources.importers.engine.events import FailedItem, ImportedMedia, stable_uuid
-from sources.importers.engine.files import (
-    encoding_doubts,
-    encoding_metadata,
-    file_key,
-    is_text,
-    modified_at,
-    printable_name,
-    read_decoded,
-    read_json,
-)
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.file_probe import is_json
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.values import short_title
 from sources.records import MediaChunk, Segment
 from sources.text.transcripts import group_cues
@@ -50,13 +40,13 @@ _SCROLLING = re.compile(r"<\d\d:\d\d:\d\d\.\d{3}><c>")
 _LANGUAGE_SUFFIX = re.compile(r"(.+)\.([a-z]{2,3}(?:-[A-Za-z]{2,4})?)")
 
 
-class SubtitlesImporter(Importer):
+class SubtitlesImporter(FileImporter):
     name = "subtitles"
     title = "Subtitles and transcripts (srt, vtt, sbv, Whisper JSON and TSV, YouTube)"
     suffixes = (".srt", ".vtt", ".sbv", ".tsv", ".json", ".json3")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder or not is_text(probe.head):
+        if not probe.is_text:
             return 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if head.startswith(b"WEBVTT"):
@@ -74,16 +64,13 @@ class SubtitlesImporter(Importer):
             return 0.9
         return 0.9 if _TIMING_IN_HEAD.search(head[:4096].replace(b"\r", b"\n")) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_file(path) as file:
-            head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-        is_json = head.startswith((b"{", b"["))
-        transcript = _parse_json(read_json(path, limits), limits) if is_json else _parse_text(path, limits)
-        yield from encoding_doubts("", transcript.encoding, is_doubtful=transcript.is_encoding_doubtful)
+    def read_file(self, file: InputFile) -> Events:
+        transcript = _parse_json(file.json(), file.limits) if is_json(file.head(64)) else _parse_text(file)
+        yield from files.encoding_doubts("", transcript.encoding, is_doubtful=transcript.is_encoding_doubtful)
         yield from transcript.failures
         if not transcript.segments:
-            raise InvalidParams(f"{printable_name(path.name)}: no lines with times")
-        stem, key = printable_name(path.stem), file_key(path, limits)
+            raise InvalidParams(f"{file.name}: no lines with times")
+        stem, key = file.stem, file.key
         with_language = _LANGUAGE_SUFFIX.fullmatch(stem)
         language = transcript.language or (with_language[2] if with_language else "")
         chunks = [
@@ -105,12 +92,12 @@ class SubtitlesImporter(Importer):
             segments=transcript.segments,
             chunks=chunks,
             metadata={
-                "file": printable_name(path.name),
+                "file": file.name,
                 **({"language": language} if language else {}),
-                **encoding_metadata(transcript.encoding),
+                **files.encoding_metadata(transcript.encoding),
             },
             uuid=stable_uuid("subtitles", "media", key),
-            created_at=modified_at(path, limits),
+            created_at=file.modified_at,
         )
         yield ImportedMedia(draft)
 
@@ -123,12 +110,12 @@ class _TimedTranscript(Struct, frozen=True):
     is_encoding_doubtful: bool = False
 
 
-def _parse_text(path: Path, limits: ImportLimits) -> _TimedTranscript:
-    decoded = read_decoded(path, limits)
+def _parse_text(file: InputFile) -> _TimedTranscript:
+    decoded = file.decoded_text()
     text = decoded.text
     is_vtt = text.lstrip().startswith("WEBVTT")
     if text.encode("utf-8", "replace")[:20].lstrip().startswith(_TSV_START):
-        return _collect(map(_tsv_segment, text.strip().split("\n")[1:]), limits)
+        return _collect(map(_tsv_segment, text.strip().split("\n")[1:]), file.limits)
     lines = _SBV_TIMING.sub(r"\1 --> \2", text).split("\n")
     segments = [segment for segment in _cue_segments(lines, is_vtt=is_vtt) if segment.text]
     language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None

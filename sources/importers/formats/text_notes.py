@@ -3,15 +3,12 @@
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
 from config.numbers import replace_unstorable
 from sources.importers.engine.events import SkippedItem, imported_note, stable_uuid
-from sources.importers.engine.export_files import is_json
-from sources.importers.engine.files import file_key, is_text, modified_at, printable_name, read_json, read_text
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.importers.engine.markdown_text import first_heading, read_org_header, remove_code
 from sources.importers.engine.values import Fields, clean_line, stored_date
 
@@ -19,25 +16,24 @@ from sources.importers.engine.values import Fields, clean_line, stored_date
 # Org mode: every `.org` file becomes a note, with its text as written.
 
 
-class OrgImporter(Importer):
+class OrgImporter(FileImporter):
     name = "org"
     title = "Org mode"
     suffixes = (".org",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        is_org = not probe.is_folder and probe.path.suffix.lower() in self.suffixes
-        return 0.5 if is_org and is_text(probe.head) else 0.0
+        return 0.5 if probe.suffix in self.suffixes and probe.is_text else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        text = read_text(path, limits)
+    def read_file(self, file: InputFile) -> Events:
+        text = file.text()
         header = read_org_header(text)
         yield imported_note(
-            header.uuid or stable_uuid("org", "notes", file_key(path, limits)),
-            header.title or printable_name(path.stem),
+            header.uuid or stable_uuid("org", "notes", file.key),
+            header.title or file.stem,
             text.strip("\n"),
             tags=header.tags,
-            created=header.created or modified_at(path, limits),
-            path=printable_name(path.name),
+            created=header.created or file.modified_at,
+            path=file.name,
             author=clean_line(header.author),
         )
 
@@ -51,17 +47,16 @@ _FIELD = re.compile(r":([\w -]{1,40}): ([^\n]{1,1000})")
 _TAGS_DIRECTIVE = ".. tags::"
 
 
-class RestructuredTextImporter(Importer):
+class RestructuredTextImporter(FileImporter):
     name = "rst"
     title = "reStructuredText"
     suffixes = (".rst", ".rest")
 
     def recognizes(self, probe: FileProbe) -> float:
-        has_suffix = not probe.is_folder and probe.path.suffix.lower() in self.suffixes
-        return 0.5 if has_suffix and is_text(probe.head) else 0.0
+        return 0.5 if probe.suffix in self.suffixes and probe.is_text else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        text = read_text(path, limits)
+    def read_file(self, file: InputFile) -> Events:
+        text = file.text()
         lines = [line.rstrip() for line in text.split("\n", _HEAD_LINES)[:_HEAD_LINES]]
         fields = {match[1].lower(): match[2] for line in lines if (match := _FIELD.fullmatch(line))}
         # The first line that is underlined with one repeated character, at least as long as the line.
@@ -73,12 +68,12 @@ class RestructuredTextImporter(Importer):
         tag_lists = [fields.get(field, "") for field in ("tags", "keywords")]
         tag_lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
         yield imported_note(
-            stable_uuid("rst", "notes", file_key(path, limits)),
-            next(titles, "") or printable_name(path.stem),
+            stable_uuid("rst", "notes", file.key),
+            next(titles, "") or file.stem,
             text.strip("\n"),
             tags=[tag for tags in tag_lists for tag in tags.split(",")],
-            created=stored_date(fields.get("date")) or modified_at(path, limits),
-            path=printable_name(path.name),
+            created=stored_date(fields.get("date")) or file.modified_at,
+            path=file.name,
             author=clean_line(fields.get("author")),
         )
 
@@ -94,7 +89,7 @@ def _is_adornment(line: str) -> bool:
 _OUTPUT_MAX_CHARS = 4_000
 
 
-class JupyterImporter(Importer):
+class JupyterImporter(FileImporter):
     name = "jupyter"
     title = "Jupyter notebook (ipynb)"
     suffixes = (".ipynb",)
@@ -102,13 +97,11 @@ class JupyterImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         """A notebook's version is at its end, so cells and the suffix count too."""
-        if probe.is_folder or not is_json(probe.head) or b'"cells"' not in probe.head:
-            return 0.0
-        has_suffix = probe.path.suffix.lower() in self.suffixes
-        return 0.9 if b'"nbformat"' in probe.head or (has_suffix and b'"cell_type"' in probe.head) else 0.0
+        is_notebook = probe.suffix in self.suffixes and b'"cell_type"' in probe.head
+        return 0.9 if probe.is_json(b'"cells"') and (is_notebook or b'"nbformat"' in probe.head) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        notebook = Fields.of(read_json(path, limits))
+    def read_file(self, file: InputFile) -> Events:
+        notebook = Fields.of(file.json())
         if "nbformat" not in notebook:
             raise InvalidParams("not a Jupyter notebook")
         metadata = notebook.nested("metadata")
@@ -122,11 +115,11 @@ class JupyterImporter(Importer):
             yield SkippedItem("notebook without text")
             return
         yield imported_note(
-            stable_uuid("jupyter", "notes", file_key(path, limits)),
-            metadata.line("title") or first_heading(remove_code(content)) or printable_name(path.stem),
+            stable_uuid("jupyter", "notes", file.key),
+            metadata.line("title") or first_heading(remove_code(content)) or file.stem,
             content,
-            created=modified_at(path, limits),
-            path=printable_name(path.name),
+            created=file.modified_at,
+            path=file.name,
             language=language,
             authors=[author.line("name") for author in metadata.objects("authors")],
         )

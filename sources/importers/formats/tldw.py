@@ -9,7 +9,7 @@ still does. A number that another item of the library has cannot be kept.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -17,18 +17,9 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
-from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
-from sources.importers.engine.events import (
-    DeletedItem,
-    FailedItem,
-    ImportedCharacter,
-    ImportedMedia,
-    ImportedNote,
-    ImportedPrompt,
-    SkippedItem,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Events, FileProbe, Importer, ImportLimits, ProgressCallback, StartPosition
+from sources.importers.engine import events
+from sources.importers.engine.chat_messages import MessageTree, conversation_parts
+from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.importers.engine.table_reader import (
     FollowedDatabase,
     FollowedTable,
@@ -36,8 +27,6 @@ from sources.importers.engine.table_reader import (
     LookupTable,
     TableReader,
     TableSpec,
-    has_tables,
-    open_database,
 )
 from sources.importers.engine.values import (
     Fields,
@@ -71,7 +60,7 @@ def import_metadata(**values: Any) -> dict[str, Any]:
 
 def item_uuid(value: object, kind: str, key: str) -> str:
     """Returns a row's own UUID, or one derived from `key` if it has none."""
-    return valid_uuid(value) or stable_uuid(NAME, kind, key)
+    return valid_uuid(value) or events.stable_uuid(NAME, kind, key)
 
 
 def item_number(row: Fields) -> int | UnsetType:
@@ -82,10 +71,24 @@ def item_number(row: Fields) -> int | UnsetType:
 
 # -- chats -------------------------------------------------------------------------------------------------------------
 
-NOTES = TableSpec(
-    "notes", ("id", "title", "content", "created_at", "last_modified", "deleted"), ("conversation_id", "message_id")
+# The tables of items name their parts, so that only the items that changed are read of a followed database.
+
+
+def _keywords(links: KeywordLinks) -> FollowedTable:
+    keywords = LookupTable(links.keyword_table, ("id", "keyword"), ("deleted",), "keyword_id")
+    columns = (links.item_column, "keyword_id")
+    return FollowedTable(links.link_table, columns, parent_column=links.item_column, lookups=(keywords,))
+
+
+NOTE_KEYWORDS = KeywordLinks("note_keywords", "note_id")
+CONVERSATION_KEYWORDS = KeywordLinks("conversation_keywords", "conversation_id")
+NOTES = FollowedTable(
+    "notes",
+    ("id", "title", "content", "created_at", "last_modified", "deleted"),
+    ("conversation_id", "message_id"),
+    parts=(_keywords(NOTE_KEYWORDS),),
 )
-CHARACTERS = TableSpec(
+CHARACTERS = FollowedTable(
     "character_cards",
     (
         *("id", "name", "description", "personality", "scenario", "system_prompt", "post_history_instructions"),
@@ -93,20 +96,26 @@ CHARACTERS = TableSpec(
         *("character_version", "extensions", "created_at", "deleted"),
     ),
 )
-CONVERSATIONS = TableSpec(
+MESSAGES = TableSpec("messages", ("id", "conversation_id", "timestamp", "deleted", "sender", "parent_message_id"))
+MESSAGE_CONTENT = TableSpec("messages", ("content", "image_mime_type", "ranking"))
+MESSAGE_IMAGES = FollowedTable("message_images", ("message_id", "image_mime_type"), parent_column="message_id")
+MESSAGE_METADATA = FollowedTable("message_metadata", ("message_id", "tool_calls_json"), parent_column="message_id")
+_WHOLE_MESSAGES = FollowedTable(
+    MESSAGES.name,
+    MESSAGES.required + MESSAGE_CONTENT.required,
+    parent_column="conversation_id",
+    parts=(MESSAGE_IMAGES, MESSAGE_METADATA),
+)
+CONVERSATIONS = FollowedTable(
     "conversations",
     (
         *("id", "title", "character_id", "rating", "created_at", "last_modified", "deleted"),
         *("forked_from_message_id", "parent_conversation_id"),
     ),
     ("topic_label", "source", "external_ref"),
+    parts=(_WHOLE_MESSAGES, _keywords(CONVERSATION_KEYWORDS)),
+    lookups=(LookupTable(CHARACTERS.name, CHARACTERS.required, CHARACTERS.optional, "character_id"),),
 )
-MESSAGES = TableSpec("messages", ("id", "conversation_id", "timestamp", "deleted", "sender", "parent_message_id"))
-MESSAGE_CONTENT = TableSpec("messages", ("content", "image_mime_type", "ranking"))
-MESSAGE_IMAGES = TableSpec("message_images", ("message_id", "image_mime_type"))
-MESSAGE_METADATA = TableSpec("message_metadata", ("message_id", "tool_calls_json"))
-NOTE_KEYWORDS = KeywordLinks("note_keywords", "note_id")
-CONVERSATION_KEYWORDS = KeywordLinks("conversation_keywords", "conversation_id")
 
 _CARD_TEXTS = (
     *("description", "personality", "scenario", "system_prompt", "post_history_instructions", "first_message"),
@@ -117,12 +126,12 @@ _ROLES = {"user": "user", "human": "user", "you": "user", "assistant": "assistan
 
 def read_note(reader: TableReader, row: Fields) -> Events:
     if not is_live(row):
-        yield SkippedItem("deleted note")
-        yield DeletedItem("notes", _row_uuid("notes", row["id"]))
+        yield events.SkippedItem("deleted note")
+        yield events.DeletedItem("notes", _row_uuid("notes", row["id"]))
         return
     content = row.text("content")
     require_storable(content, reader.limits)
-    yield ImportedNote(
+    yield events.ImportedNote(
         NoteDraft(
             uuid=_row_uuid("notes", row["id"]),
             title=row.line("title"),
@@ -137,14 +146,14 @@ def read_note(reader: TableReader, row: Fields) -> Events:
 
 def read_character(reader: TableReader, row: Fields) -> Events:
     if not is_live(row):
-        yield SkippedItem("deleted character")
-        yield DeletedItem("characters", _character_uuid(row))
+        yield events.SkippedItem("deleted character")
+        yield events.DeletedItem("characters", _character_uuid(row))
         return
     card_texts: dict[str, Any] = {field: row.text(field) for field in _CARD_TEXTS}
     for text in card_texts.values():
         require_storable(text, reader.limits)
     extensions = json_or_none(row["extensions"], reader.limits)
-    yield ImportedCharacter(
+    yield events.ImportedCharacter(
         CharacterDraft(
             uuid=_character_uuid(row),
             preferred_id=item_number(row),
@@ -174,12 +183,12 @@ class _MessageRow(Struct, frozen=True):
 def read_conversation(reader: TableReader, row: Fields) -> Events:
     message_rowids = reader.rowids_where(MESSAGES, "conversation_id", row["id"])
     if not is_live(row):
-        yield SkippedItem("deleted conversation")
-        yield DeletedItem("chats", _row_uuid("conversations", row["id"]))
+        yield events.SkippedItem("deleted conversation")
+        yield events.DeletedItem("chats", _row_uuid("conversations", row["id"]))
         for message_rowid in message_rowids:
-            yield SkippedItem("message of a deleted conversation")
+            yield events.SkippedItem("message of a deleted conversation")
             # A followed database withdraws what was imported before it was deleted.
-            yield DeletedItem("messages", _row_uuid("messages", _message_row(reader, message_rowid).key))
+            yield events.DeletedItem("messages", _row_uuid("messages", _message_row(reader, message_rowid).key))
         return
     cards = reader.rows_where(CHARACTERS, "id", row["character_id"]) if row["character_id"] is not None else ()
     card = next(filter(is_live, cards), None)
@@ -211,11 +220,11 @@ def read_conversation(reader: TableReader, row: Fields) -> Events:
             live = _message_draft(reader, message) if is_live(message.row) else None
         except InvalidParams as error:
             location = f"conversation {key_label(row['id'])}, message {key_label(message.key)}"
-            yield FailedItem(location, error.message)
+            yield events.FailedItem(location, error.message)
             continue
         if live is None:
-            yield SkippedItem("empty message" if is_live(message.row) else "deleted message")
-            yield DeletedItem("messages", _row_uuid("messages", message.key))
+            yield events.SkippedItem("empty message" if is_live(message.row) else "deleted message")
+            yield events.DeletedItem("messages", _row_uuid("messages", message.key))
             continue
         chars += len(str(live.content))
         # The drafts of a conversation are held until its branches are known.
@@ -231,7 +240,7 @@ def read_conversation(reader: TableReader, row: Fields) -> Events:
     # tldw does not store which branch was last read; take the one with the newest message.
     newest = next((message.key for message in reversed(messages) if message.key in drafts), None)
     path = tree.path_to(newest)
-    threaded = thread_messages(tree, path, drafts, lambda key: _row_uuid("messages", key), draft.created_at)
+    threaded = tree.messages(path, drafts, partial(_row_uuid, "messages"), draft.created_at)
     yield from conversation_parts(draft, threaded)
 
 
@@ -280,30 +289,41 @@ def _row_uuid(kind: str, key: Any) -> str:
 
 def _character_uuid(row: Fields) -> str:
     """Adds the creation time to the id, because ids are numbers that repeat between files."""
-    return stable_uuid(NAME, "characters", f"{row['id']}/{row['created_at']}")
+    return events.stable_uuid(NAME, "characters", f"{row['id']}/{row['created_at']}")
 
 
 # -- media -------------------------------------------------------------------------------------------------------------
 # Texts with their stored chunks, and transcripts. If a document has several versions, the media row holds the current
 # one.
 
-MEDIA = TableSpec(
+CHUNKS = FollowedTable(
+    "UnvectorizedMediaChunks",
+    ("media_id", "uuid", "chunk_text", "chunk_index", "start_char", "end_char", "chunk_type", "deleted"),
+    parent_column="media_id",
+    # Chunks are replaced when a text is chunked again, and do not change what is stored.
+    is_counted=False,
+)
+TRANSCRIPTS = FollowedTable(
+    "Transcripts",
+    ("media_id", "transcription", "whisper_model", "created_at", "deleted"),
+    ("transcription_run_id",),
+    parent_column="media_id",
+)
+VERSIONS = FollowedTable(
+    "DocumentVersions",
+    ("media_id", "version_number", "prompt", "analysis_content", "deleted"),
+    parent_column="media_id",
+)
+MEDIA_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
+MEDIA = FollowedTable(
     "Media",
     (
         *("id", "uuid", "url", "title", "type", "content", "author", "ingestion_date", "transcription_model"),
         *("is_trash", "deleted"),
     ),
     ("latest_transcription_run_id",),
+    parts=(CHUNKS, TRANSCRIPTS, VERSIONS, _keywords(MEDIA_KEYWORDS)),
 )
-CHUNKS = TableSpec(
-    "UnvectorizedMediaChunks",
-    ("media_id", "uuid", "chunk_text", "chunk_index", "start_char", "end_char", "chunk_type", "deleted"),
-)
-TRANSCRIPTS = TableSpec(
-    "Transcripts", ("media_id", "transcription", "whisper_model", "created_at", "deleted"), ("transcription_run_id",)
-)
-VERSIONS = TableSpec("DocumentVersions", ("media_id", "version_number", "prompt", "analysis_content", "deleted"))
-MEDIA_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
 
 _TRANSCRIPT_ID_OFFSET = 1_000_000_000
 
@@ -324,9 +344,9 @@ _TIME_MAX_MS = 3_600_000_000
 
 def read_media(reader: TableReader, row: Fields) -> Events:
     if not is_live(row) or row["is_trash"]:
-        yield SkippedItem("media item in the trash" if is_live(row) else "deleted media item")
-        yield DeletedItem("media", _media_uuid(row))
-        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
+        yield events.SkippedItem("media item in the trash" if is_live(row) else "deleted media item")
+        yield events.DeletedItem("media", _media_uuid(row))
+        yield events.DeletedItem("media", _transcript_uuid(_media_uuid(row)))
         return
     uuid, content = _media_uuid(row), row.text("content")
     transcript, segments = _current_transcript(reader, row)
@@ -352,7 +372,9 @@ def read_media(reader: TableReader, row: Fields) -> Events:
     transcript_draft = draft
     if not transcript.strip() or not is_same:
         require_storable(content, reader.limits)
-        yield ImportedMedia(replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET))
+        yield events.ImportedMedia(
+            replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET)
+        )
         # A transcript that differs from the item's text is an item of its own, so that both can be found. Its id leaves
         # the next numbers to tldw's own items.
         transcript_draft = MediaDraft(
@@ -369,9 +391,9 @@ def read_media(reader: TableReader, row: Fields) -> Events:
     if transcript.strip():
         require_storable(transcript, reader.limits)
         texts = {"segments": segments} if segments else {"content": transcript}
-        yield ImportedMedia(replace(transcript_draft, **texts))
+        yield events.ImportedMedia(replace(transcript_draft, **texts))
     if not transcript.strip() or is_same:
-        yield DeletedItem("media", _transcript_uuid(uuid))
+        yield events.DeletedItem("media", _transcript_uuid(uuid))
 
 
 def _media_uuid(row: Fields) -> str:
@@ -379,7 +401,7 @@ def _media_uuid(row: Fields) -> str:
 
 
 def _transcript_uuid(media_uuid: str) -> str:
-    return stable_uuid(NAME, "transcripts", media_uuid)
+    return events.stable_uuid(NAME, "transcripts", media_uuid)
 
 
 # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -490,7 +512,8 @@ def _number(value: Any) -> int:
 # -- prompts -----------------------------------------------------------------------------------------------------------
 # Prompts of tldw: today's database, and `prompts.db` of versions before 2025, which has neither UUIDs nor times.
 
-PROMPTS = TableSpec(
+PROMPT_KEYWORDS = KeywordLinks("PromptKeywordLinks", "prompt_id", "PromptKeywordsTable")
+PROMPTS = FollowedTable(
     "Prompts",
     (
         *("id", "uuid", "name", "author", "details", "system_prompt", "user_prompt", "last_modified", "deleted"),
@@ -498,8 +521,8 @@ PROMPTS = TableSpec(
         "merge_parent_uuid",
     ),
     ("prompt_format", "prompt_definition_json"),
+    parts=(_keywords(PROMPT_KEYWORDS),),
 )
-PROMPT_KEYWORDS = KeywordLinks("PromptKeywordLinks", "prompt_id", "PromptKeywordsTable")
 OLD_PROMPTS = TableSpec("Prompts", ("id", "name", "details", "system", "user"), ("author",))
 _OLD_PROMPT_KEYWORDS = KeywordLinks("PromptKeywords", "prompt_id", "Keywords")
 OLD_KEYWORDS = TableSpec("Keywords", ("id", "keyword"))
@@ -509,19 +532,19 @@ OLD_KEYWORD_LINKS = TableSpec("PromptKeywords", ("prompt_id", "keyword_id"))
 def read_prompt(reader: TableReader, row: Fields) -> Events:
     uuid = item_uuid(row["uuid"], "prompts", row.line("name"))
     if not is_live(row):
-        yield SkippedItem("deleted prompt")
-        yield DeletedItem("prompts", uuid)
+        yield events.SkippedItem("deleted prompt")
+        yield events.DeletedItem("prompts", uuid)
         return
     metadata = import_metadata(definition=json_or_none(row["prompt_definition_json"], reader.limits))
     draft = _prompt_draft(reader, row, uuid, "system_prompt", "user_prompt", PROMPT_KEYWORDS)
     # tldw does not store when a prompt was created.
-    yield ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
+    yield events.ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
 
 
 def read_old_prompt(reader: TableReader, row: Fields) -> Events:
     # The name is unique.
     uuid = item_uuid(None, "prompts", row.line("name"))
-    yield ImportedPrompt(_prompt_draft(reader, row, uuid, "system", "user", _OLD_PROMPT_KEYWORDS))
+    yield events.ImportedPrompt(_prompt_draft(reader, row, uuid, "system", "user", _OLD_PROMPT_KEYWORDS))
 
 
 def _prompt_draft(
@@ -542,56 +565,7 @@ def _prompt_draft(
     )
 
 
-# -- followed ----------------------------------------------------------------------------------------------------------
-# The tables of tldw that make up its items, for reading only those that changed.
-
-
-def _items(spec: TableSpec, *parts: FollowedTable, lookups: tuple[LookupTable, ...] = ()) -> FollowedTable:
-    return FollowedTable(spec.name, spec.required, spec.optional, parts=parts, lookups=lookups)
-
-
-def _part(spec: TableSpec, parent_column: str, *, is_counted: bool = True) -> FollowedTable:
-    return FollowedTable(spec.name, spec.required, spec.optional, parent_column, is_counted=is_counted)
-
-
-def _keywords(links: KeywordLinks) -> FollowedTable:
-    keywords = LookupTable(links.keyword_table, ("id", "keyword"), "keyword_id", ("deleted",))
-    columns = (links.item_column, "keyword_id")
-    return FollowedTable(links.link_table, columns, parent_column=links.item_column, lookups=(keywords,))
-
-
-_MESSAGE_TABLE = FollowedTable(
-    MESSAGES.name,
-    MESSAGES.required + MESSAGE_CONTENT.required,
-    parent_column="conversation_id",
-    parts=(_part(MESSAGE_IMAGES, "message_id"), _part(MESSAGE_METADATA, "message_id")),
-)
-_CHARACTER = LookupTable(CHARACTERS.name, CHARACTERS.required, "character_id", CHARACTERS.optional)
-
-FOLLOWED_DATABASES = (
-    FollowedDatabase(
-        (
-            _items(NOTES, _keywords(NOTE_KEYWORDS)),
-            _items(CHARACTERS),
-            _items(CONVERSATIONS, _MESSAGE_TABLE, _keywords(CONVERSATION_KEYWORDS), lookups=(_CHARACTER,)),
-        )
-    ),
-    FollowedDatabase(
-        (
-            _items(
-                MEDIA,
-                # Chunks are replaced when a text is chunked again, and do not change what is stored.
-                _part(CHUNKS, "media_id", is_counted=False),
-                _part(TRANSCRIPTS, "media_id"),
-                _part(VERSIONS, "media_id"),
-                _keywords(MEDIA_KEYWORDS),
-            ),
-        )
-    ),
-    FollowedDatabase((_items(PROMPTS, _keywords(PROMPT_KEYWORDS)),)),
-)
-
-
+FOLLOWED_DATABASES = tuple(map(FollowedDatabase, ((NOTES, CHARACTERS, CONVERSATIONS), (MEDIA,), (PROMPTS,))))
 # The tables by which each kind of database is recognized.
 _DATABASES = (
     (NOTES, CHARACTERS, CONVERSATIONS, MESSAGES),
@@ -601,7 +575,7 @@ _DATABASES = (
 )
 
 
-class TldwImporter(Importer):
+class TldwImporter(FileImporter):
     name = NAME
     title = "tldw databases (ChaChaNotes, Media, prompts)"
     suffixes = (".db", ".sqlite", ".sqlite3")
@@ -611,10 +585,10 @@ class TldwImporter(Importer):
     followed_names = ("ChaChaNotes.db", "Media_DB_v2.db", "prompts_user_dbs/user_prompts_v2.sqlite")
 
     def recognizes(self, probe: FileProbe) -> float:
-        return 0.95 if any(has_tables(probe, tables) for tables in _DATABASES) else 0.0
+        return 0.95 if any(probe.has_tables(*tables) for tables in _DATABASES) else 0.0
 
-    def read(self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: StartPosition) -> Events:
-        with open_database(path, limits, progress) as reader:
+    def read_file(self, file: InputFile) -> Events:
+        with file.open_database() as reader:
             # By their tables and not by their names.
             database = next((tables for tables in _DATABASES if all(map(reader.has, tables))), None)
             if database is None:
@@ -624,7 +598,7 @@ class TldwImporter(Importer):
             yield from reader.read_rows(tables, lambda table, row: _ROW_READERS[table](reader, row))
             if MESSAGES in database:
                 orphans = reader.orphan_count(MESSAGES, "conversation_id", CONVERSATIONS)
-                yield from (SkippedItem("message without a conversation") for _ in range(orphans))
+                yield from (events.SkippedItem("message without a conversation") for _ in range(orphans))
 
 
 _ROW_READERS: Mapping[TableSpec, Callable[[TableReader, Fields], Events]] = {

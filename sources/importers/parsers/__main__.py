@@ -1,7 +1,8 @@
 """The subprocess that parses one document: `python -m sources.importers.parsers KIND PATH LIMITS`.
 
-It applies its limits and enters the sandbox before it opens the document, writes one JSON result to stdout and exits.
-If it cannot, the exit code is the result.
+Its standard input is empty, or has the page that is requested of the document. It applies its limits and enters the
+sandbox before it opens the document, writes one JSON result to stdout and exits. If it cannot, the exit code is the
+result.
 """
 
 import resource
@@ -14,13 +15,14 @@ import msgspec
 
 from config.errors import FlorilegiumError
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure
+from sources.importers.parsers.parsed_document import OUT_OF_MEMORY, ParsedDocument, ParseFailure, PdfPage
 from sources.importers.sandbox.confinement import confine
 
 # By module and function, so that only the parser in use is loaded.
 _PARSERS = {
     "html": ("web_page", "parse_page"),
     "pdf": ("pdf", "parse_pdf"),
+    "pdf-page": ("pdf", "read_page"),
     "epub": ("epub", "parse_epub"),
     "docx": ("office", "parse_word"),
     "pptx": ("office", "parse_slides"),
@@ -48,10 +50,14 @@ def _main(kind: str, path: str, encoded_limits: str) -> None:
     # The document was opened by the parent, so the sandbox need not allow any file.
     confine([], limits.sandbox)
     module, function = _PARSERS[kind]
-    result: ParsedDocument | ParseFailure
+    request = sys.stdin.buffer.read()
+    arguments = (msgspec.json.decode(request),) if request else ()
+    result: ParsedDocument | PdfPage | ParseFailure
     try:
         try:
-            result = getattr(import_module(f"sources.importers.parsers.{module}"), function)(Path(path), limits)
+            result = getattr(import_module(f"sources.importers.parsers.{module}"), function)(
+                Path(path), limits, *arguments
+            )
         except FlorilegiumError as error:
             result = ParseFailure(error.message)
         except OSError as error:

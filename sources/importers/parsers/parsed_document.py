@@ -41,6 +41,13 @@ class ParsedDocument(Struct, frozen=True, kw_only=True, tag=True):
     metadata: Mapping[str, Any] = {}
 
 
+class PdfPage(Struct, frozen=True, kw_only=True, tag=True):
+    """A page as an image, which is empty if the page was only looked for."""
+
+    number: int
+    png: bytes = b""
+
+
 class ParseFailure(Struct, frozen=True, tag=True):
     problem: str
 
@@ -126,8 +133,24 @@ _MODULE = "sources.importers.parsers"
 def parse_in_subprocess(
     document: Path | bytes, kind: DocumentKind, limits: ImportLimits, process_group: int | None = None
 ) -> ParsedDocument:
-    """Parses one document. With a process group, killing that group also ends the parser. The file is opened here, so
-    that the parser need not open any."""
+    """Parses one document. With a process group, killing that group also ends the parser."""
+    result = _run(document, kind, limits, b"", process_group)
+    assert isinstance(result, ParsedDocument)
+    return result
+
+
+def pdf_page(document: Path, page: int | str, limits: ImportLimits) -> PdfPage:
+    """Returns the image of a page, or the number of the one that contains a text."""
+    result = _run(document, "pdf-page", limits, msgspec.json.encode(page))
+    assert isinstance(result, PdfPage)
+    return result
+
+
+def _run(
+    document: Path | bytes, kind: str, limits: ImportLimits, request: bytes, process_group: int | None = None
+) -> ParsedDocument | PdfPage:
+    """Runs the parser of a kind. The file is opened here, so that the parser need not open any. What is requested of
+    it goes through a pipe, because other users of the machine can see arguments."""
     with open_file(document) if isinstance(document, Path) else _memory_file(document) as file:
         descriptor = file.fileno()
         path = f"{DESCRIPTOR_FOLDER}{descriptor}"
@@ -136,7 +159,7 @@ def parse_in_subprocess(
             process = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
                 command,
                 pass_fds=(descriptor,),
-                stdin=subprocess.DEVNULL,
+                input=request,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=limits.parser_deadline_s,
@@ -148,7 +171,7 @@ def parse_in_subprocess(
             raise InvalidParams(f"parsing took longer than {limits.parser_deadline_s:g} s") from error
         if process.returncode:
             raise InvalidParams(_exit_problem(process.returncode, limits))
-        result = msgspec.json.decode(process.stdout, type=ParsedDocument | ParseFailure)
+        result = msgspec.json.decode(process.stdout, type=ParsedDocument | PdfPage | ParseFailure)
         if isinstance(result, ParseFailure):
             raise InvalidParams(result.problem)
         return result

@@ -1,6 +1,9 @@
 """PDF, page by page, with pdfium from the extra `pdf`. Scanned pages have no text."""
 
 import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ from config.errors import InvalidParams
 from config.numbers import replace_unstorable
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
+from sources.importers.parsers.parsed_document import ParsedDocument, PdfPage, TextBuilder
 
 _DATE_DIGITS = 14
 # The longest works have about ten thousand pages; an empty page takes a few bytes and forty microseconds.
@@ -25,9 +28,13 @@ _PROBLEMS: dict[int | None, str] = {
     5: "PDF uses an unsupported protection scheme",
 }
 _PROPERTY_MAX_CHARS = 1_000
+# An image of a page has at most this width and height, in pixels: text of a usual page is easy to read, and 1.5 million
+# pixels take 6 MB.
+_IMAGE_WIDTH, _IMAGE_HEIGHT = 1_000, 1_500
 
 
-def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
     try:
         import pypdfium2  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy; it has no types
     except ModuleNotFoundError as error:
@@ -36,28 +43,72 @@ def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
         with open_file(path) as file, pypdfium2.PdfDocument(file) as document:
             if len(document) > _PAGES_MAX:
                 raise InvalidParams(f"PDF: expected at most {_PAGES_MAX} pages, got {len(document)}")
-            text = TextBuilder(limits.item_max_chars)
-            for page in document:
-                page_text: str = page.get_textpage().get_text_bounded(*_EVERYWHERE)
-                # Frees the memory of the page, which is otherwise held until the document is closed.
-                page.close()
-                # Removes the hyphen of a divided word. One before a capital or digit belongs to a name or number.
-                text.write_verbatim(
-                    _HYPHEN.sub(
-                        lambda end: f"{'' if end[1].islower() else '-'}{end[1]}", page_text.replace("\r\n", "\n")
-                    )
-                )
-                text.end_paragraph()
-            fields = {name: _property(document, name.capitalize()) for name in ("subject", "keywords")}
-            return ParsedDocument(
-                text=text.build(),
-                title=_property(document, "Title"),
-                author=_property(document, "Author"),
-                created=_iso_date(_property(document, "CreationDate")),
-                metadata={"pages": len(document), **{name: value for name, value in fields.items() if value}},
-            )
+            yield document
     except pypdfium2.PdfiumError as error:
         raise InvalidParams(_PROBLEMS.get(error.err_code, "PDF is damaged")) from error
+
+
+def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
+    with _open(path) as document:
+        text = TextBuilder(limits.item_max_chars)
+        for page_text in _texts(document):
+            text.write_verbatim(page_text)
+            text.end_paragraph()
+        fields = {name: _property(document, name.capitalize()) for name in ("subject", "keywords")}
+        return ParsedDocument(
+            text=text.build(),
+            title=_property(document, "Title"),
+            author=_property(document, "Author"),
+            created=_iso_date(_property(document, "CreationDate")),
+            metadata={"pages": len(document), **{name: value for name, value in fields.items() if value}},
+        )
+
+
+def read_page(path: Path, _limits: ImportLimits, page: int | str) -> PdfPage:
+    """Returns the image of a page, or the number of the first one with a text. A text that is on none is said to be on
+    the first page: it may have been edited since."""
+    with _open(path) as document:
+        if isinstance(page, int):
+            if not 1 <= page <= len(document):
+                raise InvalidParams(f"page: expected 1 to {len(document)}, got {page}")
+            return PdfPage(number=page, png=_image(document[page - 1]))
+        wanted, end_of_last = " ".join(page.split()), ""
+        for number, page_text in enumerate(_texts(document), 1):
+            text = " ".join(page_text.split())
+            # A passage may begin on one page and end on the next.
+            start = f"{end_of_last} {text}".find(wanted)
+            if start >= 0:
+                return PdfPage(number=number - 1 if start < len(end_of_last) else number)
+            end_of_last = text[-len(wanted) :]
+    return PdfPage(number=1)
+
+
+def _texts(document: Any) -> Iterator[str]:
+    for page in document:
+        text: str = page.get_textpage().get_text_bounded(*_EVERYWHERE)
+        # Frees the memory of the page, which is otherwise held until the document is closed.
+        page.close()
+        # Removes the hyphen of a divided word. One before a capital or digit belongs to a name or number.
+        yield _HYPHEN.sub(lambda end: f"{'' if end[1].islower() else '-'}{end[1]}", text.replace("\r\n", "\n"))
+
+
+def _image(page: Any) -> bytes:
+    """Returns a page as PNG. The sandbox hides the fonts of the machine, so that text in a font that is not embedded is
+    drawn in one of pdfium's own."""
+    width, height = page.get_size()
+    scale = min(_IMAGE_WIDTH / max(width, 1), _IMAGE_HEIGHT / max(height, 1))
+    bitmap = page.render(scale=scale, rev_byteorder=True)
+    pixels = bytes(bitmap.buffer)
+    # Each row begins with the number of its filter (PNG, section 9): 0, none.
+    row_bytes = bitmap.width * bitmap.n_channels
+    starts = range(0, bitmap.height * bitmap.stride, bitmap.stride)
+    rows = b"".join(b"\0" + pixels[start : start + row_bytes] for start in starts)
+    colour = {1: 0, 3: 2, 4: 6}[bitmap.n_channels]
+    header = bitmap.width.to_bytes(4) + bitmap.height.to_bytes(4) + bytes((8, colour, 0, 0, 0))
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        len(data).to_bytes(4) + kind + data + zlib.crc32(kind + data).to_bytes(4) for kind, data in chunks
+    )
 
 
 def _property(document: Any, key: str) -> str:

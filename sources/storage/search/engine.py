@@ -129,6 +129,10 @@ class HitCandidate(RankingResult, gc=False):
     def hit_text(self) -> str:
         return self.hit().text
 
+    def shows_same_text(self, other: "HitCandidate") -> bool:
+        text = self.hit_text
+        return bool(text) and text == other.hit_text
+
     @property
     def facets(self) -> HitFacets:
         tags = () if self.tags == "[]" else decode_texts(self.tags)

@@ -30,6 +30,25 @@ export async function passage({ page, url, values }) {
   return await mark.textContent();
 }
 
+/** Opens a PDF at a passage, and turns its pages. */
+export async function pdfPages({ page, url, values, audit }) {
+  const image = page.locator("#pages img");
+  const shown = async () => {
+    await page.waitForFunction(() => document.querySelector("#pages img").naturalWidth > 0);
+    const { width, right } = await image.evaluate((one) => one.getBoundingClientRect());
+    assert.ok(width > 100 && right <= (await page.evaluate(() => innerWidth)));
+    return image.getAttribute("alt");
+  };
+  await page.goto(url + values.path);
+  const texts = [await shown()];
+  const findings = await audit();
+  if (values.folder) await page.screenshot({ path: `${values.folder}/pdf-${values.name}.png`, fullPage: true });
+  await page.getByRole("link", { name: "Previous page" }).click();
+  await page.waitForURL(/page=1/);
+  texts.push(await shown());
+  return { texts, findings };
+}
+
 /** Creates, changes, tags, deletes and restores a note with the keyboard and the mouse. */
 export async function lifecycle({ page, url, audit }) {
   await page.goto(`${url}/new`);

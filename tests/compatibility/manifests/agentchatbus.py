@@ -54,8 +54,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_SSE}test_the_address_of_a_profile_serves_that_profile",
         ),
         difference=(
-            "They post to the address in the first event, as the protocol says, which is `/mcp/sse` too. Without a "
-            "profile in it, it serves the default tools; those of the bus are at `/mcp/bus/sse`."
+            "They post to the address in the first event, as the protocol says: `/mcp/sse` too. It serves the "
+            "default tools; those of the bus are at `/mcp/bus/sse`."
         ),
     ),
     Promise(
@@ -93,8 +93,8 @@ PROMISES: tuple[Promise, ...] = (
         statement="Messages that are not indexed yet are added when the server starts.",
         tests=(f"{_TOOL}test_messages_written_before_and_after_indexing_are_found",),
         difference=(
-            "They are added when their user first searches, in the background, newest first; until then `note` says "
-            "so. A server with many users starts without touching their libraries."
+            "They are added in the background when their user first searches, newest first; until then `note` "
+            "says so. So a server with many users starts quickly."
         ),
     ),
     Promise(
@@ -119,8 +119,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOL}test_word_inside_running_chinese_text_is_found",
         ),
         difference=(
-            "Each letter of a script written without spaces is a term, so that a Chinese word is found inside running "
-            "text. `unicode61` takes everything between two punctuation marks for one term."
+            "Each letter of a script written without spaces is a term, so that a Chinese word is found inside "
+            "running text."
         ),
     ),
     Promise(
@@ -174,8 +174,8 @@ PROMISES: tuple[Promise, ...] = (
         ),
         tests=(f"{_TOOL}test_response_has_the_documented_shape", f"{_REST}test_response_has_the_documented_shape"),
         difference=(
-            "It also has `id`, and over REST `content` and `metadata`, as in AgentChatBus's newer server and its REST "
-            "responses. `created_at` includes its offset."
+            "It also has `id`, and over REST `content` and `metadata`, as in AgentChatBus's newer server. "
+            "`created_at` includes its offset."
         ),
     ),
     Promise(
@@ -272,8 +272,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_REST}test_invalid_expression_is_searched_as_words_and_reported_in_read_as",
         ),
         difference=(
-            "It raises no error and is searched as words that must all match; `read_as` says so. `C++`, `fox-trot` and "
-            "`what's new?` are malformed FTS5 expressions, but their authors mean the words."
+            "It is searched as words that must all match, and `read_as` says so. `C++`, `fox-trot` and `what's "
+            "new?` are malformed in FTS5, but their authors mean the words."
         ),
     ),
     # Scope
@@ -313,8 +313,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_HIDDEN_TEXT}test_hidden_message_cannot_be_recovered_by_searching_prefixes",
         ),
         difference=(
-            "No search finds them for agents: an agent that may search a hidden text can guess it, one character after "
-            "the other. Where a thread is read, they are listed with the placeholder and counted."
+            "No search finds them for agents, which could otherwise guess a hidden text character by character. "
+            "In a thread they are listed with the placeholder and counted."
         ),
     ),
     Promise(
@@ -380,8 +380,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_CLIENT}test_agents_are_still_registered_after_a_restart",
         ),
         difference=(
-            "A user has at most 100 agents, and an agent that is idle for 90 days has "
-            "to register again. `description`, `capabilities` and `skills` are accepted but not stored."
+            "A user has at most 100 agents; after 90 idle days an agent has to register again. `description`, "
+            "`capabilities` and `skills` are not stored."
         ),
     ),
     Promise(
@@ -425,8 +425,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_THREADS}test_invalid_cursor_is_rejected",
         ),
         difference=(
-            "If the next thread was created at the same time, the cursor also contains an id; AgentChatBus would skip "
-            "that thread. `waiting_agents` is not returned, because no agent can wait."
+            "The cursor also contains an id if the next thread was created at the same time, which AgentChatBus "
+            "would skip. `waiting_agents` is not returned: no agent can wait."
         ),
     ),
     Promise(
@@ -534,7 +534,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_THREADS}test_page_ends_at_the_size_limit",
         ),
         difference=(
-            "The headers `X-Has-More` and `Link` say if there are more messages. A page also ends at "
+            "The headers `X-Has-More` and `Link` say if there are more. A page also ends at "
             "`conversation_response_max_bytes`. An unknown priority is rejected with 422 instead of 400."
         ),
     ),
@@ -599,8 +599,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_connection_says_if_there_are_more_messages",
         ),
         difference=(
-            "`agent_id` without `token`, or the reverse, is an error instead of a new agent. `has_more` says if the "
-            "thread has more messages. There is no `template`."
+            "`agent_id` without `token`, or the reverse, is an error. `has_more` says if the thread has more "
+            "messages. There is no `template`."
         ),
     ),
     Promise(
@@ -615,8 +615,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_agent_can_post_only_in_threads_of_its_user",
         ),
         difference=(
-            "They are required of registered agents, and the token must have been issued to the agent. After "
-            "`SeqMismatchError` the same token can be used again. `action` names `bus_connect` instead of `msg_wait`."
+            "Only registered agents need them, and only they can use their tokens. After `SeqMismatchError` the "
+            "same token is still valid. `action` names `bus_connect` instead of `msg_wait`."
         ),
     ),
     Promise(
@@ -672,8 +672,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_BUS}test_keys_of_other_profiles_search_and_write_as_their_tools_allow",
         ),
         difference=(
-            "Reading needs the scope `knowledge:read`, writing `knowledge:write`. A key that is restricted to the "
-            "profile `bus` can use the bus and nothing else."
+            "Reading needs the scope `knowledge:read`, writing `knowledge:write`. A key with the profile `bus` "
+            "can use nothing else."
         ),
     ),
 )

@@ -51,8 +51,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_AGENTKIT}test_frontend_of_another_origin_is_allowed_by_a_setting",
         ),
         difference=(
-            "Its origin has to be listed in `allowed_origins`, and it has to send a credential if the server has "
-            "several users."
+            "Its origin has to be listed in `allowed_origins`, and a server with several users needs its credential."
         ),
     ),
     # Stored data
@@ -80,10 +79,7 @@ PROMISES: tuple[Promise, ...] = (
         id="agentkit.stored.session",
         statement="`session_id` is unique: a session has one conversation.",
         tests=(f"{_RECORDING}test_session_has_one_conversation_per_user",),
-        difference=(
-            "Sessions are separate for each user: two users can have sessions of the same name. A conversation without "
-            "a session has an empty `session_id`."
-        ),
+        difference="Each user has sessions of their own. A conversation without a session has an empty `session_id`.",
     ),
     Promise(
         id="agentkit.stored.namespace",
@@ -125,8 +121,8 @@ PROMISES: tuple[Promise, ...] = (
         statement="The database is `uploads/conversations.db`, with the documented tables.",
         tests=(f"{_AGENTKIT}test_database_of_agentkit_is_imported_with_its_ids",),
         difference=(
-            "Conversations are stored in their user's own library, where every other tool finds them. A "
-            "`conversations.db` is imported with its ids."
+            "Conversations are in their user's own library, where every tool finds them. A `conversations.db` "
+            "is imported with its ids."
         ),
     ),
     Promise(
@@ -139,8 +135,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_RECORDING}test_repeated_write_with_the_same_key_is_stored_once",
         ),
         difference=(
-            "The same is done over REST; creating a conversation and adding one or many messages are operations of "
-            "their own."
+            "REST does the same; creating a conversation and adding one or many messages are operations of their own."
         ),
     ),
     # List
@@ -172,8 +167,8 @@ PROMISES: tuple[Promise, ...] = (
         statement="`total` is the number of conversations.",
         tests=(f"{_CONVERSATIONS}test_list_is_paged_newest_first_with_the_exact_total",),
         difference=(
-            "AgentKit's server counts the rows of the page, which is useless for paging; here `total` counts all "
-            "conversations that pass the filters."
+            "It counts all conversations that pass the filters; AgentKit's server counts the rows of the page, "
+            "which is useless for paging."
         ),
     ),
     Promise(
@@ -202,8 +197,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_CONVERSATIONS}test_message_has_is_canonical_and_parent_id",
         ),
         difference=(
-            "A message also has `is_canonical` and `parent_id`, because imported chats contain regenerated answers, "
-            "which AgentKit does not have. Alternate branches follow the main branch, whenever they were written."
+            "A message also has `is_canonical` and `parent_id`, because imported chats contain regenerated "
+            "answers. These alternate branches follow the main branch."
         ),
     ),
     Promise(
@@ -450,8 +445,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_NAMESPACES}test_namespaces_of_another_user_cannot_be_changed_and_do_not_conflict",
         ),
         difference=(
-            "AgentKit's server has a single user without authentication. Here the credential identifies the user; "
-            "reading needs the scope `knowledge:read` and writing `knowledge:write`."
+            "AgentKit's server has a single user without authentication. Here the credential identifies the "
+            "user; reading and writing need their scopes."
         ),
     ),
     Promise(

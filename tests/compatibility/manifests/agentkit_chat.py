@@ -88,9 +88,9 @@ PROMISES: tuple[Promise, ...] = (
             f"{_CHAT}test_upstream_failure_is_reported_and_not_stored",
         ),
         difference=(
-            "Models are those of an OpenAI-compatible API that the operator configures. Without one, the answer is the "
-            "best passages of the caller's library, and `model` is `extractive`. If the model fails, the response is an"
-            " error with a status; in AgentKit it was an answer that began with `Error`."
+            "Models are those of an OpenAI-compatible API that the operator configures. Without one, the answer "
+            "is the best passages of the caller's library, and `model` is `extractive`. A failing model is an "
+            "error with a status, not an answer that begins with `Error`."
         ),
     ),
     Promise(

@@ -19,8 +19,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_MEMORY}test_session_of_an_agent_is_imported_searched_and_read_over_stdio",
         ),
         difference=(
-            "They have these names at `/mcp/memory`. Elsewhere `search` is another tool, so the profile `full` lists "
-            "them as `memory_search`, `memory_get_observations` and `memory_read`."
+            "They have these names at `/mcp/memory`. In the profile `full`, where `search` is another tool, "
+            "they begin with `memory_`."
         ),
     ),
     Promise(
@@ -36,8 +36,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_long_title_is_shortened_in_its_row",
         ),
         difference=(
-            "It costs 37 tokens, measured with o200k_base. The documented sample row costs 95: ours keeps its heading "
-            "and gives id, type, score and title without labels. Facts are left to the second layer."
+            "It costs 37 tokens (o200k_base); the documented sample row costs 95. Id, type, score and title "
+            "have no labels, and facts are left to the second layer."
         ),
     ),
     Promise(
@@ -101,8 +101,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_projects_and_dates_filter_conversations",
         ),
         difference=(
-            "The documentation does not say whether the dates themselves are included, and the original compared dates "
-            "with numbers, so that neither filter worked. Here `after` is inclusive and `before` is exclusive."
+            "Here `after` is inclusive and `before` exclusive. The documentation does not say, and the original "
+            "compared dates with numbers, so that neither worked."
         ),
     ),
     Promise(
@@ -159,9 +159,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_invalid_search_is_rejected_with_the_documented_sentence",
         ),
         difference=(
-            "Without an embedding model (`semantic_model`), or if it cannot be used, `vector` and `both` use text "
-            "search, and every result says so and why: in a line of the Markdown, and as `served_by` and `semantic` in "
-            "the JSON."
+            "Without a usable embedding model (`semantic_model`), `vector` and `both` use text search. Every "
+            "result says so and why: in a line of the Markdown, and as `served_by` and `semantic` in the JSON."
         ),
     ),
     Promise(
@@ -174,8 +173,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_MODES}test_vector_mode_reads_operators_as_text",
         ),
         difference=(
-            "You choose the model: `fast` has 256 dimensions, `minilm` 384, and an embeddings API can have any number. "
-            "The score is the cosine; it does not depend on the date."
+            "You choose the model: `fast` has 256 dimensions, `minilm` 384, an embeddings API any number. The "
+            "score is the cosine, whatever the date."
         ),
     ),
     Promise(
@@ -197,8 +196,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_MODES}test_conversations_that_match_all_concepts_are_found_by_meaning",
         ),
         difference=(
-            "Of several concepts, the words of all must be in a conversation; if there is none, the nearest by meaning "
-            "are returned, and a note says so. Results are ordered by score and not diversified."
+            "Of several concepts, the words of all must be in a conversation; if there is none, the nearest by "
+            "meaning are returned with a note. Results are not diversified."
         ),
     ),
     # search: results
@@ -224,8 +223,7 @@ PROMISES: tuple[Promise, ...] = (
         statement="A row has a heading with project and date, and lines with id, type, score, title and facts.",
         tests=(f"{_TOOLS}test_row_has_project_date_id_type_score_and_title",),
         difference=(
-            "Id, type, score and title are on one line without labels, and facts are left to `get_observations`, "
-            "because a row should cost 30 tokens."
+            "Id, type, score and title are on one line without labels, and facts are left to `get_observations`."
         ),
     ),
     Promise(
@@ -245,8 +243,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_array_query_returns_conversations_that_match_every_concept",
         ),
         difference=(
-            "The summary is the session's own, or else the title or the beginning of the exchange; none is generated. "
-            "The lines of the match and a snippet are included, so that `read` need not return the whole conversation."
+            "The summary is the session's own, else the title or the beginning of the exchange. The lines of "
+            "the match and a snippet are included, so that `read` need not return everything."
         ),
     ),
     Promise(
@@ -254,8 +252,8 @@ PROMISES: tuple[Promise, ...] = (
         statement="JSON has `results` and `total`.",
         tests=(f"{_TOOLS}test_json_has_results_total_and_count", f"{_TOOLS}test_total_includes_rows_beyond_the_limit"),
         difference=(
-            "`total` counts all matches and is null if there were too many to examine; `count` is the number of "
-            "returned rows. The JSON is also returned as structured content."
+            "`total` is null if there were too many matches to examine; `count` is the number of returned rows. "
+            "The JSON is also returned as structured content."
         ),
     ),
     Promise(
@@ -277,10 +275,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_no_results_return_the_documented_sentences",
             f"{_TOOLS}test_exchanges_are_returned_and_labelled_without_a_matching_observation",
         ),
-        difference=(
-            "If no observation matches, exchanges of conversations are searched first and labelled as such, so that "
-            "users without observations find something too."
-        ),
+        difference="If no observation matches, exchanges of conversations are searched first and labelled as such.",
     ),
     # get_observations
     Promise(
@@ -364,8 +359,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_IMPORTED}test_transcript_is_named_after_its_session",
         ),
         difference=(
-            "It is a key inside the caller's own library (`project/session.jsonl`, `chats://…`, or the conversation's "
-            "path in an imported database), never a file system path: the original read any file it was asked for."
+            "It is a key inside the caller's own library (`project/session.jsonl`, `chats://…`, or the path in "
+            "an imported database), never a file system path: the original read any file."
         ),
     ),
     Promise(
@@ -396,8 +391,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_no_results_return_the_documented_sentences",
         ),
         difference=(
-            "As in the original, `Error: ` precedes them; details follow after a colon. A missing or unknown argument "
-            "and an invalid mode are reported as for every other tool."
+            "As in the original, `Error: ` precedes them; details follow after a colon. Wrong arguments and "
+            "modes are reported as for every other tool."
         ),
     ),
     # Latencies
@@ -436,9 +431,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_MEMORY}test_session_of_an_agent_is_imported_searched_and_read_over_stdio",
         ),
         difference=(
-            "The server has no language model. `observations_record` takes them from any caller with the write scope, "
-            "and importing an agent's sessions derives those that the session proves: files, errors, commits and "
-            "summaries."
+            "The server has no language model. `observations_record` takes observations from any caller with "
+            "the write scope, and importing an agent's sessions derives those that the session proves."
         ),
     ),
     Promise(

@@ -47,8 +47,8 @@ PROMISES: tuple[Promise, ...] = (
         statement="A model sees the documented description.",
         tests=(f"{_LETTA}test_description_contains_the_documented_phrase",),
         difference=(
-            "It has the same sentences, but says `all stored conversations` instead of `canonical ChatGPT export`, "
-            "because that is what is searched, and adds the order and an example."
+            "It says `all stored conversations` instead of `canonical ChatGPT export`, because that is what is "
+            "searched, and adds the order and an example."
         ),
     ),
     Promise(
@@ -151,8 +151,8 @@ PROMISES: tuple[Promise, ...] = (
         statement="The canonical export of ChatGPT Browser is searched: its `conversations` and `messages` tables.",
         tests=(f"{_LETTA}test_canonical_export_is_imported_and_searched_over_stdio",),
         difference=(
-            "The file is imported with `florilegium import` and searched together with all other conversations of the "
-            "user. Message contents, which it stores as JSON, become plain text, so that quotes and umlauts are found."
+            "The file is imported with `florilegium import` and searched together with the user's other "
+            "conversations. Contents stored as JSON become plain text, so that quotes and umlauts are found."
         ),
     ),
     Promise(
@@ -239,8 +239,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOL}test_unknown_argument_is_rejected",
         ),
         difference=(
-            "Invalid values, timeouts and storage errors are. An argument that the schema does not have, and an "
-            "unexpected error, is a failed call (`isError`); the latter has a request id, to find it in the log."
+            "Invalid values, timeouts and storage errors are. An unknown argument and an unexpected error are "
+            "failed calls (`isError`); the latter has a request id, to find it in the log."
         ),
     ),
     Promise(
@@ -279,9 +279,9 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOL}test_age_below_a_minute_is_given_in_seconds",
         ),
         difference=(
-            'Calls need no change. Letta\'s tool returns JSON and this design text, so `format: "json"` returns '
-            "Letta's shape. Letta's default limit is 5 and its times are in the agent's time zone. Here the limit is "
-            "50 and times are UTC, as in this design."
+            "Calls need no change. Letta's tool returns JSON, which `format: \"json\"` returns here. Letta's "
+            "default limit is 5 and its times are in the agent's time zone; here they are 50 and UTC, as in "
+            "this design."
         ),
     ),
     Promise(
@@ -293,9 +293,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_MEANING}test_json_is_the_result_of_a_hybrid_search",
         ),
         difference=(
-            "With an embedding model (`semantic_model`), a search with a query is `hybrid`, best first, as in Letta. "
-            "Without one it is by text: `fts_rank` is the rank by text, and results are ordered by time, as this "
-            "design says."
+            "With an embedding model (`semantic_model`), a search is `hybrid`, best first. Without one, "
+            "`fts_rank` is the rank by text, and results are ordered by time, as this design says."
         ),
     ),
     Promise(
@@ -326,9 +325,6 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOL}test_history_is_searched_by_its_owner_only",
             f"{_TOOL}test_human_only_messages_are_not_found",
         ),
-        difference=(
-            "The caller's own history is searched; no user finds another's messages. Messages that are hidden from "
-            "agents are not found."
-        ),
+        difference="The caller's own history is searched, without messages that are hidden from agents.",
     ),
 )

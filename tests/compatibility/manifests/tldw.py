@@ -36,8 +36,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use",
         ),
         difference=(
-            "Every search also returns a handle, `session`, which can be passed with any call: clients of the latest "
-            "protocol have no session header."
+            "Every search also returns a handle, `session`, which any call can pass: the latest protocol has no "
+            "session header."
         ),
     ),
     Promise(
@@ -49,8 +49,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use",
         ),
         difference=(
-            "At tldw's own addresses it is. At `/mcp` a legacy client must send the one that `initialize` returned, as "
-            "those versions of MCP require; with the latest protocol there is none."
+            "At tldw's own addresses it is. At `/mcp` legacy clients must send it, as their versions of MCP "
+            "require; the latest protocol has none."
         ),
     ),
     Promise(
@@ -60,10 +60,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_ENDPOINTS_OF_TLDW}test_client_chooses_its_session_id",
             f"{_TLDW}test_session_id_is_accepted_only_in_the_header",
         ),
-        difference=(
-            "At tldw's own addresses, where it does not replace a credential. At `/mcp` only in the header, because "
-            "URLs end up in histories and logs."
-        ),
+        difference="At tldw's own addresses. At `/mcp` only in the header, because URLs end up in histories and logs.",
     ),
     Promise(
         id="tldw.session.chosen",
@@ -160,8 +157,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_a_changed_item_appears_again",
         ),
         difference=(
-            "`suppressed` counts the hidden hits, `exhausted` says that they are delivered again, a changed item is "
-            "delivered again, and `dedupe` chooses between hiding, demoting and neither."
+            "`suppressed` counts the hidden hits, `exhausted` says that they are repeated, and a changed item "
+            "is delivered again. `dedupe` hides, demotes or keeps seen hits."
         ),
     ),
     Promise(
@@ -195,10 +192,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_PRECEDENCE}test_the_first_layer_that_sets_an_option_decides",
             f"{_PRECEDENCE}test_the_search_of_a_single_source_uses_the_same_layers",
         ),
-        difference=(
-            "The request's `config` ranks between the session's defaults and the server's: it is the weakest of the "
-            "caller's own options."
-        ),
+        difference="The request's `config` ranks between the session's defaults and the server's.",
     ),
     Promise(
         id="tldw.client.detected",
@@ -209,8 +203,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_PROFILES}test_a_restricted_key_has_its_profile_at_every_address",
         ),
         difference=(
-            "A client gets a profile by URL, by API key, or in the legacy era by name (`client_profiles`): the "
-            "protocol no longer allows lists that vary between connections."
+            "A client gets a profile by URL, by API key, or in the legacy era by name (`client_profiles`): "
+            "lists must not vary between connections."
         ),
     ),
     Promise(
@@ -224,8 +218,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_PROFILES}test_an_address_lists_the_tools_of_its_profile_in_both_eras",
         ),
         difference=(
-            "They are separate, always listed tools in the shape that deep research requires: that shape has no room "
-            "for other arguments, and lists must not vary between connections."
+            "They are tools of their own, always listed, in the shape that deep research requires, which has no "
+            "room for other arguments."
         ),
     ),
     Promise(
@@ -244,8 +238,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_COMPACT}test_an_item_is_read_in_the_compact_shape",
         ),
         difference=(
-            "It is the argument `shape` of `knowledge_search` and `knowledge_get`, because `mode` already says how "
-            "much of an item to read. `shape` in a config is the default of calls that do not set it."
+            "It is the argument `shape`, because `mode` already says how much of an item to read. `shape` in a "
+            "config is the default."
         ),
     ),
     # Security
@@ -312,8 +306,8 @@ PROMISES: tuple[Promise, ...] = (
         statement="The roles and permissions of a token decide what its user may do.",
         tests=(f"{_CREDENTIAL_HEADERS}test_tokens_of_tldw_are_accepted_with_their_roles",),
         difference=(
-            "Roles and permissions are mapped to the three scopes of this server (`jwt_scope_map`), and the user's "
-            "role here limits them."
+            "They are mapped to the three scopes of this server (`jwt_scope_map`), and the user's role here "
+            "limits them."
         ),
     ),
     Promise(
@@ -355,10 +349,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_PRECEDENCE}test_the_first_layer_that_sets_an_option_decides",
             f"{_PRECEDENCE}test_each_value_in_the_table_has_a_visible_effect",
         ),
-        difference=(
-            "`dedupe`, `time_zone` and `strict` are keys too. An invalid value or an unknown key is an error, because "
-            "silently ignored options seem to work."
-        ),
+        difference="`dedupe`, `time_zone` and `strict` are keys too. An invalid value or an unknown key is an error.",
     ),
     Promise(
         id="tldw.config.client-keys",
@@ -369,8 +360,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_COMPACT}test_a_config_selects_the_shape_of_calls_that_do_not",
         ),
         difference=(
-            "`aliasMode: true` changes nothing, because `search` and `fetch` are always listed; `false` is refused "
-            "with the address that lists only the canonical tools. `maxSessionUris` is at most `session_seen_max`."
+            "`search` and `fetch` are always listed: `aliasMode: false` is refused with the address that lists "
+            "only canonical tools. `maxSessionUris` is at most `session_seen_max`."
         ),
     ),
     Promise(
@@ -427,8 +418,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use",
         ),
         difference=(
-            "They are listed as `notes_search`, because several clients reject a whole list that contains a dot. "
-            'Dotted names are accepted in calls, and listed with `tool_names = "dotted"`.'
+            "They are listed as `notes_search`, because several clients reject dots. Dotted names can be "
+            'called, and are listed with `tool_names = "dotted"`.'
         ),
     ),
     Promise(
@@ -467,12 +458,12 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_created_at_and_version_are_in_a_hit_if_the_item_was_changed_later",
         ),
         difference=(
-            "The fields of single sources, which tldw calls optional (`media_type` to `loc`), are omitted instead of "
-            "null, and times have no fraction of a second. Messages of one conversation are one result of "
-            "`knowledge_search`, with `passages`. At other addresses than tldw's, `knowledge_search` also omits what "
-            "another field says, unless the client asks for `hit_fields: all`: the `uri` contains the ids, "
-            "`created_at` is omitted if it equals `last_modified`, and `version` if it is 1. A title has at most 200 "
-            "characters and an item at most 32 tags, because both are labels; the whole title is part of the text."
+            "The fields of single sources, which tldw calls optional (`media_type` to `loc`), are omitted "
+            "instead of null, and times have no fraction of a second. Messages of one conversation are one "
+            "result of `knowledge_search`, with `passages`. At other addresses than tldw's, `knowledge_search` "
+            "also omits what another field says, unless the client asks for `hit_fields: all`: ids (they are in "
+            "the `uri`), `created_at` if it equals `last_modified`, and `version` 1. A title has at most 200 "
+            "characters, an item at most 32 tags; the whole title is part of the text."
         ),
     ),
     Promise(
@@ -492,10 +483,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_hit_has_the_fields_of_tldw_without_null_fields_of_other_sources",
             f"{_EVERY_SOURCE}test_minmax_scores_range_from_1_to_0",
         ),
-        difference=(
-            "It is `fts_coverage`, the share of the query that matched, and `fts` with `minmax`: the name says what "
-            "the number means."
-        ),
+        difference="It is `fts_coverage`, the share of the query that matched, and `fts` with `minmax`.",
     ),
     Promise(
         id="tldw.shape.search",
@@ -505,8 +493,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_pages_contain_every_hit_once",
         ),
         difference=(
-            "`knowledge_search` also returns `session` and, where they apply, `sources` (which failed or timed out), "
-            "`suppressed`, `exhausted` and `cut`; it omits `next_offset` and `total_estimated` instead of null."
+            "`knowledge_search` adds `session` and, where they apply, `sources` (which failed or timed out), "
+            "`suppressed`, `exhausted` and `cut`. It omits `next_offset` and `total_estimated` instead of null."
         ),
     ),
     Promise(
@@ -526,8 +514,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_MEDIA}test_json_transcript_is_an_object",
         ),
         difference=(
-            "`content` is a string, except for `media.transcript` as JSON, so that every client can show it. `meta` "
-            "has no snippet, because it would repeat `content` at the caller's cost, and no `score_type`."
+            "`content` is a string, which every client can show, except for `media.transcript` as JSON. `meta` "
+            "has no snippet, which would repeat `content`, and no `score_type`."
         ),
     ),
     Promise(
@@ -538,9 +526,9 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_four_fifths_of_a_budget_are_content_if_the_item_is_longer",
         ),
         difference=(
-            "Only with `retrieval.attachments`; otherwise `attachments` is null and at least four fifths of a budget "
-            "are text. Each message has its id, position, sender and time, and its place in `content`; its text is not "
-            "repeated, because that would cost tokens twice. A transcript is the result of `media_transcript`."
+            "Only with `retrieval.attachments`; otherwise it is null and at least four fifths of a budget are "
+            "text. Each message has its id, position, sender, time and place in `content`, but not its text "
+            "again. A transcript is the result of `media_transcript`."
         ),
     ),
     Promise(
@@ -562,9 +550,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_single_hit_has_the_minmax_score_1",
         ),
         difference=(
-            'This is `search_scoring = "minmax"`, with 1 instead of 0 for a single hit, which is the best. The default '
-            "is a score that means the same in every source: with min-max scaling, the best hit of every source is "
-            "1.0, relevant or not."
+            'This is `search_scoring = "minmax"`, with 1 instead of 0 for a single hit. The default score means '
+            "the same in every source: scaled, the best hit of every source is 1.0, relevant or not."
         ),
     ),
     Promise(
@@ -589,8 +576,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_duplicate_texts_are_one_hit_with_also_in",
         ),
         difference=(
-            "While other sources have hits, at most 6 of any ten come from one source; the rest "
-            "follow later. A conversation is one result. A text that was saved twice is one result that names both."
+            "While other sources have hits, at most 6 of any ten come from one source. A conversation is one "
+            "result, and so is a text that was saved twice."
         ),
     ),
     Promise(
@@ -615,8 +602,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_query_without_words_matches_nothing_and_says_so",
         ),
         difference=(
-            "All sources share one query language: no query is an error, and `read_as` reports how it was interpreted. "
-            "With the engine's own syntax, `C++`, `what's` or an open quotation mark failed."
+            "All sources share one query language in which no query is an error; `read_as` says how it was "
+            "read. The engine's own syntax failed on `C++`, `what's` or an open quotation mark."
         ),
     ),
     Promise(
@@ -624,7 +611,7 @@ PROMISES: tuple[Promise, ...] = (
         statement="A hit contains what was searched for.",
         tests=(f"{_CHATS}test_words_also_match_the_previous_message_but_phrases_do_not",),
         difference=(
-            "A chat message is also found, with a lower score, by words in the two messages before it, because answers "
+            "A chat message is also found, with a lower score, by words in the two messages before it: answers "
             "rarely repeat the question."
         ),
     ),
@@ -695,8 +682,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_PROMPTS}test_prompt_can_be_read_by_id_or_name",
         ),
         difference=(
-            "It is, for notes and media and wherever `retrieval` is given. Without `retrieval`, a chat returns a page "
-            "of messages, and a character or prompt everything, because their tools have no such option in the design."
+            "Without `retrieval`, a chat returns a page of messages, and a character or prompt everything, "
+            "because their tools have no such option in the design."
         ),
     ),
     Promise(
@@ -739,8 +726,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TLDW}test_budget_is_5000_tokens_by_default",
         ),
         difference=(
-            "It limits the whole response, and a first chunk that is too large is truncated, as `truncated` says: a "
-            "budget that ignores the envelope or the first chunk is not a budget."
+            "It limits the whole response, including the envelope, and a first chunk that is too large is "
+            "truncated, as `truncated` says."
         ),
     ),
     Promise(
@@ -751,9 +738,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_budget_is_kept_in_every_script",
         ),
         difference=(
-            "There is no default ratio: without `chars_per_token`, tokens are estimated from the characters of the "
-            "text, because 4 exceeds a budget severalfold in most scripts. Only the size of chunks that are cut for a "
-            "call assumes 4."
+            "Without `chars_per_token`, tokens are estimated from the text, because 4 exceeds a budget "
+            "severalfold in most scripts. Only the size of chunks that are cut for a call assumes 4."
         ),
     ),
     Promise(
@@ -808,9 +794,9 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_the_uri_of_a_message_reads_that_message",
         ),
         difference=(
-            "In `knowledge_search` at other addresses than tldw's, the URI names the message, and `loc` only a "
-            "position in it. A matching message has its own URI, `chats://{id}/{message_id}`, so that deduplication "
-            "does not hide a whole conversation."
+            "A matching message has its own URI, `chats://{id}/{message_id}`, so that deduplication does not "
+            "hide a whole conversation. In `knowledge_search` at other addresses than tldw's, `loc` is only a "
+            "position in the message."
         ),
     ),
     Promise(
@@ -836,8 +822,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",
         ),
         difference=(
-            "It searches the item for the argument `query`, because a search needs one, and begins at the beginning "
-            "without it. `anchor` says which was used."
+            "It searches the item for the argument `query`, and begins at the beginning without it. `anchor` "
+            "says which was used."
         ),
     ),
     Promise(
@@ -882,8 +868,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_MEDIA}test_invalid_date_is_rejected_with_the_format",
         ),
         difference=(
-            "They apply to the creation time. A date is a whole day, both ends are inclusive, and an invalid date is "
-            "an error that names the format."
+            "They apply to the creation time. A date is a whole day, both ends are inclusive, and an invalid "
+            "date is an error."
         ),
     ),
     Promise(
@@ -958,8 +944,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_CHARACTERS}test_words_without_commas_are_searched_as_words",
         ),
         difference=(
-            "A list, or a text with commas, means tags if some character has all of them; otherwise it is searched as "
-            "words, and `read_as` says so: `old, wise wizard` is a phrase."
+            "They are tags if some character has all of them; otherwise they are searched as words, and "
+            "`read_as` says so: `old, wise wizard` is a phrase."
         ),
     ),
     Promise(
@@ -989,8 +975,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_an_explicit_limit_is_met_up_to_the_hard_cap",
         ),
         difference=(
-            "At other addresses than tldw's it is 8: a page that a model did not ask for must not fill its context, "
-            "and eight passages answer more questions than twenty titles."
+            "At other addresses than tldw's it is 8: eight passages answer more questions than twenty titles, "
+            "and use less of a model's context."
         ),
     ),
     Promise(
@@ -1012,8 +998,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TLDW}test_filter_of_a_source_that_is_not_searched_is_rejected",
         ),
         difference=(
-            "An unknown filter, and a filter of a source that is not searched, is rejected with the valid ones: a "
-            "filter that is silently ignored returns what was not asked for."
+            "An unknown filter, or one of a source that is not searched, is rejected with the valid ones "
+            "instead of ignored."
         ),
     ),
     Promise(

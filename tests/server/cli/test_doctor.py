@@ -244,6 +244,7 @@ def semantic_line(program: Program, *arguments: str, **environment: str) -> dict
     return next(check for check in checks if check["name"] == "semantic search")
 
 
+@pytest.mark.slow("loads a model in a process of its own")
 def test_the_model_of_semantic_search_is_tried(program: Program) -> None:
     assert semantic_line(program)["message"] == "off; set semantic_model = minilm to use the model that is installed"
     fast = semantic_line(program, "--semantic-model", "fast")

@@ -395,6 +395,7 @@ def test_options_of_deployments_need_one(program: Program, vault: Path) -> None:
     assert "expected the absolute path of an existing folder" in refused.stderr
 
 
+@pytest.mark.slow("follows a deployment")
 def test_deployment_is_followed_with_postgresql(program: Program, database_url: str) -> None:
     root, store = program.home / "user_databases", {"FLORILEGIUM_STORAGE_URL": database_url}
     make_user(root, 11)

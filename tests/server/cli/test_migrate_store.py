@@ -7,6 +7,7 @@ import pytest
 from tests.server.cli.program import Program
 
 
+@pytest.mark.slow("copies a deployment twice")
 @pytest.mark.sqlite  # moves SQLite files
 def test_deployment_moves_to_postgresql_and_back(program: Program, tmp_path: Path, database_url: str) -> None:
     for name in ("ada", "ben"):

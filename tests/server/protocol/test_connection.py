@@ -318,7 +318,7 @@ def _response_ids(responses: list[Any]) -> Counter[Any]:
     return Counter(body["id"] for body in flat if "id" in body and "method" not in body)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 @given(FRAMES)
 async def test_every_request_in_arbitrary_input_gets_one_response(frames: list[Any]) -> None:
     client = ConnectionClient(SampleCatalog(), make_principal("ada"))
@@ -339,7 +339,7 @@ async def test_every_request_in_arbitrary_input_gets_one_response(frames: list[A
     await client.connection.close()
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 @given(st.lists(st.binary(max_size=40) | st.text(max_size=40), max_size=6))
 async def test_a_request_after_arbitrary_bytes_is_answered(frames: list[bytes | str]) -> None:
     client = ConnectionClient(SampleCatalog(), make_principal("ada"))

@@ -93,7 +93,7 @@ def check(target: FuzzTarget, path: str, method: str, response: HttpResponse, *,
     assert [str(problem) for problem in jsonschema_rs.iter_errors(resolved, response.json())] == []
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(60))
 @given(data=st.data())
 @pytest.mark.parametrize("mistakes", [False, True])
 async def test_search_responses_match_the_document(target: FuzzTarget, mistakes: bool, data: st.DataObject) -> None:
@@ -109,7 +109,7 @@ async def test_search_responses_match_the_document(target: FuzzTarget, mistakes:
         assert response.status == 200 or {"session", "filters", "libraries", "deadline_ms"} & body.keys(), response.body
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(data=st.data())
 @pytest.mark.parametrize("path", ["/api/v1/items/{source}/{id}", "/api/v1/items"])
 async def test_read_responses_match_the_document(target: FuzzTarget, path: str, data: st.DataObject) -> None:
@@ -129,7 +129,7 @@ async def test_read_responses_match_the_document(target: FuzzTarget, path: str, 
         check(target, path, "get", response)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(body=st.binary(max_size=60), content_type=st.sampled_from([JSON_BODY["Content-Type"], "text/plain", ""]))
 async def test_arbitrary_bodies_get_a_documented_error(target: FuzzTarget, body: bytes, content_type: str) -> None:
     response = await target.api.request("POST", "/api/v1/search", "ada", {"Content-Type": content_type}, body)

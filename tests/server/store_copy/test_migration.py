@@ -109,6 +109,7 @@ async def deployment(tmp_path: Path) -> Deployment:
     return deployment
 
 
+@pytest.mark.slow("copies a deployment twice")
 async def test_round_trip_is_equal(deployment: Deployment, tmp_path: Path, database_url: str) -> None:
     postgres, back = ConnectionOptions(url=database_url), DataRoot(tmp_path / "back")
 

@@ -610,7 +610,7 @@ def _responses(response: HttpResponse) -> list[Any]:
     return [one for one in flat if "method" not in one]
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(request=_requests())
 async def test_arbitrary_requests_get_one_response_under_their_id(
     server: LiveServer, request: tuple[dict[str, str], Any, bool]
@@ -629,7 +629,7 @@ async def test_arbitrary_requests_get_one_response_under_their_id(
         assert response.body == b""
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 @given(body=st.binary(max_size=60), headers=st.dictionaries(st.sampled_from(("accept", "mcp-name", "x")), HEADER_TEXT))
 async def test_arbitrary_bytes_get_a_json_rpc_error(server: LiveServer, body: bytes, headers: dict[str, str]) -> None:
     all_headers = {**await server.bearer("fuzz"), "content-type": "application/json", **headers}

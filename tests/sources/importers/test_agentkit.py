@@ -122,7 +122,7 @@ def sample() -> bytes:
         return database(Path(folder, "a.db")).read_bytes()
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(damaged(sample()))
 def test_damaged_database_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

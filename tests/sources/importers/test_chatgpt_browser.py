@@ -248,7 +248,7 @@ def _sample() -> bytes:
 
 
 @given(damaged(_sample()) | st.binary(max_size=300))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 def test_damaged_database_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.db")

@@ -422,7 +422,7 @@ def test_session_without_messages_is_reported(tmp_path: Path) -> None:
 SAMPLE = encode_lines(*OPENING)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(data=damaged(SAMPLE) | st.binary(max_size=300))
 def test_damaged_session_is_read_or_rejected(data: bytes) -> None:
     with TemporaryDirectory() as folder:

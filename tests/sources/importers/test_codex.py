@@ -214,7 +214,7 @@ def test_only_sessions_are_recognized_and_one_without_an_id_is_rejected(tmp_path
         read(IMPORTER, other)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(data=damaged(encode_lines(*LINES)) | st.binary(max_size=300))
 def test_damaged_session_is_read_or_rejected(data: bytes) -> None:
     with TemporaryDirectory() as folder:

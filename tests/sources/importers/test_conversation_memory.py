@@ -262,7 +262,7 @@ def test_only_conversation_memory_databases_are_recognized(tmp_path: Path) -> No
         read(IMPORTER, other)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(stored=st.text(st.characters(codec="utf-8"), max_size=100) | st.binary(max_size=50) | st.integers(0, 1 << 62))
 def test_unexpected_values_in_any_column_are_tolerated(stored: Any) -> None:
     names = ("id", "session_id", "project", "timestamp", "title", "narrative", "facts", "files_read")

@@ -149,7 +149,7 @@ def sample() -> bytes:
     return buffer.getvalue()
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(st.one_of(damaged(sample()), damaged(json.dumps(conversation()).encode())))
 def test_damaged_file_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

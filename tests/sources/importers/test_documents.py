@@ -204,6 +204,7 @@ def test_document_without_text_is_skipped(tmp_path: Path) -> None:
     assert read(HERE, write(tmp_path / "scan.pdf", pdf(""))) == [SkippedItem("document without text")]
 
 
+@pytest.mark.slow("reads damaged files")
 @each_case(
     ("data", "problem"),
     [

@@ -72,7 +72,7 @@ def test_truncated_sample_is_read_or_rejected(name: str) -> None:
         read_or_reject(importer, name, data[:end])
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(damaged_files({name: data for name, (_, data) in SAMPLES.items()}))
 def test_damaged_sample_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
     name, data = sample

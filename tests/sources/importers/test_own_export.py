@@ -349,7 +349,7 @@ async def test_invalid_version_is_rejected(sample: Path, tmp_path: Path) -> None
 
 
 @given(offset=st.integers(0, 10_000), inserted=st.binary(max_size=8), removed=st.integers(0, 8))
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(75), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_file_is_read_or_rejected(
     sample: Path, tmp_path_factory: pytest.TempPathFactory, offset: int, inserted: bytes, removed: int
 ) -> None:

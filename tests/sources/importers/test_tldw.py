@@ -540,7 +540,7 @@ def sample_file() -> bytes:
         return chacha(Path(folder)).read_bytes()
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_damaged_file_is_read_or_rejected(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -549,7 +549,7 @@ def test_damaged_file_is_read_or_rejected(data: st.DataObject) -> None:
         read_or_reject(IMPORTER, path)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(stored=st.text(max_size=200) | st.binary(max_size=50) | st.integers() | st.none())
 def test_unexpected_values_in_any_column_are_tolerated(stored: Any) -> None:
     if isinstance(stored, int) and abs(stored) >= 1 << 63:

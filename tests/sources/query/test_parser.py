@@ -121,7 +121,7 @@ def test_search_cases_cover_every_document_in_many_languages() -> None:
     assert {name for case in SEARCH_CASES for name in case.finds} == set(DOCUMENTS)
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(250))
 @given(text=ANY_QUERY)
 def test_no_text_raises_or_matches_the_whole_library(text: str, library: LibraryIndex) -> None:
     query = parse(text)

@@ -273,7 +273,7 @@ def test_boundaries_stay_within_the_text_and_on_their_side(text: str, position: 
 # -- paging -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(st.text(min_size=1, max_size=600), st.integers(130, 300))
 def test_pages_of_a_text_add_up_to_the_text(text: str, budget: int) -> None:
     pages, offset = "", 0
@@ -285,7 +285,7 @@ def test_pages_of_a_text_add_up_to_the_text(text: str, budget: int) -> None:
     assert pages == text
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=12), st.integers(130, 300))
 def test_pages_of_messages_contain_every_message_once(texts: list[str], budget: int) -> None:
     messages = [ItemPassage(index, text) for index, text in enumerate(texts)]
@@ -312,7 +312,7 @@ TITLES = st.text(max_size=300)
 TEXTS = st.lists(st.text(max_size=400) | st.just("word " * 200), min_size=1, max_size=9)
 
 
-@settings(max_examples=examples(1_000))
+@settings(max_examples=examples(500))
 @given(
     title=TITLES,
     tags=st.lists(st.text(max_size=20), max_size=5),
@@ -372,7 +372,7 @@ FRAGMENTS = st.one_of(
 MIXED = st.lists(FRAGMENTS, min_size=1, max_size=60).map("\n".join)
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 @given(
     title=FRAGMENTS, text=MIXED, mode=st.sampled_from(MODES), budget=st.integers(1, 3000), offset=st.integers(0, 9000)
 )
@@ -391,7 +391,7 @@ def test_no_response_has_more_tokens_than_its_budget_in_any_script(
     assert count_tokens(json_text(response)) <= budget or (response.over_budget is True and budget < 700)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(texts=st.lists(FRAGMENTS, min_size=1, max_size=30), budget=st.integers(1, 3000), anchor=st.integers(0, 29))
 def test_no_run_of_messages_has_more_tokens_than_its_budget(texts: list[str], budget: int, anchor: int) -> None:
     retrieval = plan(max_tokens=budget)

@@ -65,7 +65,7 @@ def make_snippet(query: str, text: str, length: int = 300) -> Snippet:
 # -- properties of every snippet---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(1_000))
+@settings(max_examples=examples(500))
 @given(TEXTS, QUERIES, st.integers(-5, 60), SCAN_SIZES)
 def test_snippet_is_one_plain_line_within_its_length(text: str, query: str, length: int, scan_size: int) -> None:
     result = Highlighter(parse(query).terms, scan_max_chars=scan_size).snippet(text, length)
@@ -74,7 +74,7 @@ def test_snippet_is_one_plain_line_within_its_length(text: str, query: str, leng
     assert not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", result.text)
 
 
-@settings(max_examples=examples(1_000))
+@settings(max_examples=examples(500))
 @given(TEXTS, QUERIES, st.integers(1, 60), SCAN_SIZES)
 def test_ranges_are_ordered_and_inside_the_text_and_offsets_point_into_the_original(
     text: str, query: str, length: int, scan_size: int
@@ -88,7 +88,7 @@ def test_ranges_are_ordered_and_inside_the_text_and_offsets_point_into_the_origi
         assert text[result.start] == passage[0]
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(250))
 @given(TEXTS, QUERIES, st.integers(1, 60))
 def test_no_grapheme_is_split(text: str, query: str, length: int) -> None:
     line = " ".join(re.sub("[\0-\x1f\x7f-\x9f\ud800-\udfff]", " ", text).split())
@@ -256,7 +256,7 @@ SCORED_QUERIES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=examples(1_000))
+@settings(max_examples=examples(500))
 @given(text=SHORT_TEXTS | MIXED_TEXTS, query=SCORED_QUERIES)
 def test_term_is_highlighted_if_and_only_if_it_is_scored(text: str, query: str) -> None:
     terms = parse(query).terms

@@ -49,7 +49,7 @@ def count(text: str, phrase: Phrase | Prefix) -> int:
     return result
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(words=st.lists(st.sampled_from(WORDS), max_size=20), word=st.sampled_from(WORDS))
 def test_word_is_counted_as_often_as_fts5_finds_it(index: sqlite3.Connection, words: list[str], word: str) -> None:
     text = " ".join(words)
@@ -59,7 +59,7 @@ def test_word_is_counted_as_often_as_fts5_finds_it(index: sqlite3.Connection, wo
                 assert count(text, phrase) == count_by_fts5(index, text, phrase)
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(
     words=st.lists(st.sampled_from(["run", "running", "hope", "hoping", "sky"]), max_size=12),
     tokens=st.lists(st.sampled_from(["runs", "hope", "skies"]), min_size=2, max_size=3, unique=True),

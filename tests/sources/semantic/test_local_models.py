@@ -27,7 +27,9 @@ RELATED = "A recipe for a sourdough loaf"
 UNRELATED = "The train to Lisbon leaves at noon"
 MODELS = tuple(NAMED_MODELS)
 only_fast = pytest.mark.parametrize("service", ["fast"], indirect=True)
-only_multilingual = pytest.mark.parametrize("service", ["multilingual"], indirect=True)
+only_multilingual = pytest.mark.parametrize(
+    "service", [pytest.param("multilingual", marks=pytest.mark.slow("loads a large model"))], indirect=True
+)
 models_of_english = pytest.mark.parametrize("service", ["fast", "minilm"], indirect=True)
 only_minilm = pytest.mark.parametrize("service", ["minilm"], indirect=True)
 WORKER_STARTS = 3
@@ -58,7 +60,14 @@ async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[Seman
         await service.close()
 
 
-@pytest.fixture(scope="module", params=MODELS)
+# The multilingual model takes seconds to load.
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.slow("loads a large model")] if name == "multilingual" else [])
+        for name in MODELS
+    ],
+)
 async def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[SemanticService]:
@@ -394,6 +403,7 @@ async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
         assert service.model.weight == 0.5
 
 
+@pytest.mark.slow("loads each model twice")
 @pytest.mark.parametrize("name", MODELS)
 async def test_several_cores_embed_the_same_vectors_in_the_same_order(name: str, tmp_path: Path) -> None:
     texts = [f"{number}: {RELATED if number % 3 else UNRELATED}" for number in range(20)]

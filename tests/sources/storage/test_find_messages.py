@@ -220,7 +220,7 @@ async def test_unstorable_text_is_not_found(chats: tuple[Library, Library]) -> N
 letters = st.text(st.sampled_from('aAbB ß"%_*東京éÉ🎉'), max_size=7)
 
 
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=st.lists(letters, min_size=1, max_size=8), title=letters, text=letters)
 async def test_results_equal_those_of_python(
     chats: tuple[Library, Library], contents: list[str], title: str, text: str

@@ -149,7 +149,7 @@ async def test_invalid_expression_is_searched_as_words_and_reported(
     assert (await match_messages(ben, expression)).hits == ()
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(75), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     expression=st.one_of(
         st.text(max_size=20),

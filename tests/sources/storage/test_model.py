@@ -229,7 +229,7 @@ class SqliteMachine(LibraryMachine):
 
 # Without shrinking: each example opens real files, which takes minutes and adds little to the failing steps.
 SqliteMachine.TestCase.settings = settings(
-    max_examples=examples(30),
+    max_examples=examples(20),
     stateful_step_count=60,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

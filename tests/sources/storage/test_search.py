@@ -172,7 +172,7 @@ async def test_query_without_words_returns_nothing(kind: ItemKind, ada: Library)
 
 
 @every_kind
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(st.sampled_from("tea mlk\"'()*+-:^{}AND OR NOT NEAR,東京é\0\ud800"), max_size=40))
 async def test_no_input_raises_an_error(kind: ItemKind, ada: Library, query: str) -> None:
     collection = kind.collection(ada)

@@ -28,7 +28,7 @@ def token_sources(text: str) -> list[tuple[str, str]]:
     return [(token[0], text[start:end]) for token, (start, end) in zip(tokens, sources, strict=True)]
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(250))
 @given(TEXTS)
 def test_full_form_equals_the_index_form(text: str) -> None:
     aligned = AlignedForm(text)
@@ -41,7 +41,7 @@ def tokens_of(source: str) -> list[str]:
     return [*tokenize(source), *filter(None, [tone_token(normalize_letters(source))])]
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(250))
 @given(TEXTS)
 def test_source_of_a_token_contains_the_token(text: str) -> None:
     # The fold of a trademark sign depends on the rest of the text.

@@ -35,7 +35,7 @@ def sentence_ends(text: str, expected: list[int]) -> list[int]:
 # -- properties of every result ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(1_000))
+@settings(max_examples=examples(500))
 @given(TEXTS, st.integers(1, 80), st.integers(0, 60))
 def test_chunks_cover_the_text_in_order_within_size_and_overlap(text: str, size: int, overlap: int) -> None:
     chunks = split_into_chunks(text, size, overlap)

@@ -80,7 +80,7 @@ SEGMENTS = st.lists(
 )
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(SEGMENTS, st.sampled_from(get_args(TranscriptFormat)), st.booleans(), st.integers(150, 400))
 def test_pages_together_contain_every_segment_and_stay_within_their_room(
     segments: list[Segment], form: TranscriptFormat, timestamps: bool, room: int

@@ -175,7 +175,7 @@ async def factory(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Use
         yield UserFactory(api)
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(20))
 @given(conversations=LIBRARIES, sessions=st.booleans())
 async def test_export_after_import_has_the_same_bytes(
     factory: UserFactory, conversations: list[tuple[ConversationDraft, list[MessageDraft]]], sessions: bool

@@ -55,7 +55,7 @@ def table() -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(250))
 @given(query=st.text(st.sampled_from("ab \"'()*+-:^{}.,;~&|ANDORNOTEtitle:京é🎉\\"), max_size=40))
 def test_fts5_parses_the_expression_of_any_query(table: sqlite3.Connection, query: str) -> None:
     expression = parse(query).expression

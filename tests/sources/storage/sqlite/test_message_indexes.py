@@ -228,7 +228,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 @given(before=steps, after=steps)
 def test_index_equals_its_rows_after_any_changes_between_batches(
     before: list[tuple[str, int, int, str]], after: list[tuple[str, int, int, str]]

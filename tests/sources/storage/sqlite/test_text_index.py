@@ -57,7 +57,7 @@ def test_every_latin_letter_is_indexed_and_counted_alike(tokenizer: sqlite3.Conn
     assert different == []
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(text=st.one_of(st.text(st.sampled_from(LATIN), max_size=60), st.text(max_size=40)))
 def test_every_text_is_indexed_and_counted_alike(tokenizer: sqlite3.Connection, text: str) -> None:
     text = text.replace("\0", "").encode("utf-8", "ignore").decode()
@@ -72,7 +72,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(operations=operations)
 def test_index_equals_its_rows_after_any_changes(operations: list[tuple[str, int, str]]) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)

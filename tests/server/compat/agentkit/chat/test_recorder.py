@@ -323,7 +323,7 @@ async def test_conversations_of_two_users_are_separate(libraries: LibraryFixture
         assert await ben.conversations() == [[user("hi"), assistant("to ada"), user("more"), assistant("to ben")]]
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(20))
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.booleans()), min_size=1, max_size=6))
 def test_any_sequence_with_retries_is_stored_once_in_order(script: list[tuple[str, str, bool]]) -> None:
     """A client with a small vocabulary that sends some turns twice."""

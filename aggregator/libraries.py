@@ -12,12 +12,14 @@ from urllib.parse import unquote
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
-from auth.context import READ, LibraryAccess, Principal, RequestContext
+from auth.context import READ, LibraryAccess, Principal, RequestContext, build_context
 from config.errors import FlorilegiumError, InvalidParams, NotFound
+from config.paths import DataRoot
 from sources.installed import ITEM_KINDS
 from sources.library_source import LibrarySource
 from sources.search.arguments import OWN_LIBRARY
-from sources.source import Source
+from sources.source import Source, numeric_id, whole_item_id
+from sources.storage.contract import Libraries
 from sources.storage.shared_part import permitted_sources
 
 _MARK = "?library="
@@ -132,3 +134,19 @@ def own_only(context: RequestContext) -> RequestContext:
     if not context.principal.libraries:
         return context
     return replace(context, principal=replace(context.principal, libraries=()))
+
+
+async def can_read(
+    libraries: Libraries, data_root: DataRoot, principal: Principal, access: LibraryAccess, uri: str
+) -> bool:
+    """Whether a caller can read an item of a library of someone else. The item is read: its rule compares that."""
+    source = uri.partition("://")[0]
+    try:
+        item_id = whole_item_id(source, "uri", None, uri)
+        key = numeric_id(item_id) if ITEM_KINDS[source].key == "id" else item_id
+        context = build_context(principal, data_root, "subscription").within(access)
+        async with libraries.library(context) as library:
+            await library.collection(source).get(key)
+    except FlorilegiumError:
+        return False
+    return True

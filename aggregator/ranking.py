@@ -94,20 +94,18 @@ def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
     """Of results with the same content, only the first remains, and lists the URIs of the others in `also_in`."""
     first: dict[Hashable, int] = {}
     merged: list[RankedHit] = []
+    copies: list[dict[str, int]] = []
     for result in results:
         key = (content_of(result), frozenset(map(content_of, result.parts)))
         at = first.setdefault(key, len(merged))
-        if at < len(merged) and len(merged[at].duplicates) < ALSO_IN_MAX:
-            # A source may return the same URI twice; it is listed once.
-            hit = merged[at]
-            if result.uri == hit.uri or result.uri in hit.duplicates:
-                merged[at] = hit
-            else:
-                merged[at] = replace(hit, duplicates={**hit.duplicates, result.uri: result.version or 0})
+        if at < len(merged) and len(copies[at]) < ALSO_IN_MAX:
+            if result.uri != merged[at].uri:  # a source may return the same URI twice
+                copies[at][result.uri] = result.version or 0
         else:
             first[key] = len(merged)
             merged.append(result)
-    return merged
+            copies.append({})
+    return [replace(hit, duplicates=found) if found else hit for hit, found in zip(merged, copies, strict=True)]
 
 
 def content_of(hit: RankedHit) -> Hashable:

@@ -51,14 +51,18 @@ def _status_bytes(pid: int, name: str) -> int:
 class Cores:
     """The CPU cores for servers and for all other processes. They are separate if at least two are available."""
 
-    def __init__(self, allowed: Sequence[int]) -> None:
-        self.are_separate = len(allowed) >= 2
+    def __init__(self, allowed: Sequence[int], *, may_separate: bool = True) -> None:
+        self.are_separate = may_separate and len(allowed) >= 2
         self.servers = frozenset(allowed[:1]) if self.are_separate else frozenset(allowed)
         self.others = frozenset(allowed[1:]) if self.are_separate else frozenset(allowed)
 
     @classmethod
     def choose(cls) -> "Cores":
         return cls(sorted(os.sched_getaffinity(0)))
+
+    def together(self) -> "Cores":
+        """The same cores, all of them for every process."""
+        return Cores(sorted(self.servers | self.others), may_separate=False)
 
 
 class Child:

@@ -8,7 +8,8 @@ Searches by words and meaning are measured in the same way, with each model that
 the queries depends on the model alone, so it is measured and shown separately.
 
 A search of libraries of others is measured with one own library and five of groups, all copies of the same one: its CPU
-time against that of searching each of them alone, and its wall time against that of the own one alone.
+time against that of searching each of them alone, and its wall time against that of the own one alone. For this the
+server may use all cores, because libraries are searched concurrently.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from msgspec import Struct
 
 from bench.baseline_reader import BaselineResult
 from bench.library import REFERENCE, SEED, Sizes, build_library, cached_library, delete_stale_libraries
-from bench.processes import Child, Cores, child, cpu_seconds, python, resident_bytes
+from bench.processes import Child, Cores, child, cpu_seconds, describe_machine_load, python, resident_bytes
 from bench.prose import Prose
 from bench.search_clients import BatchResult, SearchBatch, SearchRequest
 from bench.servers.library import LibraryAnnouncement
@@ -352,7 +353,7 @@ class _SearchComparison:
 
 def measure_shared(library: Path, queries: int, warmup: int, cores: Cores) -> SharedSearches:
     names = ("own", *(f"group{number}" for number in range(_GROUPS)))
-    with start_server(library, 1, cores, groups=_GROUPS) as server, server.clients(1) as clients:
+    with start_server(library, 1, cores.together(), groups=_GROUPS) as server, server.clients(1) as clients:
         [account] = server.announcement.accounts
 
         def search(query: str, *libraries: str) -> tuple[float, float]:
@@ -439,7 +440,7 @@ def report(effort: Effort, outcome: Outcome) -> Iterator[str]:
     yield f"from {outcome.scales[0]} to {outcome.scales[-1]}: baseline {baseline:.2f} times, ours {ours:.2f} times"
     yield (
         f"one own and {_GROUPS} libraries of groups: {outcome.shared.cpu_ratio:.2f} times the CPU time of the parts "
-        f"alone, {outcome.shared.wall_ratio:.2f} times the wall time of the own one"
+        f"alone, {outcome.shared.wall_ratio:.2f} times the wall time of the own one; {describe_machine_load()}"
     )
     yield _load_line(f"{effort.clients} clients of {effort.load_users} users, {effort.load.title}", outcome.load)
     for number, result in enumerate(outcome.rotation.rounds, 1):

@@ -93,6 +93,8 @@ class PostedImport(Struct, frozen=True):
     principal: Principal
     folder: str
     format_name: str | None
+    # The person who imports into the library of a group.
+    manager_id: UserId | None = None
 
     @property
     def owner(self) -> UserId:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext, build_context
+from auth.sharing import RoleNeeded, Sharing
 from config.errors import DiskFull, FlorilegiumError, NotFound, SharedStateUnavailable, StorageError, Unavailable
 from config.paths import DataRoot, UserId
 from config.settings import Settings
@@ -156,13 +157,21 @@ _NAME_MAX_BYTES = 240
 class _RunningJob:
     """The mutable side of an `ImportJob`."""
 
-    def __init__(self, owner: UserId, name: str, turn: ImportTurn, *, is_dry_run: bool) -> None:
+    def __init__(
+        self,
+        owner: UserId,
+        name: str,
+        turn: ImportTurn,
+        before_batch: Callable[[], Awaitable[None]],
+        *,
+        is_dry_run: bool,
+    ) -> None:
         self.turn = turn
         self.id = secrets.token_hex(8)
         self.owner = owner
         self.name = name
         self.is_dry_run = is_dry_run
-        self.progress = ImportProgress(before_batch=turn.pass_on)
+        self.progress = ImportProgress(before_batch=before_batch)
         self.started_at = time.time()
         # Set when the import has ended.
         self.outcome: ImportState | None = None
@@ -224,8 +233,10 @@ class ImportJobs:
         load_importers: Callable[[], Sequence[Importer]],
         board: ImportBoard | None = None,
         limits: ImportJobLimits = IMPORT_JOB_LIMITS,
+        sharing: Sharing | None = None,
     ) -> None:
         self._limits = limits
+        self._sharing = sharing
         self._board = board or NoImportBoard()
         self._board.on_cancel(self._cancel_for_peer)
         self._data_root = data_root
@@ -241,9 +252,17 @@ class ImportJobs:
         self.items_total = 0
 
     async def start(
-        self, context: RequestContext, file: IO[bytes], name: str, format_name: str | None, *, is_dry_run: bool
+        self,
+        context: RequestContext,
+        file: IO[bytes],
+        name: str,
+        format_name: str | None,
+        *,
+        is_dry_run: bool,
+        manager_id: UserId | None = None,
     ) -> ImportJob:
-        """Starts a job on a copy of the file; the caller may close the file afterwards."""
+        """Starts a job on a copy of the file; the caller may close the file afterwards. A job for a group fails as soon
+        as the person who started it is no manager of the group any more."""
         self._require_capacity(context.user_id)
         if await self._board.count_running(context.user_id) >= IMPORT_JOBS_MAX_PER_USER:
             retry = f"try again in {_RETRY_AFTER_S:.0f} s"
@@ -252,8 +271,7 @@ class ImportJobs:
             async with self._libraries.library(context) as library:
                 await library.require_room()
             self._require_capacity(context.user_id)  # another call may have started an import meanwhile
-        turn = self._slots.turn(context.user_id)
-        job = _RunningJob(context.user_id, safe_name(name), turn, is_dry_run=is_dry_run)
+        job = self._new_job(context.user_id, safe_name(name), manager_id, is_dry_run=is_dry_run)
         self._jobs[job.id] = job
         # Forgets the oldest jobs of the user that have ended; the history of the library keeps them.
         ended = [old.id for old in self._jobs.values() if old.has_ended and old.owner == job.owner]
@@ -264,7 +282,7 @@ class ImportJobs:
         except BaseException:
             del self._jobs[job.id]
             raise
-        posted = PostedImport(job.snapshot(), context.principal, str(folder), format_name)
+        posted = PostedImport(job.snapshot(), context.principal, str(folder), format_name, manager_id)
         await self._board.post(posted)
         job.task = asyncio.create_task(self._run_posted(job, context, posted))
         await asyncio.sleep(0)  # it takes a slot at once if one is free
@@ -356,9 +374,7 @@ class ImportJobs:
                 continue
             logger.info("continuing import {} of a process that has ended", posted.job.id)
             context = build_context(posted.principal, self._data_root, _TAKE_OVER, is_agent=False)
-            job = _RunningJob(
-                posted.owner, posted.job.name, self._slots.turn(posted.owner), is_dry_run=posted.job.dry_run
-            )
+            job = self._new_job(posted.owner, posted.job.name, posted.manager_id, is_dry_run=posted.job.dry_run)
             job.id = posted.job.id
             self._jobs[job.id] = job
             job.task = asyncio.create_task(self._run_posted(job, context, posted))
@@ -405,6 +421,18 @@ class ImportJobs:
         job = self._jobs.get(job_id)
         if job is not None and job.task is not None and not job.has_ended:
             job.task.cancel()
+
+    def _new_job(self, owner: UserId, name: str, manager_id: UserId | None, *, is_dry_run: bool) -> _RunningJob:
+        turn = self._slots.turn(owner)
+
+        async def before_batch() -> None:
+            await turn.pass_on()
+            if manager_id is not None and self._sharing is not None:
+                libraries = await self._sharing.libraries_of(manager_id)
+                if not any(access.owner_id == owner and access.role == "manager" for access in libraries):
+                    raise RoleNeeded
+
+        return _RunningJob(owner, name, turn, before_batch, is_dry_run=is_dry_run)
 
     # -- running a job -------------------------------------------------------------------------------------------------
 
@@ -512,8 +540,9 @@ async def open_import_jobs(
     load_importers: Callable[[], Sequence[Importer]],
     board: ImportBoard | None = None,
     limits: ImportJobLimits = IMPORT_JOB_LIMITS,
+    sharing: Sharing | None = None,
 ) -> AsyncIterator[ImportJobs]:
-    jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits)
+    jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits, sharing)
 
     async def take_over_periodically() -> None:
         while True:

@@ -15,11 +15,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from loguru import logger
 
+from aggregator.libraries import can_read
 from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
@@ -28,6 +30,7 @@ from auth.oauth.tokens import OAuthTokens
 from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
+from auth.sharing import Sharing
 from auth.signing_keys import load_signing_keys
 from auth.tokens import JwtVerifier
 from config.errors import StorageError
@@ -111,7 +114,14 @@ async def open_runtime(
             open_libraries(settings, data_root, semantic, quotas := Quotas(registry.database, settings))
         ) as libraries,
         open_state_stores(settings) as stores,
-        open_import_jobs(settings, data_root, libraries, all_importers, stores.import_board) as imports,
+        open_import_jobs(
+            settings,
+            data_root,
+            libraries,
+            all_importers,
+            stores.import_board,
+            sharing=Sharing(registry.database),
+        ) as imports,
         open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
         _closing(Audit(open_audit_log(settings, data_root), settings)) as audit,
     ):
@@ -146,6 +156,7 @@ async def open_runtime(
         )
         # A change in a library of someone else is sent only to those who may still use it.
         services.changes.recheck = authenticator.recheck
+        services.changes.can_read = partial(can_read, libraries, data_root)
         catalog = catalog or build_catalog(services, bus)
         options = DispatcherOptions(
             name="florilegium",

@@ -439,6 +439,9 @@ class RankedMatch(Protocol):
     @property
     def facets(self) -> HitFacets: ...
     def hit(self) -> Hit: ...
+    def shows_same_text(self, other: Any) -> bool:
+        """Whether another match, of any source, has a hit with the same text."""
+        ...
 
 
 class HitPage(Struct, frozen=True):

@@ -18,7 +18,7 @@ import click
 
 from auth.context import READ
 from config.settings import Settings
-from server.cli import COMMANDS, florilegium
+from server.cli import florilegium
 from server.cli.lazy_group import SettingOption
 from server.http_services import build_http_services
 from server.lifespan import open_runtime
@@ -149,7 +149,8 @@ def _field(name: str, field: Mapping[str, Any], is_required: bool) -> str:
     description = inspect.cleandoc(field.get("description", "")).partition("\n\n")[0].replace("\n", " ")
     nested = ", ".join(f"`{child}`{_hint(value)}" for child, value in field.get("properties", {}).items())
     texts = [f": {description}" if description else "", f" Fields: {nested}." if nested else ""]
-    return f"- `{name}`{mark} ({_type_name(field)})" + "".join(texts)
+    kind = _type_name(field)
+    return f"- `{name}`{mark}{'' if kind == 'string' else f' ({kind})'}" + "".join(texts)
 
 
 def _hint(field: Mapping[str, Any]) -> str:
@@ -174,8 +175,9 @@ def _type_name(field: Mapping[str, Any]) -> str:
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Yields every command that does something, by its full name."""
-    for name in COMMANDS:
-        command = florilegium.get_command(click.Context(florilegium), name)
+    context = click.Context(florilegium)
+    for name in florilegium.list_commands(context):
+        command = florilegium.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):
             yield from ((f"{name} {child}", leaf) for child, leaf in command.commands.items())
@@ -207,7 +209,9 @@ def _option_row(option: click.Option) -> str:
     metavar = metavar.replace("INTEGER RANGE", "N") if metavar.count("|") < 10 else " NAME"
     help_text = re.sub(r"(this format): .*?\. (Default)", r"\1. \2", option.help or "")
     default = "" if option.is_flag or option.default in (None, "") or not _is_plain(option.default) else option.default
-    return f"- `{option.opts[0]}{metavar}`: {help_text}" + (f" Default: {_default_text(default)}." if default else "")
+    return f"- `{(option.secondary_opts or option.opts)[0]}{metavar}`: {help_text}" + (
+        f" Default: {_default_text(default)}." if default else ""
+    )
 
 
 def _is_plain(value: object) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from config.errors import ConfigurationError, DatabaseUnavailable
 from config.event_counts import POSTGRES_EVENTS
 from config.postgres.errors import driver_errors, has_several_hosts, is_canceled, is_connection_lost
-from config.postgres.sql import Statement, plain_statement, together
+from config.postgres.sql import Statement, plain_statement
 
 if TYPE_CHECKING:
     import asyncpg
@@ -118,6 +118,9 @@ class PostgresConnection:
         self._silence_max_s = options.silence_max_s
         # The time in which the server must answer. Unlimited if the transaction is.
         self._answer_max_s: float | None = None
+        # When the server must have answered the running statement, and the timer for this or an earlier one.
+        self._answer_due: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self.statements = 0
         # What is known in the current transaction and cannot change before it ends.
         self.known: dict[Hashable, Any] = {}
@@ -206,13 +209,6 @@ class PostgresConnection:
         rows = [tuple(record) for record in self.wait(self._connection.fetch(statement.text, *arguments))]
         return Rows(rows, len(rows))
 
-    def fetch_together(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Sequence[Row]]:
-        """Runs several queries as one statement. Returns the rows of each. Columns must be numbers or
-        texts."""
-        sql = together(tuple((sql, len(parameters)) for sql, parameters in queries))
-        [record] = self.execute(sql, [value for _, parameters in queries for value in parameters])
-        return [decode_rows(rows) for rows in record]
-
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
         """Runs a statement for many rows in one round trip. Their number is not known."""
         statements = [self._statement(sql, row) for row in parameters]
@@ -268,16 +264,11 @@ class PostgresConnection:
                 raise StatementInterrupted
             task = self._task = self._loop.create_task(operation)
         self.statements += 1
-
-        def give_up() -> None:
-            # The server stops a statement that takes too long, but only if it is alive and can be reached.
-            POSTGRES_EVENTS.add("lost")
-            self._is_lost = True
-            self._connection.terminate()
-            task.cancel()
-
-        max_s = self._answer_max_s
-        limit = None if max_s is None else self._loop.call_later(max_s, give_up)
+        if self._answer_max_s is not None:
+            self._answer_due = self._loop.time() + self._answer_max_s
+            # A timer for each statement would take a tenth of the time of a short one.
+            if self._watch is None or self._watch.when() > self._answer_due:
+                self._watch_until(self._answer_due)
         try:
             result: T = self._loop.run_until_complete(task)
         except asyncio.CancelledError:
@@ -294,11 +285,28 @@ class PostgresConnection:
                 self._connection.terminate()
             raise
         finally:
-            if limit is not None:
-                limit.cancel()
+            self._answer_due = None
             with self._guard:
                 self._task = None
         return result
+
+    def _watch_until(self, due: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(due, self._give_up_if_silent)
+
+    def _give_up_if_silent(self) -> None:
+        """The server stops a statement that takes too long, but only if it is alive and can be reached."""
+        self._watch = None
+        if self._answer_due is None or self._task is None:
+            return
+        if self._loop.time() < self._answer_due:
+            self._watch_until(self._answer_due)
+            return
+        POSTGRES_EVENTS.add("lost")
+        self._is_lost = True
+        self._connection.terminate()
+        self._task.cancel()
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -38,14 +38,3 @@ def rows_as_json(query: str) -> str:
     """Returns an expression of the rows of a query as a JSON array, or NULL if there are none. As JSON, because
     PostgreSQL does not accept anonymous records as input: Citus could not pass them on."""
     return f"(SELECT CAST(json_agg(part) AS TEXT) FROM ({query}) AS part)"  # noqa: S608 - a constant
-
-
-@lru_cache(maxsize=5_000)
-def together(queries: tuple[tuple[str, int], ...]) -> str:
-    """Returns one query that selects the rows of each query as JSON. A query comes with the number of its parameters,
-    which follow those of the query before."""
-    arrays, first = [], 1
-    for sql, count in queries:
-        arrays.append(rows_as_json(number_parameters(sql, first, "?")))
-        first += count
-    return f"SELECT {', '.join(arrays)}"

@@ -5,9 +5,12 @@ it is extractive: the sentences of the best passages that answer the question, w
 for word (`sources.search.answers`).
 """
 
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
+from uuid import uuid4
 
 from loguru import logger
 from msgspec import Meta, Struct
@@ -34,6 +37,8 @@ _HISTORY_MAX_MESSAGES = 8
 NOTHING_FOUND = "Nothing in your library answers this question."
 NOT_KEPT = "The answer was not kept."
 _VIA = {"via": "ask"}
+# In the metadata of an answer that its reader stopped.
+STOPPED = "stopped"
 
 
 class AskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,13 +46,17 @@ class AskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_id: Annotated[
         str | None, Meta(description="conversation_id of an earlier answer, which this question follows.")
     ] = None
-    use_model: Annotated[bool, Meta(description="false: quote passages, even if there is a language model.")] = True
+    use_model: Annotated[
+        bool, Meta(description="Let the language model answer, if there is one. Otherwise passages are quoted.")
+    ] = True
 
 
 class FoundCitations(Struct, frozen=True, kw_only=True):
-    """The passages that the answer may cite."""
+    """The passages that the answer may cite. `conversation_id` is that of the conversation in which the answer will be
+    kept, also if it is stopped after a sentence."""
 
     citations: tuple[Citation, ...]
+    conversation_id: str | None = None
 
 
 class AnswerEnd(Struct, frozen=True, kw_only=True):
@@ -78,8 +87,8 @@ async def answer_question(
     context: RequestContext, services: Services, request: AskRequest
 ) -> AsyncIterator[AnswerEvent]:
     """Yields the passages that may be cited, the sentences of the answer, and its end. Keeps the question and its
-    answer if the caller may write. If the caller goes away before the end, the model is stopped, and nothing is
-    kept."""
+    answer if the caller may write. If the caller goes away before the end, the model is stopped, and what it has said
+    is kept, marked as stopped."""
     requested_at = format_time(datetime.now(UTC))
     endpoint = await find_endpoint(context, services) if request.use_model else None
     # A model must not read messages that are hidden from agents, also of this conversation.
@@ -91,11 +100,26 @@ async def answer_question(
     citations = cite(found.evidence, services.settings.base_url)
     sentences: list[AnswerSentence] = []
     end = AnswerEnd(model=EXTRACTIVE)
+    hidden = {one.uri for one in found.evidence if one.is_human_only}
+    # Known before anything is stored, so that a reader who stops the answer can continue the conversation.
+    conversation_id = (request.conversation_id or str(uuid4())) if context.principal.has_scope(WRITE) else None
+    keep = partial(_keep, context, services, request, conversation_id, requested_at, hidden, sentences)
     if endpoint is not None and found.evidence:
-        yield FoundCitations(citations=citations)
+        yield FoundCitations(citations=citations, conversation_id=conversation_id)
         messages = build_messages(request.question, found.evidence, _history(earlier))
         stream = ModelStream(endpoint, services.settings, messages)
         parser = CitedTextParser(range(1, len(citations) + 1))
+
+        def written() -> AnswerEnd:
+            text = " ".join(one.text for one in sentences)
+            name = (stream.completion.model if stream.completion is not None else None) or endpoint.model
+            return AnswerEnd(
+                model=name or "language model",
+                usage=usage_of(stream.completion, messages, text),
+                removed_citations=parser.removed_citations,
+                uncited_sentences=parser.uncited_sentences,
+            )
+
         try:
             async for sentence in parser.read(stream.fragments()):
                 sentences.append(sentence)
@@ -106,31 +130,25 @@ async def answer_question(
                 raise ModelFailed("sent an empty answer")
         except ModelFailed as error:
             notices.append(f"The language model {error}")
+        except (GeneratorExit, CancelledError):
+            if sentences:
+                await services.run_in_background(keep(citations, written(), {STOPPED: True}))
+            raise
         if sentences:
-            text = " ".join(one.text for one in sentences)
-            name = (stream.completion.model if stream.completion is not None else None) or endpoint.model
-            end = AnswerEnd(
-                model=name or "language model",
-                usage=usage_of(stream.completion, messages, text),
-                removed_citations=parser.removed_citations,
-                uncited_sentences=parser.uncited_sentences,
-            )
+            end = written()
     if not sentences:
         # Without a model, or instead of one that failed.
         cited = await extract_answer(request.question, found)
         citations = cite([found.evidence[one.passage] for one in cited], services.settings.base_url)
-        yield FoundCitations(citations=citations)
+        yield FoundCitations(citations=citations, conversation_id=conversation_id)
         for number, one in enumerate(cited, 1):
             sentences.append(AnswerSentence(text=without_markup(one.text), citations=(number,), starts_paragraph=True))
             yield sentences[-1]
         if not sentences:
             notices.append(NOTHING_FOUND)
-    conversation_id = None
-    if context.principal.has_scope(WRITE):
-        hidden = {one.uri for one in found.evidence if one.is_human_only}
-        conversation_id = await _keep(context, services, request, sentences, citations, end, hidden, requested_at)
-        if conversation_id is None:
-            notices.append(NOT_KEPT)
+    if conversation_id is not None and not await keep(citations, end):
+        conversation_id = None
+        notices.append(NOT_KEPT)
     yield replace(end, conversation_id=conversation_id, notices=tuple(notices))
 
 
@@ -216,16 +234,20 @@ async def _keep(
     context: RequestContext,
     services: Services,
     request: AskRequest,
+    conversation_id: str | None,
+    requested_at: str,
+    hidden: Collection[str],
     sentences: Sequence[AnswerSentence],
     citations: Sequence[Citation],
     end: AnswerEnd,
-    hidden: Collection[str],
-    requested_at: str,
-) -> str | None:
-    """Stores a question and its answer. Returns the id of the conversation, or None if it cannot be stored: an answer
-    must reach its reader. `hidden` are the passages that agents may not read."""
+    more_metadata: Mapping[str, Any] = {},
+) -> bool:
+    """Stores a question and its answer. Returns False if they cannot be stored: an answer must reach its reader.
+    `hidden` are the passages that agents may not read."""
+    if conversation_id is None:  # the caller may not write
+        return False
     cited = _cited(sentences, citations)
-    metadata: dict[str, Any] = dict(_VIA)
+    metadata: dict[str, Any] = {**_VIA, **more_metadata}
     if any(one.uri in hidden for one in cited):
         metadata["human_only"] = True
     if end.usage is not None:
@@ -244,10 +266,14 @@ async def _keep(
     try:
         async with services.libraries.library(context) as library:
             if request.conversation_id is not None:
-                await library.chats.append(request.conversation_id, drafts)
-                return request.conversation_id
-            draft = ConversationDraft(title=title_from_text(text), namespace=ASK_NAMESPACE, created_at=requested_at)
-            return (await library.chats.create(draft, drafts)).id
+                await library.chats.append(conversation_id, drafts)
+            else:
+                title = title_from_text(text)
+                draft = ConversationDraft(
+                    uuid=conversation_id, title=title, namespace=ASK_NAMESPACE, created_at=requested_at
+                )
+                await library.chats.create(draft, drafts)
     except FlorilegiumError as error:
         logger.warning("an answer was not kept: {}", type(error).__name__)
-        return None
+        return False
+    return True

@@ -89,7 +89,9 @@ def _parameters(operation: Operation, binding: CommandBinding) -> list[click.Par
         is_flag, is_list = declared.get("type") == "boolean", declared.get("type") == "array"
         default = declared.get("default")
         shown = bool(default) and not is_flag
-        option = ["--" + name.replace("_", "-"), name]
+        flag = name.replace("_", "-")
+        # What is done by default can be switched off.
+        option = [f"--{flag}/--no-{flag}" if is_flag and default else f"--{flag}", name]
         parameters.append(
             click.Option(
                 option,

@@ -14,7 +14,7 @@ from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.asking.cited_text import AnswerSentence, stored_sentences
 from server.asking.evidence import ASK_NAMESPACE
 from server.asking.model import Usage
-from server.asking.service import QUESTION_MAX_CHARS, Answer, AskRequest
+from server.asking.service import QUESTION_MAX_CHARS, STOPPED, Answer, AskRequest
 from server.compat.agentkit import conversations, schemas
 from server.compat.agentkit.chat.passages import EXTRACTIVE
 from server.console.browser import see_other
@@ -96,7 +96,10 @@ class AskPage(LibraryPage):
             with suppress(ValidationError):  # any program can write a conversation
                 usage = convert(message.metadata.get("usage"), Usage | None)
                 removed = convert(message.metadata.get("removed_citations", 0), int)
-            turns.append(_turn(question, sentences, citations, message.model or EXTRACTIVE, usage, removed))
+            turn = _turn(question, sentences, citations, message.model or EXTRACTIVE, usage, removed)
+            if message.metadata.get(STOPPED) is True:
+                turn["facts"].insert(0, _("Stopped"))
+            turns.append(turn)
         return turns
 
     async def _page(

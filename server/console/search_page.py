@@ -35,10 +35,8 @@ from server.operations.knowledge import UriRequest, find_similar_items, read_ite
 from server.operations.library import LibraryItemsRequest
 from server.operations.operation import NoArguments
 from server.operations.saved_searches import (
-    SavedSearch,
     SavedSearches,
     SavedSearchName,
-    SearchRequest,
     delete_saved_search,
     list_saved_searches,
     save_search,
@@ -46,6 +44,7 @@ from server.operations.saved_searches import (
 from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import SemanticStatus
+from sources.saved_searches import SavedSearch, SearchRequest
 from sources.search.arguments import OWN_LIBRARY, read_query
 from sources.search.snippets import Highlighter
 
@@ -317,12 +316,20 @@ class SearchPage(LibraryPage):
             counted = await self.run(
                 viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, facets=False)
             )
-        totals = {name: one.total for name, one in counted.sources.items() if one.total is not UNSET}
-        # A source that failed has no total, and then there is none of all.
-        total = sum(totals.values()) if len(totals) == len(counted.sources) else None
+        # Of all libraries. A source that failed has no total, and then there is none of all.
+        totals: dict[str, int | None] = {}
+        for by_source in (counted.sources, *counted.libraries.values()):
+            for name, report in by_source.items():
+                before = totals.get(name, 0)
+                totals[name] = None if before is None or report.total is UNSET else before + report.total
+        total = None if None in totals.values() else sum(count or 0 for count in totals.values())
         problems = [
-            f"{name}: {report.error or report.status}"
-            for name, report in response.sources.items()
+            f"{place}{name}: {report.error or report.status}"
+            for place, by_source in {
+                "": response.sources,
+                **{f"{name}, ": by_source for name, by_source in response.libraries.items()},
+            }.items()
+            for name, report in by_source.items()
             if report.status != "ok"
         ]
         hits = []

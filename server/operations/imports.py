@@ -70,8 +70,11 @@ async def import_file(context: RequestContext, services: Runtime, uploaded: Uplo
     in it.
     """
     args: StartImportRequest = uploaded.args
+    manager_id = None if args.group is None else context.user_id
     context = await managed_library(context, services, args.group)
-    return await services.imports.start(context, uploaded.file, args.name, args.format, is_dry_run=args.dry_run)
+    return await services.imports.start(
+        context, uploaded.file, args.name, args.format, is_dry_run=args.dry_run, manager_id=manager_id
+    )
 
 
 @_operation("GET /api/v1/import/formats")

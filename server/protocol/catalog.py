@@ -50,20 +50,22 @@ class Change(Struct, frozen=True):
 
 # Returns the principal with the libraries that it may use now. Raises Unauthenticated if it has lost access.
 Recheck = Callable[[Principal], Awaitable[Principal]]
+# Returns whether a caller can read an item in a library of someone else, which it has to read to find out.
+CanRead = Callable[[Principal, LibraryAccess, str], Awaitable[bool]]
 
 
 class ChangeListener:
     """The pending changes of one stream, limited to the kinds and URIs it subscribed to.
 
-    A change in a library of someone else is delivered only if the caller may use that library at that moment, and as a
-    whole or by its source: whether another rule covers an item is known only after it was read.
+    A change in a library of someone else is delivered only if the caller may use that library at that moment. In one
+    that is shared by a tag or a namespace, only changes of items are, if the rule covers the item after the change.
     """
 
     def __init__(
-        self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str], recheck: Recheck | None
+        self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str], feed: "ChangeFeed"
     ) -> None:
         self._principal = principal
-        self._recheck = recheck
+        self._feed = feed
         self._kinds = kinds
         self._uris = uris
         self._pending: dict[Change, None] = {}
@@ -75,7 +77,7 @@ class ChangeListener:
         if change.user_id in (None, self._principal.user_id):
             is_subscribed = change.uri in self._uris if change.kind == "updated" else change.kind in self._kinds
         else:
-            is_subscribed = self._in_other_library(change) is not None
+            is_subscribed = bool(self._in_other_libraries(change))
         if is_subscribed and len(self._pending) < BACKLOG_MAX:
             self._pending[change] = None
             self._has_pending.set()
@@ -93,28 +95,42 @@ class ChangeListener:
             del self._pending[change]
             if change.user_id in (None, self._principal.user_id):
                 return change
-            if self._recheck is not None:
+            if self._feed.recheck is not None:
                 try:
-                    self._principal = await self._recheck(self._principal)
+                    self._principal = await self._feed.recheck(self._principal)
                 except Unauthenticated:
                     continue  # the stream ends at its next check
-            if (delivered := self._in_other_library(change)) is not None:
-                return delivered
+            for access, delivered in self._in_other_libraries(change):
+                if not _needs_reading(access):
+                    return delivered
+                can_read, uri = self._feed.can_read, change.uri or ""
+                if can_read is not None and await can_read(self._principal, access, uri):
+                    return delivered
 
-    def _in_other_library(self, change: Change) -> Change | None:
-        """Returns a change in a library of someone else as the caller knows it."""
+    def _in_other_libraries(self, change: Change) -> list[tuple[LibraryAccess, Change]]:
+        """Returns a change in a library of someone else as the caller may know it, for each way to that library."""
+        found: list[tuple[LibraryAccess, Change]] = []
         for access in self._principal.libraries:
-            if access.owner_id == change.user_id and permits_changes(access, change.source):
-                if change.kind != "updated":
-                    return change if change.kind in self._kinds else None
-                uri = with_library(change.uri or "", access.handle)
-                if uri in self._uris:
-                    return replace(change, uri=uri)
-        return None
+            if access.owner_id != change.user_id or not may_share(access, change.source):
+                continue
+            uri = with_library(change.uri or "", access.handle)
+            if change.kind == "updated" and uri in self._uris:
+                found.append((access, replace(change, uri=uri)))
+            elif change.kind in self._kinds and not _needs_reading(access):
+                found.append((access, change))
+        return found
 
 
-def permits_changes(access: LibraryAccess, source: str | None) -> bool:
-    return access.rule is None or (access.rule.by == "source" and access.rule.value == source)
+def may_share(access: LibraryAccess, source: str | None) -> bool:
+    """Whether any item of a source can be part of what is shared."""
+    if access.rule is None or access.rule.by == "tag":
+        return True
+    return source == (access.rule.value if access.rule.by == "source" else "chats")
+
+
+def _needs_reading(access: LibraryAccess) -> bool:
+    """Whether an item has to be read to know if it is shared."""
+    return access.rule is not None and access.rule.by != "source"
 
 
 class ChangeFeed:
@@ -124,6 +140,7 @@ class ChangeFeed:
         self._listeners: set[ChangeListener] = set()
         self.relay: Callable[[Change], None] | None = None
         self.recheck: Recheck | None = None
+        self.can_read: CanRead | None = None
 
     def publish(self, change: Change) -> None:
         self.deliver(change)
@@ -139,7 +156,7 @@ class ChangeFeed:
     def listen(
         self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str]
     ) -> Iterator[ChangeListener]:
-        listener = ChangeListener(principal, kinds, uris, self.recheck)
+        listener = ChangeListener(principal, kinds, uris, self)
         self._listeners.add(listener)
         try:
             yield listener
@@ -637,7 +654,7 @@ class SubscriptionMethods:
         source, principal = uri.partition("://")[0], call.context.principal
         handle = split_library(uri)[1]
         if handle is not None and not any(
-            access.handle == handle and permits_changes(access, source) for access in principal.libraries
+            access.handle == handle and may_share(access, source) for access in principal.libraries
         ):
             return False
         return principal.permits_source(source) and self._access.permits_resources(call)

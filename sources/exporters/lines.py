@@ -22,8 +22,7 @@ UNFINISHED_MANIFEST = "florilegium.json.unfinished"
 # The file of the items of a source. Characters are imported before the conversations that refer to them, because files
 # are read in the order of their names.
 FILE_SUFFIX = ".jsonl"
-# The bookmark with the saved searches of a person, which is an array of JSON objects, and its file. Imports ignore it.
-SAVED_SEARCHES = "saved searches"
+# The saved searches of a person, as an array of JSON objects.
 SAVED_SEARCHES_FILE = "saved-searches.json"
 # The kinds whose lines have the fields of their records.
 LINE_KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (NOTE, CHARACTER, PROMPT, OBSERVATION)}

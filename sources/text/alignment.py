@@ -42,10 +42,12 @@ Span = tuple[int, int]
 
 
 class AlignedForm:
-    """The index form of a text."""
+    """The index form of a text. With `splits_runs` false, unspaced runs are not split into pairs of letters, which
+    takes most of the time: words of other scripts can be found nevertheless."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, splits_runs: bool = True) -> None:
         self._text = text
+        self._splits_runs = splits_runs
         self._is_bytewise = folds_bytewise(text)
         self._spellings: list[Spelling] = []
         is_composed = self._is_bytewise or folds_to_lower_case(text)
@@ -69,7 +71,7 @@ class AlignedForm:
                 if self._spellings:
                     self._spelled = spell(self.letters, self._spellings)
                     self._encoded = encode_latin1(self._spelled)
-                self._parts, self._segments = segment_parts(self._spelled)
+                self._parts, self._segments = segment_parts(self._spelled, splits_runs=self._splits_runs)
                 self._form = " ".join(self._segments)
         return self._form
 
@@ -103,7 +105,7 @@ class AlignedForm:
                 if self._has_camel_case is None:
                     self._has_camel_case = has_camel_case(self._encoded)
                 return self._has_camel_case
-            if self.marked_letters and any(map(str.isdigit, beginning)):
+            if self.marked_letters and not beginning.isalpha() and not beginning.isdigit():
                 return beginning in self.full_form
         return False
 
@@ -230,7 +232,8 @@ class _Replacements:
             shift += length - (end - start)
 
     def sources(self, spans: list[Span]) -> list[Span]:
-        return [(self.source_start(start), self.source_end(end)) for start, end in spans]
+        source_start, source_end = self.source_start, self.source_end
+        return [(source_start(start), source_end(end)) for start, end in spans]
 
     def source_start(self, offset: int) -> int:
         index = bisect_right(self._starts, offset) - 1
@@ -264,6 +267,8 @@ _DECOMPOSED_LETTER = re.compile(f"[{''.join(_DECOMPOSED)}]")
 def _trace_composition(text: str, composed: str) -> _Replacements:
     if _DECOMPOSED_LETTER.sub(lambda match: _DECOMPOSED[match[0]], text) == composed:
         return _Replacements((*match.span(), len(_DECOMPOSED[match[0]])) for match in _DECOMPOSED_LETTER.finditer(text))
+    if len(composed) == len(text) and IGNORABLE.sub("\0", composed) == IGNORABLE.sub("\0", text):
+        return _Replacements(())  # only the order of marks changed, which is common in Arabic
     form = composition_form(text)
     letters = {letter: normalize(form, letter) for letter in set(text)}
     changed = [letter for letter, normalized in letters.items() if normalized != letter]
@@ -340,7 +345,7 @@ class _RunsAndGaps:
     def _trace(self, index: int) -> "_PartStep":
         part = self._parts[index]
         step: _PartStep
-        if index % 2:
+        if index % 2 and part != self._segments[index]:
             step = _LetterClusters(part) if has_dependent_sign(part) else _SINGLE_LETTERS
         else:
             step = _UNMOVED if _is_unmoved(part, self._segments[index]) else _trace_folding(part)

@@ -165,7 +165,7 @@ def fold_joined(texts: Sequence[str]) -> tuple[str, list[int]]:
     if folds_bytewise(joined):
         folded = joined.encode("latin-1", "replace").translate(_JOINED_BYTE_TABLE).decode("latin-1")
         return folded, list(map(len, texts))
-    forms = [text if _is_index_form(text) else fold(text) for text in texts]
+    forms = texts if _is_index_form("".join(texts)) else [t if _is_index_form(t) else fold(t) for t in texts]
     return " \n ".join(forms), list(map(len, forms))
 
 

@@ -32,7 +32,7 @@ from msgspec import Struct
 from server.app import build_app
 from server.metrics import Metrics
 from tests.attack.app_client import Client, InProcessClient, SocketClient
-from tests.attack.cross_tenant import CrossTenantAttack, CrossTenantResult, count_visible
+from tests.attack.cross_tenant import CrossTenantAttack, CrossTenantResult, count_visible, lend
 from tests.attack.follows import FollowResult, attack_follows
 from tests.attack.forged_oauth import ForgedOAuthResult, attack_oauth
 from tests.attack.forged_tokens import TokenResult, attack_with_tokens
@@ -42,7 +42,7 @@ from tests.attack.memory import MemoryPart, attack_memory
 from tests.attack.plugins import PluginResult, attack_plugins
 from tests.attack.query_attack import QueryResult, attack_with_queries
 from tests.attack.roles import RolesResult, attack_roles
-from tests.attack.sharing import SharingResult, attack_sharing
+from tests.attack.sharing import AccessChanges, SharingResult, attack_sharing
 from tests.attack.slow_clients import SHORT_TIMEOUTS, SlowClientResult, attack_with_slow_clients
 from tests.attack.surface import Surface, read_surface
 from tests.attack.tenants import USERS, Tenant, own_data, plant_tenant
@@ -135,6 +135,7 @@ class AttackedServer(Struct, frozen=True):
     surface: Surface
     tenants: tuple[Tenant, ...]
     detector: LeakDetector
+    changes: AccessChanges
 
 
 class AttackResult(Struct, frozen=True):
@@ -212,10 +213,13 @@ async def open_attacked_server(root: Path) -> AsyncIterator[AttackedServer]:
     settings = make_settings(root, **NO_RATE_LIMITS, **SHORT_TIMEOUTS)
     async with live(settings) as server:
         api = rest_client_of(server)
-        tenants = tuple([await plant_tenant(api, name) for name in USERS])
+        *tenants, last = [await plant_tenant(api, name) for name in USERS]
+        last, changes, canaries = await lend(api, last)
+        tenants.append(last)
         client = InProcessClient(build_app(server.runtime, Metrics()))
-        detector = LeakDetector({tenant.name: tenant.canary for tenant in tenants})
-        yield AttackedServer(server, api, client, await read_surface(api, USERS[0]), tenants, detector)
+        detector = LeakDetector(canaries | {tenant.name: tenant.canary for tenant in tenants})
+        surface = await read_surface(api, USERS[0])
+        yield AttackedServer(server, api, client, surface, tuple(tenants), detector, changes)
 
 
 async def attack(effort: Effort, directory: Path) -> AttackResult:
@@ -273,9 +277,8 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
 async def _cross_tenant(
     server: AttackedServer, client: Client, seed: int, calls: int, deadline_s: float
 ) -> CrossTenantResult:
-    return await CrossTenantAttack(client, server.surface, server.tenants, server.detector, seed).run(
-        calls, deadline_s, _WORKERS
-    )
+    attack = CrossTenantAttack(client, server.surface, server.tenants, server.detector, seed, server.changes)
+    return await attack.run(calls, deadline_s, _WORKERS)
 
 
 def report(result: AttackResult) -> Iterator[str]:
@@ -286,7 +289,8 @@ def report(result: AttackResult) -> Iterator[str]:
         least = min(part.by_target.values(), default=0)
         yield (
             f"cross-tenant calls {place}: {part.calls} in {part.seconds:.0f} s, at least {least} for each of "
-            f"{len(part.by_target)} targets; by status {statuses}"
+            f"{len(part.by_target)} targets; by status {statuses}; meanwhile {part.changes} changes of access, "
+            f"{part.visible} calls showed what was shared, {part.after_revocation} began after it was lost"
         )
     yield f"forged tokens: {result.tokens.tokens}, each on MCP and REST; accepted {len(result.tokens.accepted)}"
     yield f"forged OAuth credentials: {result.oauth.credentials}, accepted {len(result.oauth.accepted)}"

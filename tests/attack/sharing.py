@@ -9,7 +9,8 @@ any response to a call that began afterwards, and nothing that she sends may cha
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from msgspec import Struct
 
 from auth.context import ShareRule
 from auth.sharing import Sharing
+from config.paths import UserId
 from sources.drafts import MessageDraft
 from tests.attack.app_client import AttackRequest, Client, InProcessClient
 from tests.attack.leak_detector import LeakDetector, new_canary
@@ -28,7 +30,7 @@ from tests.server.rest.rest_client import JSON, RestClient, rest_client_of
 
 WORD = "galleon"
 _ITEMS = 5
-# How long an access lasts, and how long it is gone: a few calls.
+# How long an access lasts at most, and how long it is gone: a few calls.
 _PHASE_S = 0.05
 
 
@@ -44,15 +46,89 @@ class SharingResult(Struct):
     failures: list[str]
 
 
-class _Grant:
-    """One way in. `epoch` changes before it is given and after it was taken."""
+class Grant:
+    """One way of a person into a library, with the name of its canary. `epoch` changes before it is given and after it
+    was taken."""
 
-    def __init__(self, name: str, give: Callable[[], Awaitable[None]], take: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, person: str, name: str, give: Callable[[], Awaitable[None]], take: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.person = person
         self.name = name
         self.give = give
         self.take = take
         self.is_open = False
         self.epoch = 0
+
+
+class AccessChanges:
+    """Gives and takes grants all the time while it is open, and knows which of them nobody had during a call."""
+
+    def __init__(self, grants: Sequence[Grant], phase_s: float = _PHASE_S) -> None:
+        self._grants = grants
+        self._phase_s = phase_s
+        self._random = random.Random(7)
+        self.count = 0
+        self.visible = 0
+        self.after_revocation = 0
+        self.failures: list[str] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        changing = [asyncio.create_task(self._change(grant)) for grant in self._grants]
+        try:
+            yield
+        finally:
+            for task in changing:
+                task.cancel()
+            ended = await asyncio.gather(*changing, return_exceptions=True)
+            self.failures += [repr(error) for error in ended if not isinstance(error, asyncio.CancelledError)]
+
+    async def _change(self, grant: Grant) -> None:
+        while True:
+            await asyncio.sleep(self._phase_s * self._random.random())
+            grant.epoch += 1
+            await grant.give()
+            grant.is_open = True
+            await asyncio.sleep(self._phase_s * self._random.random())
+            await asyncio.shield(grant.take())
+            grant.is_open = False
+            grant.epoch += 1
+            self.count += 2
+
+    def before_call(self) -> list[tuple[int, bool]]:
+        return [(grant.epoch, grant.is_open) for grant in self._grants]
+
+    def forbidden(self, person: str | None, before: list[tuple[int, bool]], shown: Collection[str]) -> list[str]:
+        """Counts a call of a person, which began at `before` and has just ended. Returns what it showed of libraries
+        that the person could not read at any time of the call."""
+        allowed: set[str] = set()
+        for grant, (epoch, was_open) in zip(self._grants, before, strict=True):
+            if grant.person != person:
+                continue
+            # Closed before the call began, and not opened before it ended.
+            if not was_open and epoch % 2 == 0 and grant.epoch == epoch:
+                self.after_revocation += epoch > 0
+            else:
+                allowed.add(grant.name)
+        self.visible += bool(allowed.intersection(shown))
+        return sorted(set(shown) - allowed)
+
+
+def share_grant(sharing: Sharing, person: str, name: str, rule: ShareRule, owner: UserId, handles: list[str]) -> Grant:
+    """Shares a part of the owner's library with a person. `handles` gets those of the latest shares: of the many that
+    the person had, these are worth trying."""
+    handle = ""
+
+    async def give() -> None:
+        nonlocal handle
+        handle = (await sharing.create_share(owner, rule, person)).id
+        handles[2:] = [*handles[2:], handle][-6:]
+
+    async def take() -> None:
+        await sharing.delete_share(None, handle)
+
+    return Grant(person, name, give, take)
 
 
 async def attack_sharing(directory: Path, calls: int, deadline_s: float, workers: int = 4) -> SharingResult:
@@ -72,7 +148,7 @@ class SharingAttack:
         self._detector = LeakDetector(self._canaries)
         self._uris: list[str] = []
         self._handles: list[str] = ["s_unknown"]
-        self._grants: dict[str, _Grant] = {}
+        self._grants: list[Grant] = []
         self._random = random.Random(7)
         self.result = SharingResult(0, 0, 0, 0, [], [])
 
@@ -108,23 +184,10 @@ class SharingAttack:
         async def leave() -> None:
             await self._sharing.remove_member(None, "crew", "eve")
 
-        self._grants["crew"] = _Grant("crew", join, leave)
+        self._grants.append(Grant("eve", "crew", join, leave))
         for name, rule in (("tag", ShareRule("tag", "work")), ("space", ShareRule("namespace", "harbour"))):
-            self._grants[name] = self._share(name, rule, ben.context.user_id)
-
-    def _share(self, name: str, rule: ShareRule, owner: Any) -> _Grant:
-        handle = ""
-
-        async def give() -> None:
-            nonlocal handle
-            handle = (await self._sharing.create_share(owner, rule, "eve")).id
-            # Of the many that she had, the latest are worth trying.
-            self._handles[2:] = [*self._handles[2:], handle][-6:]
-
-        async def take() -> None:
-            await self._sharing.delete_share(None, handle)
-
-        return _Grant(name, give, take)
+            self._grants.append(share_grant(self._sharing, "eve", name, rule, ben.context.user_id, self._handles))
+        self._changes = AccessChanges(self._grants)
 
     async def _crew_items(self) -> bytes:
         return (await self._api.get("/api/v1/library/items?library=crew", "ben")).body
@@ -133,14 +196,12 @@ class SharingAttack:
 
     async def run(self, calls: int, deadline_s: float, workers: int) -> SharingResult:
         due = time.monotonic() + deadline_s
-        changing = [asyncio.create_task(self._change(grant)) for grant in self._grants.values()]
-        try:
+        changes = self._changes
+        async with changes.running():
             await asyncio.gather(*(self._call_until(calls, due) for _ in range(workers)))
-        finally:
-            for task in changing:
-                task.cancel()
-            ended = await asyncio.gather(*changing, return_exceptions=True)
-        self.result.failures += [repr(error) for error in ended if not isinstance(error, asyncio.CancelledError)]
+        self.result.failures += changes.failures
+        self.result.changes, self.result.visible = changes.count, changes.visible
+        self.result.after_revocation = changes.after_revocation
         if await self._crew_items() != self._before:
             self.result.leaks.append("a reader changed the library of a group")
         if self.result.calls < calls:
@@ -150,41 +211,19 @@ class SharingAttack:
                 self.result.failures.append(f"sharing: no call {what}, so the calls prove nothing")
         return self.result
 
-    async def _change(self, grant: _Grant) -> None:
-        while True:
-            await asyncio.sleep(_PHASE_S * self._random.random())
-            grant.epoch += 1
-            await grant.give()
-            grant.is_open = True
-            await asyncio.sleep(_PHASE_S * self._random.random())
-            await asyncio.shield(grant.take())
-            grant.is_open = False
-            grant.epoch += 1
-            self.result.changes += 2
-
     async def _call_until(self, calls: int, due: float) -> None:
         while self.result.calls < calls and time.monotonic() < due:
             self.result.calls += 1
             request = self._next_request()
-            before = {grant.name: (grant.epoch, grant.is_open) for grant in self._grants.values()}
+            before = self._changes.before_call()
             response = await self._client.send(request, self._credential)
             if response.status >= 500 and response.status != 503:
                 self.result.failures.append(f"{request.target}: {response.status} {response.body[:200]!r}")
             shown = self._detector.owners_in(response.body, None)
-            for name in ("private", "human", "stranger"):
-                if name in shown:
-                    self.result.leaks.append(f"{name} items by {request.target} {request.path} {request.body[:300]!r}")
-            for grant in self._grants.values():
-                epoch, was_open = before[grant.name]
-                # Closed before the call began, and not opened before it ended.
-                if not was_open and epoch % 2 == 0 and grant.epoch == epoch:
-                    self.result.after_revocation += epoch > 0
-                    if grant.name in shown:
-                        self.result.leaks.append(
-                            f"{grant.name} after revocation by {request.target} {request.path} {request.body[:300]!r}"
-                        )
-                elif grant.name in shown:
-                    self.result.visible += 1
+            self.result.leaks += [
+                f"{name} by {request.target} {request.path} {request.body[:300]!r}"
+                for name in self._changes.forbidden("eve", before, shown)
+            ]
 
     def _next_request(self) -> AttackRequest:
         pick = self._random.choice

@@ -5,7 +5,7 @@ names of namespaces. They are collected from the responses that the victim gets.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,7 +49,7 @@ class Tenant(Struct, frozen=True):
     credential: Mapping[str, str]
     session_id: str
     values: Mapping[str, Any]
-    known: Mapping[str, tuple[Any, ...]]
+    known: Mapping[str, Sequence[Any]]
 
     @property
     def is_attacker(self) -> bool:

@@ -1,7 +1,11 @@
 """What each person can find, get and list is what a model of memberships and shares says, after any changes of these:
-over MCP and REST, on the engine of `TEST_STORAGE`."""
+over MCP, REST and the console, on the engine of `TEST_STORAGE`."""
 
+import html
 import random
+import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +14,8 @@ from msgspec import Struct
 
 from auth.context import ShareRule
 from auth.sharing import Sharing
-from tests.server.rest.rest_client import HttpLibraryUser, RestClient, RpcError
+from tests.live import NO_RATE_LIMITS
+from tests.server.rest.rest_client import HttpLibraryUser, RestClient, RpcError, open_rest_client
 from tests.tiers import examples
 
 PEOPLE = ("ada", "ben", "cyd")
@@ -18,6 +23,7 @@ TAGS = ("red", "blue")
 NAMESPACES = ("north", "south")
 SOURCES = ("notes", "media", "chats", "characters", "prompts")
 STEPS = 8
+HTML = {"Accept": "text/html"}
 
 
 class Item(Struct, frozen=True):
@@ -25,6 +31,7 @@ class Item(Struct, frozen=True):
 
     library: str
     uri: str
+    title: str
     tags: tuple[str, ...]
     namespace: str | None = None
 
@@ -70,7 +77,7 @@ class World:
                     more: dict[str, Any] = {"namespace": namespace} if namespace else {}
                     title = f"galleon {name} {source} {len(self.items)}"
                     item_id = await user.add_item(source, title, f"A {title} sails.", tags=tags, **more)
-                    self.items.append(Item(name, f"{source}://{item_id}", tags, namespace))
+                    self.items.append(Item(name, f"{source}://{item_id}", title, tags, namespace))
 
     # -- changes --------------------------------------------------------------------------------------------------
 
@@ -92,7 +99,7 @@ class World:
                 "items_create", source="notes", title=title, content=f"A {title} sails.", tags=tags, library=name
             )
             assert written["uri"].endswith(f"?library={group.handle}")
-            self.items.append(Item(name, written["uri"].partition("?")[0], tags))
+            self.items.append(Item(name, written["uri"].partition("?")[0], title, tags))
 
     async def add_member(self) -> None:
         free = [(group, name) for group in self.groups for name in PEOPLE if (group, name) not in self.members]
@@ -119,6 +126,9 @@ class World:
         rule = ShareRule(by, self.random.choice(values))  # type: ignore[arg-type]  # one of the three
         if any((one.owner, one.to, one.rule) == (owner, to, rule) for one in self.shares.values()):
             return
+        await self.add_share(owner, to, rule)
+
+    async def add_share(self, owner: str, to: str, rule: ShareRule) -> None:
         created = await self.sharing.create_share(self.users[owner].context.user_id, rule, to)
         self.shares[created.id] = SharedItems(created.id, owner, to, rule)
         self.handles.add(created.id)
@@ -154,6 +164,14 @@ class World:
         own = {item.uri for item in self.items if item.library == person}
         return own.union(*self.libraries(person).values())
 
+    def visible_titles(self, person: str) -> set[str]:
+        """All titles differ; ids do not."""
+        titles = {item.title for item in self.items if item.library == person}
+        for handle, uris in self.libraries(person).items():
+            owner = self.shares[handle].owner if handle in self.shares else None
+            titles |= {item.title for item in self._items_of(owner, handle) if f"{item.uri}?library={handle}" in uris}
+        return titles
+
     # -- the server -----------------------------------------------------------------------------------------------
 
     async def check(self, person: str) -> None:
@@ -161,6 +179,7 @@ class World:
         assert await self.found_over_mcp(person) == expected
         assert await self.found_over_rest(person) == expected
         assert await self.listed_resources(person) == expected
+        assert await self.found_in_console(person) == self.visible_titles(person)
         for handle in sorted(self.handles):
             response = await self.api.get(f"/api/v1/library/items?limit=200&library={handle}", person)
             if handle in libraries:
@@ -183,7 +202,8 @@ class World:
         user, plain = self.users[person], uri.partition("?")[0]
         over_rest = await self.api.get(f"/api/v1/items?uri={quote(uri)}", person)
         over_mcp = await user.request("tools/call", name="knowledge_get", arguments={"uri": uri})
-        assert over_rest.status == (200 if uri in expected else 404)
+        page = await self.api.get(f"/items/{plain.replace('://', '/')}?{uri.partition('?')[2]}", person, **HTML)
+        assert over_rest.status == page.status == (200 if uri in expected else 404)
         assert ("isError" not in over_mcp) == (uri in expected)
         try:
             await user.request("resources/read", uri=uri)
@@ -220,6 +240,17 @@ class World:
             offset = page.get("next_offset")
         return found
 
+    async def found_in_console(self, person: str) -> set[str]:
+        """Titles that the pages of results show, as titles or in snippets."""
+        found: set[str] = set()
+        address = "/?q=galleon"
+        while address:
+            page = (await self.api.get(address, person, **HTML)).body.decode()
+            found |= set(re.findall(r"galleon \w+ (?:\w+ )?\d+", re.sub("<[^>]+>", "", page)))
+            following = re.search(r'href="([^"]+)" rel="next"', page)
+            address = html.unescape(following[1]) if following else ""
+        return found
+
     async def listed_resources(self, person: str) -> set[str]:
         found: set[str] = set()
         params: dict[str, Any] = {}
@@ -241,8 +272,42 @@ def _uris(page: dict[str, Any]) -> set[str]:
     return found
 
 
-async def _walk(api: RestClient, seed: int, steps: int) -> None:
-    world = World(api, seed)
+class MeaningWorld(World):
+    """Compares meanings only. `found` counts hits in the libraries of others by the rule of the share."""
+
+    def __init__(self, api: RestClient, seed: int) -> None:
+        super().__init__(api, seed)
+        self.found: Counter[str] = Counter()
+
+    async def plant(self) -> None:
+        await super().plant()
+        for rule in (ShareRule("tag", "red"), ShareRule("source", "notes"), ShareRule("namespace", "north")):
+            await self.add_share("ada", "ben", rule)
+
+    async def check(self, person: str) -> None:
+        expected, libraries = self.visible(person), self.libraries(person)
+        user = self.users[person]
+        owners = [one.context.user_id for one in self.users.values()]
+        owners += [group.id for group in await self.sharing.list_groups(None)]
+        for owner in owners:
+            await user.libraries.embed(owner)
+        # No word of it is in any item.
+        page = await user.call("knowledge_search", query="boats on the ocean", limit=100, dedupe="off")
+        assert page["semantic"]["status"] == "on"
+        assert _uris(page) <= expected
+        for handle, uris in libraries.items():
+            for uri in self.random.sample(sorted(uris), min(2, len(uris))):
+                similar = _uris(await user.call("items_similar", uri=uri, limit=100))
+                assert similar == uris - {uri}
+                self.found[self.shares[handle].rule.by if handle in self.shares else "group"] += len(similar)
+            # Neither the item nor what is similar to it.
+            hidden = {f"{item.uri}?library={handle}" for item in self.items} - uris
+            uri = self.random.choice(sorted(hidden))
+            refused = await user.request("tools/call", name="items_similar", arguments={"uri": uri})
+            assert refused["isError"]
+
+
+async def _walk(world: World, steps: int) -> None:
     await world.plant()
     for _ in range(steps):
         for _ in range(2):
@@ -252,10 +317,19 @@ async def _walk(api: RestClient, seed: int, steps: int) -> None:
 
 
 async def test_everyone_sees_what_a_model_of_memberships_and_shares_says(own_api: RestClient) -> None:
-    await _walk(own_api, 1, 3)
+    await _walk(World(own_api, 1), 2)
 
 
 @pytest.mark.slow("is a long run against a model")
 @pytest.mark.parametrize("seed", range(2, 8))
 async def test_everyone_sees_what_the_model_says_after_many_changes(own_api: RestClient, seed: int) -> None:
-    await _walk(own_api, seed, examples(STEPS))
+    await _walk(World(own_api, seed), examples(STEPS))
+
+
+@pytest.mark.slow("embeds libraries after every change")
+async def test_meanings_are_compared_in_what_is_shared_only(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path, semantic_model="fast", semantic_timeout_ms=60_000, **NO_RATE_LIMITS) as api:
+        world = MeaningWorld(api, 3)
+        await _walk(world, 4)
+
+    assert all(world.found[rule] for rule in ("group", "tag", "source", "namespace")), world.found

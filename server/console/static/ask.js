@@ -37,7 +37,8 @@ class Turn {
   }
 
   /** Passages come again if the model failed, with other numbers. */
-  FoundCitations({ citations }) {
+  FoundCitations({ citations, conversation_id: conversation }) {
+    this.conversation = conversation;
     this.citations.clear();
     for (const one of citations) this.citations.set(one.number, one);
     this.facts.textContent = _("Answering …");
@@ -81,11 +82,15 @@ class Turn {
     if (removed) facts.push(ngettext("%(num)s invented citation removed", "%(num)s invented citations removed", removed));
     if (uncited) facts.push(ngettext("%(num)s sentence without a source", "%(num)s sentences without a source", uncited));
     this.facts.replaceChildren(...facts.flatMap((text) => [element("span", { textContent: text }), " "]));
-    if (end.conversation_id) {
-      form.elements.conversation.value = end.conversation_id;
-      history.replaceState(null, "", `/ask?conversation=${encodeURIComponent(end.conversation_id)}`);
-    }
+    this.keep(end.conversation_id);
     announcement.textContent = _("The answer is complete.");
+  }
+
+  /** The next question belongs to the same conversation, and reloading the page shows it. */
+  keep(conversation) {
+    if (!conversation) return;
+    form.elements.conversation.value = conversation;
+    history.replaceState(null, "", `/ask?conversation=${encodeURIComponent(conversation)}`);
   }
 }
 
@@ -128,6 +133,8 @@ form.addEventListener("submit", async (event) => {
     if (!turn.isComplete) throw new Error(_("The connection was lost before the end of the answer"));
   } catch (error) {
     turn.facts.textContent = error.name === "AbortError" ? _("Stopped") : _("Not answered");
+    // What was said until then is kept.
+    if (turn.paragraph) turn.keep(turn.conversation);
     if (error.name !== "AbortError") {
       show(error.message);
       question.value = question.value || words;

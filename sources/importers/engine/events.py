@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from config.errors import InvalidParams
 from sources import drafts
 from sources.importers.engine.values import clean_tags, compact_metadata, short_title
+from sources.saved_searches import SavedSearch
 
 # The name of a source, "observations", or the name of a kind of another distribution.
 ItemKind = str
@@ -127,6 +128,12 @@ class PreviouslyImported(Struct, frozen=True, tag=True):
     counts: Mapping[str, int]
 
 
+class ImportedSearch(Struct, frozen=True, tag=True):
+    """A search that a person saved. It is not an item: one of the same name in the library is kept."""
+
+    search: SavedSearch
+
+
 ImportedItem = (
     ImportedNote
     | ImportedConversation
@@ -136,7 +143,7 @@ ImportedItem = (
     | ImportedObservation
     | ImportedRecord
 )
-ImportReport = SkippedItem | FailedItem | DoubtfulItem | DeletedItem | PreviouslyImported
+ImportReport = SkippedItem | FailedItem | DoubtfulItem | DeletedItem | PreviouslyImported | ImportedSearch
 ImportEvent = ImportedItem | ImportReport | Checkpoint
 Events = Iterator[ImportEvent]
 # Where an importer starts to read a file; None is its beginning.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from config.errors import SourceTimeout
+from config.errors import Conflict, SourceTimeout
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine import events, known_files
@@ -28,6 +28,7 @@ from sources.importers.engine.reader_process import (
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.records import OBSERVATION
+from sources.saved_searches import SAVED_SEARCHES, SavedSearch, decode_searches, with_search
 from sources.storage.contract import Library
 
 _LABEL_CHARS = 80
@@ -214,7 +215,10 @@ class _FileImport:
         if self._progress.before_batch is not None:
             await self._progress.before_batch()
         for report in batch.reports:
-            self._add_report(report)
+            if isinstance(report, events.ImportedSearch):
+                await self._add_search(report.search)
+            else:
+                self._add_report(report)
         for name, items in batch.items.items():
             kind = _SOURCES.get(name, name)
             assigned: Sequence[events.ImportedItem] = items
@@ -227,6 +231,19 @@ class _FileImport:
             # After the items. If the process is killed in between, they are read again and recognized by their ids.
             bookmark = msgspec.json.encode(batch.position).decode()
             await self._library.bookmarks.set(known_files.bookmark_key(self.file), bookmark)
+
+    async def _add_search(self, search: SavedSearch) -> None:
+        def add(text: str | None) -> str:
+            current = next((one for one in decode_searches(text) if one.name == search.name), None)
+            if current not in (None, search):
+                self.summary.skip("saved search whose name is in use")
+            return with_search(text, current or search)
+
+        if self._library is not None:
+            try:
+                await self._library.bookmarks.change(SAVED_SEARCHES, add)
+            except Conflict as error:
+                self._add_report(events.FailedItem(search.name, error.message))
 
     def _add_report(self, report: events.ImportReport) -> None:
         match report:

@@ -16,6 +16,7 @@ from sources.importers.engine.archives import open_archive
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.importers.engine.input_file import base_name, read_export
 from sources.importers.engine.json_stream import decode_object
+from sources.saved_searches import SavedSearch, checked
 
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12
@@ -30,7 +31,7 @@ _ITEMS = {
 class OwnExportImporter(FileImporter):
     name = "own_export"
     title = "Florilegium export (a folder, or a zip of it)"
-    output_version = 1
+    output_version = 2
 
     def recognizes(self, probe: FileProbe) -> float:
         names = {base_name(name) for name in probe.names}
@@ -53,7 +54,10 @@ class OwnExportImporter(FileImporter):
         line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
         file = replace(file, limits=replace(limits, line_max_bytes=line_max_bytes))
 
-        def read(data: bytes, _: str) -> Events:
+        def read(data: bytes, location: str) -> Events:
+            if base_name(location.partition(",")[0]) == lines.SAVED_SEARCHES_FILE:
+                yield events.ImportedSearch(checked(decode_object(data, SavedSearch)))
+                return
             match decode_object(data, lines.LineHead).kind:
                 case "message":
                     yield from conversation.add(decode_object(data, lines.MessageLine))
@@ -79,7 +83,7 @@ class OwnExportImporter(FileImporter):
 
 
 def _is_export_file(name: str) -> bool:
-    return base_name(name).endswith(FILE_SUFFIX)
+    return base_name(name).endswith((FILE_SUFFIX, lines.SAVED_SEARCHES_FILE))
 
 
 class _ConversationBuilder:

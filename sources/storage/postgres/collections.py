@@ -46,7 +46,7 @@ from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.search import exact, substring
 from sources.storage.postgres.search.meaning import LibraryQueryVector
-from sources.storage.postgres.search.statistics import SEARCHES, EntryStatistics
+from sources.storage.postgres.search.statistics import HAS_CANDIDATES, SEARCHES, EntryStatistics
 from sources.storage.postgres.search.tsquery_engine import TARGETS
 from sources.storage.postgres.vectors.vector_tables import searched_model
 from sources.storage.search.engine import SearchTarget
@@ -84,8 +84,8 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
         key = ("corrected", None if kind.is_counted else kind.index, search.query)
         if key not in known:
             known[key] = corrected = super()._correct(connection, target, search)
-            if corrected is not None and kind.is_counted:
-                self._statistics.read_ahead(connection, corrected)
+            if kind.is_counted and (corrected is not None or HAS_CANDIDATES not in known):
+                self._statistics.read_ahead(connection, corrected, is_corrected=True)
         result: ParsedQuery | None = known[key]
         return result
 

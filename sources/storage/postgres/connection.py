@@ -121,6 +121,11 @@ WRITES = "writes"
 _LAST_ID = "last_id:"
 _CONVERSATIONS, _MESSAGES = "conversations", "messages"
 _STATE = f"{LIBRARY_SCHEMA}.state"
+# A connection plans a statement once. PostgreSQL does not know how few entries have the lexemes of a tenant: it would
+# make a new plan for each search, which takes longer than the search, or use several processes or a compiler.
+_PLANNING = (
+    "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off"
+)
 _TENANT = re.compile("[a-z2-7]{7}")
 _SAVE_LAST_ID = Insert(
     "state", "name, value", key="name", condition="CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)"
@@ -159,7 +164,7 @@ def set_tenant(tenant: str, *, has_role: bool) -> str:
     if not _TENANT.fullmatch(tenant):  # never derived from texts of users
         raise StorageError("the id of a library is invalid")
     role = f"SET LOCAL ROLE {TENANT_ROLE}; " if has_role else ""
-    return f"{role}SET LOCAL {TENANT_SETTING} = '{tenant}'"
+    return f"{role}SET LOCAL {TENANT_SETTING} = '{tenant}'; {_PLANNING}"
 
 
 class LibraryRemoved(Exception):
@@ -329,6 +334,11 @@ class LibraryConnection(PostgresConnection):
         finally:
             job.set_connection(None)
             self.job = None
+
+    def restart_clock(self, limit_s: float) -> None:
+        """Implements `TimedConnection`."""
+        assert self.job is not None
+        self.job.start(limit_s)
 
     def _prepare_statement(self) -> None:
         if self.job is not None:

@@ -18,9 +18,15 @@ from config.postgres.sql import Statement, number_parameters
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_TABLES
 from sources.storage.tables.sql import Delete, Insert, Update, conflict_clause
 
-_TABLES = frozenset(TENANT_TABLES)
+# How entries that `@@` selects are restricted to the tenant. The index of lexemes, which begin with the tenant, finds
+# them. With the collation of the primary key, PostgreSQL would also read all entries of the tenant for each word.
+_OWN_BY_LEXEME = 'tenant_id = $1 COLLATE "POSIX"'
+_TABLES = {
+    **{name: (name, "tenant_id = $1") for name in TENANT_TABLES},
+    "matched_entries": ("index_entries", _OWN_BY_LEXEME),
+    "matched_trigrams": ("message_trigrams", _OWN_BY_LEXEME),
+}
 _SIGNS = str.maketrans(dict.fromkeys(punctuation.replace("_", ""), " "))
-_IS_OWN = "tenant_id = $1"
 
 
 @lru_cache(maxsize=5_000)
@@ -40,10 +46,11 @@ def tenant_statement(sql: str) -> Statement:
             if not text.startswith(("SELECT", "WITH")):
                 raise StorageError("a statement changes rows in a form that cannot name the tenant")
     # The names of all tables among the words of the statement, without those of constants.
-    words = " ".join(read.split("'")[::2]).translate(_SIGNS).split()
-    tables = sorted(_TABLES.intersection(words))
+    words = set(" ".join(read.split("'")[::2]).translate(_SIGNS).split())
     definitions = ", ".join(
-        f"{name} AS NOT MATERIALIZED (SELECT * FROM {LIBRARY_SCHEMA}.{name} WHERE {_IS_OWN})" for name in tables
+        f"{name} AS NOT MATERIALIZED (SELECT * FROM {LIBRARY_SCHEMA}.{table} WHERE {is_own})"
+        for name, (table, is_own) in sorted(_TABLES.items())
+        if name in words
     )
     is_change = isinstance(sql, Insert | Update | Delete)
     if not definitions and not is_change:
@@ -65,7 +72,7 @@ def _render_insert(insert: Insert) -> str:
 
 
 def _own_rows(change: Update | Delete) -> str:
-    return f"{change.table}.{_IS_OWN} AND ({change.condition})"
+    return f"{change.table}.tenant_id = $1 AND ({change.condition})"
 
 
 def _returning(columns: str) -> str:

@@ -129,6 +129,10 @@ class HitCandidate(RankingResult, gc=False):
     def hit_text(self) -> str:
         return self.hit().text
 
+    def shows_same_text(self, other: "HitCandidate") -> bool:
+        text = self.hit_text
+        return bool(text) and text == other.hit_text
+
     @property
     def facets(self) -> HitFacets:
         tags = () if self.tags == "[]" else decode_texts(self.tags)
@@ -313,8 +317,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     phrase_columns: tuple[str, ...] = ()
     # The kinds of vectors that belong to the index entries.
     vectors: tuple["VectorKind", ...] = ()
-    # How many of the first matches by words are ranked by words and meaning together, in whole blocks. A second stage
-    # sorts blocks of this size.
+    # How many of the first matches by words are ranked by words and meaning together, in whole blocks; half as many if
+    # several sources are searched. A second stage sorts blocks of this size.
     lexical_head: int = 20
     # Whether matches with all words of a plain query come before the others. They score higher in any case.
     prefers_all_terms: bool = True

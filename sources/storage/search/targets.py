@@ -158,6 +158,17 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
             values[name] = separator.join(decode_texts(values[name]))
         return {shown: values[name] for name, shown in layout.names.items()}
 
+    def shows_same_text(self, other: HitCandidate) -> bool:
+        """Copies, as libraries that share items have them, need not be searched for the field that matches best."""
+        if isinstance(other, KindCandidate) and (self.source, self.title, self.tags, self.values) == (
+            other.source,
+            other.title,
+            other.tags,
+            other.values,
+        ):
+            return True
+        return super().shows_same_text(other)
+
     @property
     def author_name(self) -> str:
         author = _layout(self.source).author

@@ -9,35 +9,13 @@ from typing import Any, TypeVar
 
 from config.errors import SourceTimeout
 from config.paths import DataRoot, UserId
+from sources import records
 from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
 from sources.query import ParsedQuery
-from sources.records import (
-    Conversation,
-    ExactHits,
-    MediaItem,
-    MessageHits,
-    Note,
-    Observation,
-    SavedPrompt,
-)
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
+from sources.storage.collections import collection, items
 from sources.storage.collections.chats import StoredChats, exact_hits, message_hits
-from sources.storage.collections.collection import (
-    IdT,
-    SearchableChats,
-    SearchableCollection,
-    SearchableObservations,
-    SearchSettings,
-    StoredItems,
-    has_human_only_messages,
-)
-from sources.storage.collections.items import (
-    StoredMedia,
-    StoredNotes,
-    StoredObservations,
-    StoredPrompts,
-)
 from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
@@ -66,11 +44,11 @@ from sources.storage.tables.sql import (
 T = TypeVar("T")
 
 
-class SqliteSearchSettings(SearchSettings, frozen=True, kw_only=True):
+class SqliteSearchSettings(collection.SearchSettings, frozen=True, kw_only=True):
     vector_memory: VectorMemory
 
 
-class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
+class SqliteCollection(collection.SearchableCollection[RecordT, DraftT, collection.IdT]):
     """A collection in one of the user's files, with its search."""
 
     def __init__(self, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
@@ -117,7 +95,9 @@ _ID_MAX_CHARS = 128
 _READING_SHARE = 0.1
 
 
-class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
+class SqliteChats(
+    collection.SearchableChats, SqliteCollection[records.Conversation, ConversationDraft, str], StoredChats
+):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
     target = TARGETS["chats"]
@@ -138,12 +118,12 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         self._vector_memory = settings.vector_memory
         self._index_builder = index_builder
 
-    async def find_messages(self, search: MessageSearch) -> MessageHits:
+    async def find_messages(self, search: MessageSearch) -> records.MessageHits:
         """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
         until its deadline."""
         due = time.monotonic() + search.deadline_ms / 1000
 
-        def work(connection: JobConnection) -> MessageHits:
+        def work(connection: JobConnection) -> records.MessageHits:
             matches = substring.find(
                 connection, search, self._search_settings.scanned_rows_max, is_agent=self._is_agent
             )
@@ -155,7 +135,9 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         self._index_builder.start(SUBSTRING_INDEX)
         return await self._scan_messages(search, hits, due)
 
-    async def _scan_messages(self, search: MessageSearch, newest: MessageHits, due: float) -> MessageHits:
+    async def _scan_messages(
+        self, search: MessageSearch, newest: records.MessageHits, due: float
+    ) -> records.MessageHits:
         """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
         shortly before `due`, or `newest` if not even that could be read."""
         scan = FullScan(search, self._search_settings.scanned_rows_max, newest, is_agent=self._is_agent)
@@ -171,7 +153,7 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         except SourceTimeout:
             return newest
 
-    async def match_messages(self, search: ExactSearch) -> ExactHits:
+    async def match_messages(self, search: ExactSearch) -> records.ExactHits:
         """The first call builds the index. In a large library it can return the newest messages before all of them are
         indexed."""
         hits = await self._read_file(lambda connection: self._match_messages(connection, search), search.deadline_ms)
@@ -187,7 +169,7 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
             hits = await self._read_file(
                 lambda connection: self._match_messages(connection, search), search.deadline_ms
             )
-        return hits or ExactHits(hits=(), is_complete=False)
+        return hits or records.ExactHits(hits=(), is_complete=False)
 
     def _find_conversations(self, connection: SqlConnection, listed: SqlFilter, folded: str) -> Sequence[int]:
         in_title = contains_ignoring_case("title", folded)
@@ -219,9 +201,9 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
     def _exact_indexes(self) -> tuple[MessageIndex, ...]:
         return (EXACT_INDEX,) if self._is_agent else (EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 
-    def _match_messages(self, connection: JobConnection, search: ExactSearch) -> ExactHits | None:
+    def _match_messages(self, connection: JobConnection, search: ExactSearch) -> records.ExactHits | None:
         """Returns None if an index does not exist yet."""
-        indexes = self._exact_indexes if has_human_only_messages(connection) else (EXACT_INDEX,)
+        indexes = self._exact_indexes if collection.has_human_only_messages(connection) else (EXACT_INDEX,)
         is_complete = True
         for index in indexes:
             progress = index.progress(connection)
@@ -240,15 +222,17 @@ def _remaining_ms(due: float) -> int:
 # Notes, media, characters and prompts in the user's files.
 
 
-class SqliteNotes(SqliteCollection[Note, NoteDraft, str], StoredNotes):
+class SqliteNotes(SqliteCollection[records.Note, NoteDraft, str], items.StoredNotes):
     target = TARGETS["notes"]
 
 
-class SqliteMedia(SqliteCollection[MediaItem, MediaDraft, int], StoredMedia):
+class SqliteMedia(SqliteCollection[records.MediaItem, MediaDraft, int], items.StoredMedia):
     target = TARGETS["media"]
 
 
-class SqliteItems(SqliteCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
+class SqliteItems(
+    SqliteCollection[RecordT, DraftT, collection.IdT], collection.StoredItems[RecordT, DraftT, collection.IdT]
+):
     """The items of a kind that needs no more than its declaration."""
 
     def __init__(self, source: str, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
@@ -257,7 +241,7 @@ class SqliteItems(SqliteCollection[RecordT, DraftT, IdT], StoredItems[RecordT, D
         self.target = TARGETS[source]
 
 
-class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
+class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], items.StoredPrompts):
     target = TARGETS["prompts"]
 
 
@@ -266,7 +250,9 @@ class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPromp
 
 
 class SqliteObservations(
-    SearchableObservations, SqliteCollection[Observation, ObservationDraft, str], StoredObservations
+    collection.SearchableObservations,
+    SqliteCollection[records.Observation, ObservationDraft, str],
+    items.StoredObservations,
 ):
     target = TARGETS["observations"]
 

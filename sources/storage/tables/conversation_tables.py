@@ -11,19 +11,7 @@ from config.errors import Conflict, InvalidParams
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
 from sources.records import Conversation, MediaChunk, MediaItem, Message, Segment, is_human_only
 from sources.storage.contract import DEFAULT_NAMESPACE
-from sources.storage.tables import validation
-from sources.storage.tables.item_table import (
-    ComputedColumn,
-    IndexFormColumn,
-    ItemKey,
-    ItemTable,
-    TableColumn,
-    WriteContext,
-    content_hash,
-    decode_object,
-    decode_objects,
-    index_form_of,
-)
+from sources.storage.tables import item_table, validation
 from sources.storage.tables.sql import (
     CHATS_INDEX,
     CHUNK_BITS,
@@ -76,11 +64,11 @@ def _role(limits: FieldLimits, field: str, value: Any) -> str:
     return validation.short_text(limits, field, value).strip() or UNKNOWN_ROLE
 
 
-class ConversationTable(ItemTable[Conversation, ConversationDraft]):
+class ConversationTable(item_table.ItemTable[Conversation, ConversationDraft]):
     """Session ids are unique among live conversations, and a character can be given by its uuid."""
 
     def insert(
-        self, connection: SqlConnection, draft: ConversationDraft, context: WriteContext, **columns: SqlValue
+        self, connection: SqlConnection, draft: ConversationDraft, context: item_table.WriteContext, **columns: SqlValue
     ) -> int:
         _require_unused_session(connection, draft, None)
         return super().insert(connection, _with_character_id(connection, draft), context, **columns)
@@ -88,10 +76,10 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
     def update(
         self,
         connection: SqlConnection,
-        key: ItemKey,
+        key: item_table.ItemKey,
         draft: ConversationDraft,
         expected_version: int | None,
-        context: WriteContext,
+        context: item_table.WriteContext,
         **columns: SqlValue,
     ) -> int:
         _require_unused_session(connection, draft, str(key))
@@ -110,7 +98,7 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
         if row is not None:
             raise Conflict(f"{self.kind} {row[0]!r} cannot be restored: another one has taken its place")
 
-    def purge(self, connection: SqlConnection, key: ItemKey) -> None:
+    def purge(self, connection: SqlConnection, key: item_table.ItemKey) -> None:
         [next_number] = connection.execute(NEXT_NUMBER).fetchone()
         connection.execute(SAVE_STATE, ("last_message_number", str(next_number - 1)))
         super().purge(connection, key)
@@ -127,18 +115,18 @@ CONVERSATIONS = ConversationTable(
     record=Conversation,
     key="uuid",
     columns=(
-        TableColumn("title", validation.short_text),
-        TableColumn("namespace", _namespace, DEFAULT_NAMESPACE),
-        TableColumn("session_id", validation.short_text),
-        TableColumn("character_id", validation.optional_integer, None),
-        TableColumn("is_pinned", validation.boolean, 0, bool),
-        TableColumn("is_archived", validation.boolean, 0, bool),
+        item_table.TableColumn("title", validation.short_text),
+        item_table.TableColumn("namespace", _namespace, DEFAULT_NAMESPACE),
+        item_table.TableColumn("session_id", validation.short_text),
+        item_table.TableColumn("character_id", validation.optional_integer, None),
+        item_table.TableColumn("is_pinned", validation.boolean, 0, bool),
+        item_table.TableColumn("is_archived", validation.boolean, 0, bool),
     ),
     hashed_columns=("title",),
-    index_forms=(index_form_of("title", has_tags=True),),
+    index_forms=(item_table.index_form_of("title", has_tags=True),),
     index=CHATS_INDEX,
     computed=(
-        ComputedColumn(
+        item_table.ComputedColumn(
             "message_count",
             "SELECT count(*) FROM messages m WHERE m.conversation_id = conversations.id AND m.deleted = 0",
         ),
@@ -146,7 +134,7 @@ CONVERSATIONS = ConversationTable(
 )
 
 
-class MessageTable(ItemTable[Message, MessageDraft]):
+class MessageTable(item_table.ItemTable[Message, MessageDraft]):
     """Stores in a column whether a message is human-only. Agents cannot change such a message: they could remove the
     mark and then read it."""
 
@@ -155,13 +143,15 @@ class MessageTable(ItemTable[Message, MessageDraft]):
     def update(
         self,
         connection: SqlConnection,
-        key: ItemKey,
+        key: item_table.ItemKey,
         draft: MessageDraft,
         expected_version: int | None,
-        context: WriteContext,
+        context: item_table.WriteContext,
         **columns: SqlValue,
     ) -> int:
-        if context.is_agent and is_human_only(decode_object(self.stored_values(connection, key)["metadata"])):
+        if context.is_agent and is_human_only(
+            item_table.decode_object(self.stored_values(connection, key)["metadata"])
+        ):
             raise InvalidParams(f"message {key!r} is human-only: agents cannot change it")
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
         # The title of the conversation may have been made from the message before it became human-only.
@@ -176,7 +166,7 @@ class MessageTable(ItemTable[Message, MessageDraft]):
         super()._add_derived_values(values)
         metadata = values["metadata"]
         # Most messages have no metadata, and need no decoding.
-        values["human_only"] = int(metadata != "{}" and is_human_only(decode_object(metadata)))
+        values["human_only"] = int(metadata != "{}" and is_human_only(item_table.decode_object(metadata)))
 
 
 MESSAGES = MessageTable(
@@ -185,23 +175,23 @@ MESSAGES = MessageTable(
     record=Message,
     key="uuid",
     columns=(
-        TableColumn("role", _role, DEFAULT_ROLE),
-        TableColumn("sender", validation.short_text),
-        TableColumn("content", validation.long_text),
-        TableColumn("model", validation.optional_short_text, None),
-        TableColumn("tool", validation.optional_short_text, None),
-        TableColumn("attachments", validation.json_text, "[]", decode_objects),
-        TableColumn("citations", validation.json_text, "[]", decode_objects),
-        TableColumn("parent_id", validation.optional_short_text, None),
-        TableColumn("is_canonical", validation.boolean, 1, bool),
+        item_table.TableColumn("role", _role, DEFAULT_ROLE),
+        item_table.TableColumn("sender", validation.short_text),
+        item_table.TableColumn("content", validation.long_text),
+        item_table.TableColumn("model", validation.optional_short_text, None),
+        item_table.TableColumn("tool", validation.optional_short_text, None),
+        item_table.TableColumn("attachments", validation.json_text, "[]", item_table.decode_objects),
+        item_table.TableColumn("citations", validation.json_text, "[]", item_table.decode_objects),
+        item_table.TableColumn("parent_id", validation.optional_short_text, None),
+        item_table.TableColumn("is_canonical", validation.boolean, 1, bool),
     ),
     hashed_columns=("sender", "content"),
-    index_forms=(IndexFormColumn("text_seg", ("sender", "content"), ": "),),
+    index_forms=(item_table.IndexFormColumn("text_seg", ("sender", "content"), ": "),),
     index=CHATS_INDEX,
     computed=(
-        ComputedColumn("conversation_id", "c.uuid"),
-        ComputedColumn("position", "messages.position"),
-        ComputedColumn("number", "messages.id"),
+        item_table.ComputedColumn("conversation_id", "c.uuid"),
+        item_table.ComputedColumn("position", "messages.position"),
+        item_table.ComputedColumn("number", "messages.id"),
     ),
     join="CROSS JOIN conversations c",
     join_condition="c.id = messages.conversation_id",
@@ -329,10 +319,12 @@ def _require_times(field: str, start_ms: int | None, end_ms: int | None) -> None
         raise invalid_field(field, expected="0 <= start_ms <= end_ms", got=f"{start_ms} ms to {end_ms} ms")
 
 
-class MediaTable(ItemTable[MediaItem, MediaDraft]):
+class MediaTable(item_table.ItemTable[MediaItem, MediaDraft]):
     """Writes the text, chunks and segments of an item together with its row."""
 
-    def insert(self, connection: SqlConnection, draft: MediaDraft, context: WriteContext, **columns: SqlValue) -> int:
+    def insert(
+        self, connection: SqlConnection, draft: MediaDraft, context: item_table.WriteContext, **columns: SqlValue
+    ) -> int:
         title = "" if draft.title is UNSET else validation.short_text(context.limits, "title", draft.title)
         body = body_of(draft, context.limits) or body_of(MediaDraft(content=""), context.limits)
         assert body is not None
@@ -344,10 +336,10 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
     def update(
         self,
         connection: SqlConnection,
-        key: ItemKey,
+        key: item_table.ItemKey,
         draft: MediaDraft,
         expected_version: int | None,
-        context: WriteContext,
+        context: item_table.WriteContext,
         **columns: SqlValue,
     ) -> int:
         stored = self.stored_values(connection, key)
@@ -357,7 +349,7 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
         body = body_of(draft, context.limits)
         if body is None:
             [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (stored["id"],)).fetchone()
-            columns["content_hash"] = content_hash(title, str(content))
+            columns["content_hash"] = item_table.content_hash(title, str(content))
         else:
             _require_chunk_count(body)
             columns |= _body_columns(title, body)
@@ -367,7 +359,7 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
             _insert_body(connection, rowid, body)
         return rowid
 
-    def purge(self, connection: SqlConnection, key: ItemKey) -> None:
+    def purge(self, connection: SqlConnection, key: item_table.ItemKey) -> None:
         _delete_body(connection, self.rowid(connection, key))
         super().purge(connection, key)
 
@@ -379,7 +371,9 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
         title, stored_hash, has_transcript = row.fetchone()
         if body is None:
             return True
-        return bool(stored_hash == content_hash(title, body.content)) and has_transcript == bool(body.segments)
+        return bool(stored_hash == item_table.content_hash(title, body.content)) and has_transcript == bool(
+            body.segments
+        )
 
 
 MEDIA_ITEMS = MediaTable(
@@ -388,26 +382,26 @@ MEDIA_ITEMS = MediaTable(
     record=MediaItem,
     key="id",
     columns=(
-        TableColumn("title", validation.short_text),
-        TableColumn("media_type", validation.required_short_text, "text"),
-        TableColumn("url", validation.short_text),
-        TableColumn("author", validation.short_text),
+        item_table.TableColumn("title", validation.short_text),
+        item_table.TableColumn("media_type", validation.required_short_text, "text"),
+        item_table.TableColumn("url", validation.short_text),
+        item_table.TableColumn("author", validation.short_text),
     ),
-    index_forms=(index_form_of("title", has_tags=True),),
+    index_forms=(item_table.index_form_of("title", has_tags=True),),
     index=MEDIA_INDEX,
     computed=(
-        ComputedColumn("id", "media.id"),
-        ComputedColumn("length_chars", "length_chars"),
-        ComputedColumn("text_weight", "text_weight"),
-        ComputedColumn("chunk_count", "chunk_count"),
-        ComputedColumn("has_transcript", "has_transcript", bool),
+        item_table.ComputedColumn("id", "media.id"),
+        item_table.ComputedColumn("length_chars", "length_chars"),
+        item_table.ComputedColumn("text_weight", "text_weight"),
+        item_table.ComputedColumn("chunk_count", "chunk_count"),
+        item_table.ComputedColumn("has_transcript", "has_transcript", bool),
     ),
 )
 
 
 def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
     return {
-        "content_hash": content_hash(title, body.content),
+        "content_hash": item_table.content_hash(title, body.content),
         "length_chars": len(body.content),
         "text_weight": TokenScale().weigh(body.content),
         "chunk_count": len(body.chunks),

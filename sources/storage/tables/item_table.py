@@ -18,16 +18,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from config.errors import Conflict, NotFound
-from sources.drafts import (
-    CharacterDraft,
-    ConversationDraft,
-    ItemDraft,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    ObservationDraft,
-    PromptDraft,
-)
+from sources import drafts
 from sources.kinds import PINNED_KEY, Record
 from sources.records import ListPage
 from sources.storage.contract import PERIODS_MAX, TagCount
@@ -45,14 +36,14 @@ from sources.storage.tables.sql import (
 from sources.storage.tables.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
 
 AnyDraft = (
-    NoteDraft
-    | ConversationDraft
-    | MessageDraft
-    | CharacterDraft
-    | PromptDraft
-    | MediaDraft
-    | ObservationDraft
-    | ItemDraft
+    drafts.NoteDraft
+    | drafts.ConversationDraft
+    | drafts.MessageDraft
+    | drafts.CharacterDraft
+    | drafts.PromptDraft
+    | drafts.MediaDraft
+    | drafts.ObservationDraft
+    | drafts.ItemDraft
 )
 RecordT = TypeVar("RecordT", bound=Record)
 DraftT = TypeVar("DraftT", bound=AnyDraft)
@@ -311,7 +302,10 @@ class ItemTable(Generic[RecordT, DraftT]):
             values["uuid"] = str(uuid4())
         values["created_at"] = created_at = str(values["created_at"] or context.time)
         values["last_modified"] = created_at
-        if isinstance(draft, NoteDraft | ConversationDraft | ItemDraft) and draft.last_modified is not UNSET:
+        if (
+            isinstance(draft, drafts.NoteDraft | drafts.ConversationDraft | drafts.ItemDraft)
+            and draft.last_modified is not UNSET
+        ):
             # Times in the stored form can be compared as text. Nothing was modified before it was created.
             modified = validation.time(context.limits, "last_modified", draft.last_modified)
             values["last_modified"] = max(created_at, modified)
@@ -447,7 +441,7 @@ class ItemTable(Generic[RecordT, DraftT]):
     def _validated(self, draft: DraftT, limits: FieldLimits) -> ColumnValues:
         values: ColumnValues = {}
         drafted = {name: getattr(draft, name) for name in draft.__struct_fields__}
-        if isinstance(draft, ItemDraft):
+        if isinstance(draft, drafts.ItemDraft):
             del drafted["values"]
             unknown = next((name for name in draft.values if name not in self._columns), None)
             if unknown is not None:

@@ -21,20 +21,8 @@ from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.kinds import Kind, KindField, Record
 from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT, Character, Note, Observation, SavedPrompt
 from sources.storage.contract import ObservationFilter
-from sources.storage.tables import validation
+from sources.storage.tables import item_table, validation
 from sources.storage.tables.dialect import Dialect
-from sources.storage.tables.item_table import (
-    ComputedColumn,
-    DraftT,
-    IndexFormColumn,
-    ItemKey,
-    ItemTable,
-    RecordT,
-    TableColumn,
-    WriteContext,
-    decode_object,
-    decode_texts,
-)
 from sources.storage.tables.sql import (
     CHATS_INDEX,
     MEDIA_INDEX,
@@ -55,29 +43,31 @@ from sources.storage.tables.validation import fold_tag, invalid_field, is_storab
 # How the shape of a declared field is validated, stored and read.
 
 
-def _column(field: KindField) -> TableColumn:
+def _column(field: KindField) -> item_table.TableColumn:
     default = None if field.is_optional else "" if field.default is NODEFAULT else field.default
     match field.shape:
         case "line":
             validate = validation.optional_short_text if field.is_optional else validation.short_text
             if field.declared.is_required:
                 validate = validation.required_short_text
-            return TableColumn(field.name, validate, default, is_required=field.declared.is_required)
+            return item_table.TableColumn(field.name, validate, default, is_required=field.declared.is_required)
         case "text":
-            return TableColumn(field.name, validation.long_text, default, is_required=field.declared.is_required)
+            return item_table.TableColumn(
+                field.name, validation.long_text, default, is_required=field.declared.is_required
+            )
         case "list":
-            return TableColumn(field.name, validation.text_list, "[]", decode_texts)
+            return item_table.TableColumn(field.name, validation.text_list, "[]", item_table.decode_texts)
         case "object":
-            return TableColumn(field.name, validation.json_text, "{}", decode_object)
+            return item_table.TableColumn(field.name, validation.json_text, "{}", item_table.decode_object)
         case "objects":
             decode = msgspec.json.Decoder(field.type).decode
-            return TableColumn(field.name, validation.json_text, "[]", decode)
+            return item_table.TableColumn(field.name, validation.json_text, "[]", decode)
         case "flag":
-            return TableColumn(field.name, validation.boolean, int(bool(default)), bool)
+            return item_table.TableColumn(field.name, validation.boolean, int(bool(default)), bool)
         case "choice":
-            return TableColumn(field.name, partial(validation.choice, field.choices), default)
+            return item_table.TableColumn(field.name, partial(validation.choice, field.choices), default)
         case "number":
-            return TableColumn(field.name, partial(validation.number, field.type), default)
+            return item_table.TableColumn(field.name, partial(validation.number, field.type), default)
 
 
 class IndexColumn(Struct, frozen=True):
@@ -174,7 +164,7 @@ def column_definitions(kind: Kind) -> tuple[str, ...]:
     return (*fields, *(f"{column.form} TEXT" for column in index_columns(kind)))
 
 
-class KindTable(ItemTable[RecordT, DraftT]):
+class KindTable(item_table.ItemTable[item_table.RecordT, item_table.DraftT]):
     """The table of a kind, as it is declared."""
 
     def __init__(self, kind: Kind) -> None:
@@ -188,10 +178,11 @@ class KindTable(ItemTable[RecordT, DraftT]):
             hashed_columns=kind.hashed or names,
             # The same texts are joined in the view that the index of SQLite reads.
             index_forms=[
-                IndexFormColumn(column.form, column.fields, has_tags=column.has_tags) for column in index_columns(kind)
+                item_table.IndexFormColumn(column.form, column.fields, has_tags=column.has_tags)
+                for column in index_columns(kind)
             ],
             index=text_index(kind),
-            computed=(ComputedColumn("id", f"{kind.source}.id"),) if kind.key == "id" else (),
+            computed=(item_table.ComputedColumn("id", f"{kind.source}.id"),) if kind.key == "id" else (),
         )
 
 
@@ -199,7 +190,7 @@ CHARACTERS = KindTable[Character, CharacterDraft](CHARACTER)
 NOTES = KindTable[Note, NoteDraft](NOTE)
 PROMPTS = KindTable[SavedPrompt, PromptDraft](PROMPT)
 # The tables of items that need no more than the declaration, by source: also those of other distributions.
-PLAIN_TABLES: Mapping[str, ItemTable[Any, Any]] = {
+PLAIN_TABLES: Mapping[str, item_table.ItemTable[Any, Any]] = {
     "characters": CHARACTERS,
     **{kind.source: KindTable[Record, ItemDraft](kind) for kind in ADDED_KINDS},
 }
@@ -238,7 +229,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
     """Also stores the values that filters are compared with, in `observations_values`."""
 
     def insert(
-        self, connection: SqlConnection, draft: ObservationDraft, context: WriteContext, **columns: SqlValue
+        self, connection: SqlConnection, draft: ObservationDraft, context: item_table.WriteContext, **columns: SqlValue
     ) -> int:
         if draft.uuid is UNSET:
             draft = replace(draft, uuid=f"obs-{uuid4().hex[:16]}")
@@ -248,10 +239,10 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
     def update(
         self,
         connection: SqlConnection,
-        key: ItemKey,
+        key: item_table.ItemKey,
         draft: ObservationDraft,
         expected_version: int | None,
-        context: WriteContext,
+        context: item_table.WriteContext,
         **columns: SqlValue,
     ) -> int:
         _require_line_order(draft)
@@ -269,7 +260,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
             (name, fold_tag(value), rowid)
             for name, fields in _FILTERED_FIELDS.items()
             for field in fields
-            for value in (decode_texts(values[field]) if field in OBSERVATION_LISTS else (values[field],))
+            for value in (item_table.decode_texts(values[field]) if field in OBSERVATION_LISTS else (values[field],))
         }
         links |= {(name, fold_tag(basename(value)), rowid) for name, value, _ in links if name == "files"}
         sql = Insert("observations_values", "field, folded, id", key="*")

@@ -46,7 +46,12 @@ export async function stop({ page, url, values }) {
   await page.locator("#latest .cite").first().waitFor();
   await page.locator("#stop").click();
   await page.locator("#latest .facts", { hasText: "Stopped" }).waitFor();
-  return page.locator("#latest").innerText();
+  const text = await page.locator("#latest").innerText();
+  await page.waitForURL(/conversation=/);
+  // It is stored meanwhile.
+  do await page.goto(page.url());
+  while (!(await page.locator(".turn .facts", { hasText: "Stopped" }).count()));
+  return [text, await page.locator(".turn").innerText()];
 }
 
 /** The form without a script. */

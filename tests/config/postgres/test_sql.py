@@ -1,4 +1,4 @@
-from config.postgres.sql import number_parameters, plain_statement, together
+from config.postgres.sql import number_parameters, plain_statement
 from tests.cases import each_case
 
 
@@ -31,11 +31,3 @@ def test_numbers_can_begin_later() -> None:
 )
 def test_statements_that_return_rows_are_recognized(sql: str, returns_rows: bool) -> None:
     assert plain_statement(sql).returns_rows is returns_rows
-
-
-def test_queries_that_run_together_number_their_parameters_one_after_another() -> None:
-    queries = (("SELECT a FROM t WHERE b = ?", 1), ("SELECT ?1 FROM u WHERE d = ?1", 1))
-    assert together(queries) == (
-        "SELECT (SELECT CAST(json_agg(part) AS TEXT) FROM (SELECT a FROM t WHERE b = ?1) AS part), "
-        "(SELECT CAST(json_agg(part) AS TEXT) FROM (SELECT ?2 FROM u WHERE d = ?2) AS part)"
-    )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from auth.model_endpoints import ModelEndpoint, ModelEndpoints
 from server.asking.cited_text import AnswerSentence, CitedTextParser, answer_text, stored_sentences
-from server.asking.service import AskRequest, answer_question
+from server.asking.service import AskRequest, FoundCitations, answer_question
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.live import HTTP_OPTIONS, NO_RATE_LIMITS, live, make_settings
@@ -186,17 +186,27 @@ async def test_server_that_does_not_count_tokens_in_streams_is_asked_without(tmp
     assert ["stream_options" in body for _, body in model.requests] == [True, False]
 
 
-async def test_model_is_stopped_when_the_reader_goes_away(tmp_path: Path) -> None:
+async def test_model_is_stopped_when_the_reader_goes_away_and_what_it_said_is_kept(tmp_path: Path) -> None:
     async with library_with(tmp_path, hanging) as (api, ada, model):
         events = answer_question(ada.context, api.server.runtime, AskRequest(question=QUESTION))
+        conversation = None
         async for event in events:
+            if isinstance(event, FoundCitations):
+                conversation = event.conversation_id
             if isinstance(event, AnswerSentence):
                 break
         await events.aclose()  # type: ignore[attr-defined]
         async with asyncio.timeout(30):
             await model.client_gone.wait()
-        async with ada.libraries.library(ada.context) as library:
-            assert (await library.chats.list(10, 0)).total == 0
+        async with asyncio.timeout(30):
+            while not (chats := (await api.get("/api/v1/library/items?source=chats")).json()["items"]):
+                await asyncio.sleep(0.01)
+        page = await page_text(api, f"/ask?conversation={conversation}")
+
+    assert [one["uri"] for one in chats] == [f"chats://{conversation}"]
+    assert "The boiler was serviced in May." in page
+    assert "<span>Stopped</span>" in page
+    assert "tokens sent" in page
 
 
 async def test_what_a_model_writes_is_text_on_the_page(tmp_path: Path) -> None:
@@ -247,6 +257,10 @@ async def test_model_is_stopped_when_the_browser_goes_away(tmp_path: Path) -> No
                         break
             async with asyncio.timeout(30):
                 await model.client_gone.wait()
+                kept: list[Any] = []
+                while not kept:
+                    kept = (await client.get("/api/v1/library/items?source=chats", headers=headers)).json()["items"]
+                    await asyncio.sleep(0.01)
 
 
 # -- the model of a user -----------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ HTML = {"Accept": "text/html"}
 
 async def test_results_of_other_libraries_have_a_badge_and_lead_to_their_items(own_api: RestClient) -> None:
     ben = await own_api.library_user("ben")
-    await own_api.library_user("ada")
     text = "The galleon of Ben. " + "Rain and wind again. " * 20
     note = await ben.add_note("Voyage", text, tags=("work",))
     hidden = await ben.add_note("Diary", "A galleon at home.", tags=("home",))
+    await (await own_api.library_user("ada")).add_note("Mine", "A galleon of my own.")
     sharing = Sharing(own_api.server.runtime.registry.database)
     share = await sharing.create_share(ben.context.user_id, ShareRule("tag", "work"), "ada")
 
@@ -24,6 +24,8 @@ async def test_results_of_other_libraries_have_a_badge_and_lead_to_their_items(o
 
     assert "ben/work" in results
     assert "Diary" not in results
+    tabs = dict(re.findall(r'<li><a href="[^"]*"[^>]*>(\w+) <span class="count">(\d+)</span>', results))
+    assert tabs == {"All": "2", "Notes": "2"}
     assert page.status == 200
     assert "The galleon of Ben." in re.sub("<[^>]+>", "", page.body.decode())
     assert "ben/work" in page.body.decode()

@@ -27,6 +27,23 @@ _FAIL = """
         FOR EACH ROW EXECUTE FUNCTION public.fail();
 """
 
+# The first transaction that inserts a note continues when the session `pid` waits for a lock.
+_WAIT_FOR = """
+    CREATE SEQUENCE public.attempts;
+    CREATE FUNCTION public.wait_for() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF nextval('public.attempts') = 1 THEN
+            WHILE NOT EXISTS (SELECT 1 FROM pg_catalog.pg_locks WHERE pid = {pid} AND NOT granted) LOOP
+                PERFORM pg_catalog.pg_sleep(0.01);
+            END LOOP;
+        END IF;
+        RETURN NEW;
+    END $$;
+    GRANT USAGE ON SEQUENCE public.attempts TO florilegium_tenant;
+    CREATE TRIGGER wait_for BEFORE INSERT ON florilegium_library.notes
+        FOR EACH ROW EXECUTE FUNCTION public.wait_for();
+"""
+
 
 @asynccontextmanager
 async def _server(folder: Path, url: str, **settings: Any) -> AsyncIterator[tuple[LiveServer, httpx2.AsyncClient]]:
@@ -83,25 +100,28 @@ async def test_transaction_that_lost_a_conflict_is_repeated(tmp_path: Path, data
 async def test_write_is_repeated_after_a_real_deadlock(tmp_path: Path, database_url: str) -> None:
     async with connect(database_url) as connection:
         name = database_url.rpartition("/")[2]
-        await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '200ms'")
+        await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '50ms'")
         async with _server(tmp_path, database_url) as (server, client):
             tenant = await _tenant(connection, server, "ada")
+            await connection.execute(_WAIT_FOR.format(pid=connection.get_server_pid()))
             async with connection.transaction():
-                await connection.execute(f"LOCK TABLE {LIBRARY}.notes IN EXCLUSIVE MODE")
+                # The session that finds the deadlock is rolled back, and that must be the server's.
+                await connection.execute("SET LOCAL deadlock_timeout = '1h'")
+                await connection.execute(f"LOCK TABLE {LIBRARY}.index_entries IN EXCLUSIVE MODE")
                 writing = asyncio.create_task(
                     call(client, server, "ada", "notes_create", title="Second of ada", content="tea")
                 )
-                waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = $1"
-                while not await connection.fetchval(waiting, name):
+                while not await connection.fetchval("SELECT is_called FROM public.attempts"):
                     await asyncio.sleep(0.01)
-                # The server has locked this row, and waits for the table.
+                # The server has locked this row. When it sees that this session waits for it, it needs the table.
                 await connection.execute(
                     f"SELECT 1 FROM {LIBRARY}.state WHERE tenant_id = $1 AND name = 'writes' FOR UPDATE", tenant
                 )
             await writing
+            attempts = await connection.fetchval("SELECT last_value FROM public.attempts")
             titles = await _titles(client, server, "ada")
 
-    assert titles == ["First of ada", "Second of ada"]
+    assert (attempts, titles) == (2, ["First of ada", "Second of ada"])
 
 
 @pytest.mark.parametrize(

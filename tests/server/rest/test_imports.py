@@ -12,11 +12,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from auth.context import READ
+from auth.sharing import Sharing
 from config.errors import NotFound, Unavailable
 from server.import_board import ENDED_STATES, ImportJob
 from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, open_import_jobs, safe_name
+from server.operations.imports import StartImportRequest, import_file
+from server.operations.operation import UploadRequest
+from server.operations.sharing import managed_library
 from sources.drafts import NoteDraft
 from sources.importers.engine.events import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.file_probe import FileProbe
@@ -25,7 +30,7 @@ from sources.importers.engine.limits import ImportLimits, ProgressCallback
 from sources.importers.engine.summary import OutcomeCounts
 from tests.build_settings import build_settings
 from tests.cases import each_case
-from tests.server.rest.rest_client import open_rest_client
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.importers.line_format import LINES, Line, write_lines
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
 
@@ -196,6 +201,31 @@ async def test_cancelled_job_keeps_written_items_and_removes_the_upload(tmp_path
         async with libraries.library("ada") as library:
             assert (await library.notes.list(0, 0)).total == 6
         assert list((tmp_path / "data" / "uploads").iterdir()) == []
+
+
+async def test_import_for_a_group_ends_when_the_person_is_no_manager_any_more(api: RestClient) -> None:
+    importer, runtime = BlockingImporter(), api.server.runtime
+    sharing, settings = Sharing(runtime.registry.database), build_settings(import_batch_items=2)
+    ada, _ = [await api.library_user(name) for name in ("ada", "ben")]
+    await sharing.create_group(ada.context.user_id, "crew")
+    await sharing.add_member("crew", "ben", "manager")
+    principal = await runtime.authenticator.recheck(ada.context.principal)
+    context = replace(ada.context, principal=principal)
+    libraries, root = runtime.libraries, runtime.data_root
+    async with open_import_jobs(settings, root, libraries, lambda: [importer], sharing=sharing) as jobs:
+        upload = UploadRequest(StartImportRequest(group="crew", name="a"), io.BytesIO(b"x"))
+        started = await import_file.handler(context, replace(runtime, imports=jobs), upload)
+        crew = await managed_library(context, runtime, "crew")
+        async for job in jobs.watch(crew, started.id, interval_s=0.01):
+            if job.items == 6:
+                break
+        await sharing.remove_member(None, "crew", "ada")
+        importer.released.set()
+        *_, ended = [job async for job in jobs.watch(crew, started.id, interval_s=0.01)]
+
+    assert (ended.state, ended.problem) == ("failed", "only a manager of the group can do this")
+    async with libraries.library(crew) as library:
+        assert (await library.notes.list(0, 0)).total == 6
 
 
 async def test_upload_folder_that_disappears_does_not_stop_another_upload(tmp_path: Path) -> None:

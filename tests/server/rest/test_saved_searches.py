@@ -3,11 +3,13 @@
 import asyncio
 import io
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from server.operations.saved_searches import SAVED_MAX
+from sources.saved_searches import SAVED_MAX
+from tests.server.console.test_note_images import import_into
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient
 from tests.sources.source_fixture import LibraryUser
@@ -58,10 +60,23 @@ async def test_searches_saved_at_the_same_time_are_all_kept_up_to_the_limit(api:
     assert (await save(api, "search%200", q="replaced")).status == 200
 
 
-async def test_export_has_the_saved_searches(api: RestClient, ada: LibraryUser) -> None:
+async def test_saved_searches_are_exported_and_imported_again(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser, tmp_path: Path
+) -> None:
     await ada.add_note("Voyage", "a galleon")
     await save(api, "ships", q="galleon")
+    await save(api, "Ana", sender="Ana")
+    await save(api, "ships", "ben", q="frigate")
 
     archive = zipfile.ZipFile(io.BytesIO((await api.get("/api/v1/export")).body))
+    archive.extractall(tmp_path)
+    exported = tmp_path / "florilegium" / "saved-searches.json"
+    first = await import_into(ben, exported.parent, api)
+    damaged = [*msgspec.json.decode(exported.read_bytes()), {"name": "", "q": "x"}, {"name": "empty"}, {"q": 1}]
+    exported.write_bytes(msgspec.json.encode(damaged))
+    again = await import_into(ben, exported.parent, api)
 
-    assert msgspec.json.decode(archive.read("florilegium/saved-searches.json")) == [{"name": "ships", "q": "galleon"}]
+    assert damaged[:2] == [{"name": "Ana", "sender": "Ana"}, {"name": "ships", "q": "galleon"}]
+    assert await saved(api, "ben") == [{"name": "Ana", "sender": "Ana"}, {"name": "ships", "q": "frigate"}]
+    assert (first.kinds["notes"].new, first.skipped) == (1, {"saved search whose name is in use": 1})
+    assert (again.failed_items, first.failed_items) == (3, 0)

@@ -320,7 +320,9 @@ async def test_subscription_needs_access_to_the_library(fixture: SourceFixture) 
     part = with_libraries(fixture.ada, access_to(fixture.ben, rule=_TAG))
 
     assert await whole.request("resources/subscribe", uri="notes://1?library=h-team") == {}
-    for user in (part, fixture.ada):
+    assert await part.request("resources/subscribe", uri="notes://1?library=h-team") == {}
+    by_namespace = with_libraries(fixture.ada, access_to(fixture.ben, rule=ShareRule("namespace", "north")))
+    for user in (by_namespace, fixture.ada):
         with pytest.raises(ResourceNotFound):
             await user.request("resources/subscribe", uri="notes://1?library=h-team")
 

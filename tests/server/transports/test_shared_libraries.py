@@ -1,5 +1,6 @@
 """Revoking a membership or a share takes effect at the next call, on every transport, whichever process revokes it."""
 
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from server.stores import control_location
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, SseClient, WebSocketClient, message, modern_params
 from tests.server.http_client import fetch
+from tests.server.rest.rest_client import rest_client_of
 from tests.server.sample_catalog import EchoOutput, NoInput, SampleCatalog
 from tests.server.transports.test_stdio import open_pipes
 
@@ -99,3 +101,54 @@ async def test_stdio_has_what_its_user_has_now(tmp_path: Path, samples: SampleCa
         assert await libraries() == "team manager"
         await sharing.close_group(ada.id, "team")
         assert await libraries() == ""
+
+
+async def test_subscriptions_follow_what_is_shared_now(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        api, sharing = rest_client_of(server), Sharing(server.runtime.registry.database)
+        ada, ben = [await api.library_user(name) for name in ("ada", "ben")]
+        team = await sharing.create_group(ada.context.user_id, "team")
+        await sharing.add_member("team", "ben", "reader")
+        rules = (ShareRule("tag", "recipes"), ShareRule("namespace", "north"), ShareRule("source", "prompts"))
+        shares = [(await sharing.create_share(ada.context.user_id, rule, "ben")).id for rule in rules]
+        tagged = f"notes://{await ada.add_note('Soup', 'Boil.', tags=['recipes'])}"
+        private = f"notes://{await ada.add_note('Diary', 'Dear')}"
+        north = f"chats://{await ada.add_chat('North', 'Hello', namespace='north')}"
+        south = f"chats://{await ada.add_chat('South', 'Hello', namespace='south')}"
+        prompt = f"prompts://{await ada.add_prompt('Summary', 'Sum up.')}"
+        created = await ada.call("items_create", source="notes", title="Plan", content="x", library="team")
+        plan, own = created["uri"], f"notes://{await ben.add_note('Own', 'Mine')}"
+        changed = (tagged, private, north, south, prompt, plan)
+        expected = {
+            *(f"{tagged}?library={shares[0]}", f"{north}?library={shares[1]}"),
+            *(f"{prompt}?library={shares[2]}", plan),
+        }
+        handles = [*shares, team.handle]
+        async with WebSocketClient.open(server.ws, await server.bearer("ben")) as socket:
+            await socket.initialize()
+            for uri in (own, *(f"{one.partition('?')[0]}?library={handle}" for one in changed for handle in handles)):
+                await socket.request("resources/subscribe", {"uri": uri})
+
+            async def updates() -> set[str]:
+                """All items change, the one of Ben last."""
+                for user, uri in (*((ada, uri) for uri in changed), (ben, own)):
+                    await user.call("items_tag", uri=uri, add=[f"tag{next(numbers)}"])
+                found: set[str] = set()
+                while own not in found:
+                    received = await socket.receive()
+                    if received["method"] == "notifications/resources/updated":
+                        found.add(received["params"]["uri"])
+                return found - {own}
+
+            numbers = itertools.count()
+            assert await updates() == expected
+            # An item that the rule does not cover any more is not shared.
+            await ada.call("items_tag", uri=tagged, remove=["recipes"])
+            assert await updates() == expected - {f"{tagged}?library={shares[0]}"}
+            await ada.call("items_tag", uri=tagged, add=["recipes"])
+            assert await updates() == expected
+            for share in shares:
+                await sharing.delete_share(None, share)
+            assert await updates() == {plan}
+            await sharing.remove_member(None, "team", "ben")
+            assert await updates() == set()

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from config.postgres.connection import PostgresConnection
 from sources.installed import TABLE_KINDS
@@ -39,16 +40,21 @@ _BATCH_ROWS = 500
 # In a library with at most this many entries, a statement of a search takes little time. Then counting a term in all
 # sources takes less time than another statement, and the search of another source probably asks for it, too.
 _SMALL_INDEX_ENTRIES = 5_000
-IS_SMALL_SQL = f"NOT EXISTS (SELECT 1 FROM index_entries OFFSET {_SMALL_INDEX_ENTRIES})"
+# `rows` are the numbers of entries by kind, all of which are counted only in a small library.
+SIZE_SQL = f"""
+    size AS MATERIALIZED (
+        SELECT coalesce(sum(entries), 0) <= {_SMALL_INDEX_ENTRIES} AS is_small,
+            coalesce(CAST(json_object_agg(kind, entries) AS TEXT), '{{}}') AS rows
+        FROM (SELECT kind, count(*) AS entries
+            FROM (SELECT kind FROM index_entries LIMIT {_SMALL_INDEX_ENTRIES + 1}) AS first GROUP BY kind) AS counted)
+"""
 _INDEX_STATE = "index state"
+decode_counts = Decoder(dict[int, int]).decode
 # The version of the entries: how texts are segmented, what is indexed for a message, and which fields the kinds of
 # other distributions have. Entries of another version are made again in the background.
 ENTRIES_VERSION = f"{SEGMENT_VERSION}.3{''.join(digest[:8] for digest in kind_digests().values())}"
-# The version of the entries of a library, in a SELECT.
-SEGMENT_VERSION_SQL = "(SELECT value FROM state WHERE name = 'segment_version')"
-_READ_INDEX_STATE = f"""
-    SELECT value, {IS_SMALL_SQL}, {SEGMENT_VERSION_SQL} FROM state WHERE name = 'writes'
-"""
+STATE_COLUMNS = "value, is_small, rows, (SELECT value FROM state WHERE name = 'segment_version')"
+_READ_INDEX_STATE = f"WITH {SIZE_SQL} SELECT {STATE_COLUMNS} FROM state, size WHERE name = 'writes'"
 # The messages before a message `m`, as they are indexed, and as they are written and in order. The conditions are
 # ranges of the index `messages_in_order`. With `p.conversation_id = m.conversation_id`, PostgreSQL expects few rows in
 # a new table, and sorts all earlier messages of the conversation for each message.
@@ -97,6 +103,16 @@ class EntryKind(Struct, frozen=True):
     @property
     def column_labels(self) -> ColumnLabels:
         return ColumnLabels(self.columns, tuple(self.labels), tuple(self.field_prefixes))
+
+    def read_forms(self, connection: PostgresConnection, rowids: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Returns the rowids of these entries and their columns, as far as their rows exist."""
+        rows: list[tuple[Any, ...]] = []
+        for sql in self.sources:
+            # The entries of titles have the negative rowids of conversations.
+            is_titles = "?2" in sql
+            if own := [rowid for rowid in rowids if (rowid < 0) is is_titles]:
+                rows += connection.execute(sql, (own, [-rowid for rowid in own]) if is_titles else (own,))
+        return rows
 
     def tsvector(self, tenant: str, forms: Sequence[str]) -> tuple[int, str, set[str]]:
         """Returns the number of words without those of the title, the tsvector, and the words."""
@@ -162,13 +178,10 @@ def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterabl
     """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
     remaining = iter(sorted(rowids))
     while batch := list(islice(remaining, _BATCH_ROWS)):
-        rows: list[tuple[Any, ...]] = []
-        for sql in kind.sources:
-            # The entries of titles have the negative rowids of conversations.
-            parameters = (batch, [-rowid for rowid in batch]) if "?2" in sql else (batch,)
-            rows += connection.execute(sql, parameters)
         assert connection.tenant is not None
-        entries = [(rowid, *kind.tsvector(connection.tenant, forms)) for rowid, *forms in rows]
+        entries = [
+            (rowid, *kind.tsvector(connection.tenant, forms)) for rowid, *forms in kind.read_forms(connection, batch)
+        ]
         existing = {rowid for rowid, *_ in entries}
         missing = [rowid for rowid in batch if rowid not in existing]
         if missing:
@@ -181,11 +194,12 @@ def index_rows(connection: "LibraryConnection", kind: EntryKind, rowids: Iterabl
 
 
 class IndexState(Struct, frozen=True):
-    """`version` is different after every write to the library. `is_small` says whether it has few entries.
-    `segment_version` is that of the code that made the entries."""
+    """`version` is different after every write to the library. `is_small` says whether it has few entries; then `rows`
+    are their numbers by kind. `segment_version` is that of the code that made the entries."""
 
-    version: str
-    is_small: bool
+    version: str = "0"
+    is_small: bool = True
+    rows: Mapping[int, int] = {}
     segment_version: str | None = None
 
 
@@ -194,8 +208,7 @@ def index_state(connection: PostgresConnection) -> IndexState:
     state = known_index_state(connection)
     if state is None:
         row = connection.execute(_READ_INDEX_STATE).fetchone()
-        state = IndexState(str(row[0]), row[1], row[2]) if row else IndexState("0", True)
-        save_index_state(connection, state)
+        state = save_index_state(connection, *row) if row else IndexState()
     return state
 
 
@@ -205,5 +218,10 @@ def known_index_state(connection: PostgresConnection) -> IndexState | None:
     return state
 
 
-def save_index_state(connection: PostgresConnection, state: IndexState) -> None:
+def save_index_state(
+    connection: PostgresConnection, version: str, is_small: bool, rows: str, segment_version: str | None
+) -> IndexState:
+    """The arguments are `STATE_COLUMNS`."""
+    state = IndexState(version, is_small, decode_counts(rows) if is_small else {}, segment_version)
     connection.known[_INDEX_STATE] = state
+    return state

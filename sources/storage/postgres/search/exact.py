@@ -41,7 +41,7 @@ _OWN = "B"
 _NOTHING = Word("", (Phrase("", ()),))
 # Entries are read first, because PostgreSQL may compare all of them with each message otherwise.
 _CANDIDATES = f"""
-    WITH matching AS MATERIALIZED (SELECT id FROM index_entries WHERE tsv @@ {MATCH})
+    WITH matching AS MATERIALIZED (SELECT id FROM matched_entries WHERE tsv @@ {MATCH})
     SELECT m.id, m.content FROM matching JOIN messages m ON m.id = matching.id{{}} ORDER BY m.id DESC LIMIT ?
 """  # noqa: S608 - constants only
 _IN_CONVERSATION = " AND m.conversation_id = (SELECT c.id FROM conversations c WHERE c.uuid = ?)"
@@ -49,7 +49,7 @@ _IN_CONVERSATION = " AND m.conversation_id = (SELECT c.id FROM conversations c W
 _COUNTS = f"""
     SELECT (SELECT count(*) FROM index_entries WHERE kind = ? AND id > 0), ARRAY(
         SELECT (SELECT count(*) FROM (
-            SELECT 1 FROM index_entries e WHERE e.tsv @@ {tsquery("phrase.match")} LIMIT {_CANDIDATES_MAX}) AS counted)
+            SELECT 1 FROM matched_entries WHERE tsv @@ {tsquery("phrase.match")} LIMIT {_CANDIDATES_MAX}) AS counted)
         FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS phrase (match, place) ORDER BY phrase.place)
 """  # noqa: S608 - constants only
 

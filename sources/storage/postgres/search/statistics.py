@@ -25,10 +25,11 @@ from sources.storage.contract import Corpus
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
     ENTRY_KINDS,
-    IS_SMALL_SQL,
-    SEGMENT_VERSION_SQL,
+    SIZE_SQL,
+    STATE_COLUMNS,
     EntryKind,
     IndexState,
+    decode_counts,
     index_state,
     known_index_state,
     save_index_state,
@@ -39,7 +40,7 @@ from sources.storage.postgres.search.tsquery import (
     quote_lexeme,
     tsquery,
 )
-from sources.storage.postgres.search.tsquery_engine import TSQUERY
+from sources.storage.postgres.search.tsquery_engine import TSQUERY, EntrySql
 from sources.storage.search.engine import OWN_ROWS_MIN
 from sources.storage.search.vocabulary import (
     LibraryVocabulary,
@@ -49,13 +50,10 @@ from sources.storage.search.vocabulary import (
     single_token,
     word_beginnings,
 )
-from sources.storage.tables.sql import Statement, TextIndex
+from sources.storage.tables.sql import TextIndex
 
 # -- vocabulary --------------------------------------------------------------------------------------------------------
 # The words of the sources of a library.
-
-# SQL and its parameters, which may be arrays.
-Query = tuple[str, Sequence[Any]]
 
 _LAST = "\U0010ffff"
 _WORDS = """
@@ -64,15 +62,19 @@ _WORDS = """
     FROM unnest(CAST(?2 AS TEXT[]), CAST(?3 AS TEXT[])) WITH ORDINALITY AS wanted (first, last, place)
     ORDER BY wanted.place
 """
-_COUNTS = f"""
-    SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")})
-    FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
+# The numbers of entries that match, by kind, as JSON.
+_COUNTED = f"""
+    coalesce((SELECT CAST(json_object_agg(kind, entries) AS TEXT) FROM (
+        SELECT kind, count(*) AS entries FROM matched_entries e WHERE e.tsv @@ {tsquery("wanted.match")} GROUP BY kind
+    ) AS counted), '{{}}')
 """
-# With the first entry, as in SQLite: the spelling of a near word is that of the text. `+ 0`: not by reading all entries
-# in the order of the primary key.
+_COUNTS = f"""
+    SELECT {_COUNTED} FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
+"""
+# With the first entry, as in SQLite: the spelling of a near word is that of the text.
 _COUNTS_AND_FIRST = f"""
     SELECT found.entries, found.first FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place),
-        LATERAL (SELECT count(*) AS entries, min(id + 0) AS first FROM index_entries e
+        LATERAL (SELECT count(*) AS entries, min(id) AS first FROM matched_entries e
             WHERE e.tsv @@ {tsquery("wanted.match")}) AS found
     ORDER BY wanted.place
 """
@@ -136,25 +138,21 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
         return [counts[source] for source in self._indexes]
 
     def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        """If an index has no text for a stem, the next one is tried. The statement has the same text whatever is
-        wanted, because planning it takes the server longer than running it."""
+        """If an index has no text for a stem, the next one is tried. Each source has a statement of its own, because
+        most stems are in one of them and planning a statement takes the server longer than running it."""
         untried = {near: [*self._indexes_of[near]] for near in tokens}
         texts: dict[str, str] = {}
         while wanted := {near: left.pop(0) for near, left in untried.items() if left and near not in texts}:
-            rowids: dict[EntryWords, list[int]] = {source: [] for source in self._indexes}
+            rowids: dict[EntryWords, list[int]] = {}
             for near, source in wanted.items():
-                rowids[source].append(self._first[source, near])
-            selects = [(source, sql) for source in self._indexes for sql in source.kind.sources]
-            queries = [
-                (sql, (rowids[source], [-rowid for rowid in rowids[source]])[: 1 + ("?2" in sql)])
-                for source, sql in selects
-            ]
-            forms: dict[tuple[EntryWords, int], list[str]] = {}
-            for (source, _), rows in zip(selects, self._connection.fetch_together(queries), strict=True):
-                for rowid, *columns in rows:
-                    forms.setdefault((source, rowid), []).extend(columns)
+                rowids.setdefault(source, []).append(self._first[source, near])
+            forms = {
+                (source, rowid): " ".join(columns)
+                for source, own in rowids.items()
+                for rowid, *columns in source.kind.read_forms(self._connection, own)
+            }
             for near, source in wanted.items():
-                if text := " ".join(forms.get((source, self._first[source, near]), ())):
+                if text := forms.get((source, self._first[source, near])):
                     texts[near] = text
         return texts
 
@@ -162,23 +160,30 @@ class EntryVocabulary(LibraryVocabulary[EntryWords]):
 _COUNTS_MAX = 5_000
 _TURN_MAX_S = 0.5
 # The same with the state of the index, for the first statement of a search, and with the first candidates of all
-# sources. What is not read is NULL: in a large library terms of other sources and candidates, because a slow source
-# must not hold up the others, and the numbers of entries unless they are wanted.
+# sources. What is not read is NULL. In a large library that is terms of other sources and candidates, because a slow
+# source must not hold up the others. If no entry has one of the first words, candidates are not read either: those of
+# near words will be.
 _STATE_AND_COUNTS = f"""
-    WITH entries AS MATERIALIZED (SELECT {IS_SMALL_SQL} AS is_small)
-    SELECT value, is_small, {SEGMENT_VERSION_SQL},
-        ARRAY(SELECT CASE WHEN wanted.place <= CAST(?1 AS INTEGER) OR is_small THEN (
-                SELECT count(*) FROM index_entries e WHERE e.tsv @@ {tsquery("wanted.match")}) END
-            FROM unnest(CAST(?2 AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place),
-        CASE WHEN CAST(?3 AS BOOLEAN) AND is_small THEN ARRAY(
-            SELECT ARRAY[kind, count(*)] FROM index_entries GROUP BY kind) END
+    WITH {SIZE_SQL}, counts AS MATERIALIZED (
+        SELECT place, CASE WHEN place <= CAST(?1 AS INTEGER) OR is_small THEN {_COUNTED} END AS entries
+        FROM unnest(CAST(?2 AS TEXT[])) WITH ORDINALITY AS wanted (match, place), size
+    ), choice AS MATERIALIZED (
+        SELECT is_small AND NOT EXISTS (SELECT 1 FROM counts WHERE place <= CAST(?3 AS INTEGER) AND entries = '{{}}')
+            AS is_read FROM size
+    )
+    SELECT {STATE_COLUMNS}, ARRAY(SELECT entries FROM counts ORDER BY place), is_read
 """
-# What a transaction knows its searches by.
+# What a transaction knows its searches by, and whether it has read their first candidates.
 SEARCHES = "searches"
+HAS_CANDIDATES = "has candidates"
 _COUNT_ROWS = "SELECT count(*) FROM index_entries WHERE kind = ?"
-_COUNT_ALL_ROWS = "SELECT kind, count(*) FROM index_entries GROUP BY kind"
 
 Parameters = tuple[str | int | float | list[str], ...]
+# A compiled expression, and the kinds whose entries are counted. Every part of an expression requires a word, so that
+# one query can count the entries of all kinds.
+CountedMatch = tuple[str, Sequence[EntryKind]]
+# The entries of a search, and the limit, the offset and the number of items of its first page.
+FirstPage = tuple[EntrySql, tuple[int, int, int]]
 
 
 @lru_cache
@@ -186,9 +191,9 @@ def _state_and_pages(pages: tuple[tuple[str, int], ...]) -> str:
     columns, first = [], 4
     for sql, count in pages:
         page = number_parameters(sql, first, "?")
-        columns.append(f", CASE WHEN is_small THEN {rows_as_json(page)} END")
+        columns.append(f", CASE WHEN is_read THEN {rows_as_json(page)} END")
         first += count
-    return f"{_STATE_AND_COUNTS}{''.join(columns)} FROM state, entries WHERE name = 'writes'"
+    return f"{_STATE_AND_COUNTS}{''.join(columns)} FROM state, size, choice WHERE name = 'writes'"
 
 
 class IndexCounts:
@@ -198,7 +203,8 @@ class IndexCounts:
         self.vocabularies = vocabularies
         self.near_words = NearWordsMemory()
         self.version = ""
-        self.matches: dict[str, int] = {}
+        # By the compiled expression and the number of the kind.
+        self.matches: dict[tuple[str, int], int] = {}
         self.statements: dict[tuple[str, Any], int] = {}
         self._turns = threading.Lock()
 
@@ -218,14 +224,11 @@ class IndexCounts:
             self.matches, self.statements = {}, {}
             self.version = version
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether it is known how many entries each source has."""
-        return all((_COUNT_ROWS, (kind.number,)) in self.statements for kind in ENTRY_KINDS.values())
 
-    def save_rows(self, rows: Mapping[int, int]) -> None:
-        """`rows` are the numbers of entries by the number of their kind."""
-        self.statements |= {(_COUNT_ROWS, (kind.number,)): rows.get(kind.number, 0) for kind in ENTRY_KINDS.values()}
+@lru_cache
+def _counted_kinds(sources: frozenset[str] | None) -> Sequence[EntryKind]:
+    counted = [kind for kind in ENTRY_KINDS.values() if kind.is_counted]
+    return [kind for kind in counted if sources is None or kind.collection in sources]
 
 
 class EntryStatistics:
@@ -236,9 +239,7 @@ class EntryStatistics:
 
     def __init__(self, known: IndexCounts, sources: frozenset[str] | None = None) -> None:
         self._known = known
-        self._kinds = [
-            kind for kind in ENTRY_KINDS.values() if kind.is_counted and (sources is None or kind.collection in sources)
-        ]
+        self._kinds = _counted_kinds(sources)
 
     def refresh(self, connection: LibraryConnection) -> None:
         """The first count of a transaction reads the state of the index, too."""
@@ -246,60 +247,72 @@ class EntryStatistics:
         if state is not None:
             self._known.refresh(state.version)
 
-    def read_ahead(self, connection: LibraryConnection, query: ParsedQuery | None = None) -> None:
+    def read_ahead(
+        self, connection: LibraryConnection, query: ParsedQuery | None = None, *, is_corrected: bool = False
+    ) -> None:
         """Reads what the searches of a call begin with, in one statement. Its text is the same for most searches, so
         that the server plans it once: one that is made of the sources with matches took it 1 to 12 ms. `query`
-        replaces the query of all searches."""
+        replaces the query of all searches. Unless words were looked up already (`is_corrected`), no candidates are
+        read if one is unknown."""
         state = known_index_state(connection)
         if state is not None and not state.is_small:
             return
-        matches: list[str] = []
-        pages: list[Statement] = []
-        queries: dict[ParsedQuery, None] = {}
+        kinds: dict[str, list[EntryKind]] = {}
+        pages: list[FirstPage] = []
+        queries: dict[ParsedQuery, bool] = {}
         for work in connection.known.get(SEARCHES, ()):
             search = work.search if query is None else replace(work.search, query=query, corpus=None)
             target = work.collection.target
             is_fused = not isinstance(work.meaning, SemanticStatus)
-            window = (0, target.lexical_head) if is_fused else (search.offset, search.limit)
-            first = work.collection.text_search(connection, search).first_page(*window)
+            text_search = work.collection.text_search(connection, search)
+            window = (0, text_search.head_rows) if is_fused else (search.offset, search.limit)
+            first = text_search.first_page(*window)
             if first is None or search.ranking == "meaning":
                 continue
             match_sql, page = first
-            pages.append(match_sql.select_candidates(*page))
+            pages.append((match_sql, page))
+            own = ENTRY_KINDS[target.index.table]
             words = [TSQUERY.match_text(term.word, target, search.fields) for term in search.query.terms]
-            prefix = ENTRY_KINDS[target.index.table].prefix
-            matches += [for_index(match, prefix) for match in (*words, match_sql.tier.match)]
-            queries[search.query] = None
-        for read in queries:
-            tokens = [single_token(term.word) for term in read.terms] if can_have_near_terms(read) else []
-            # What is counted if a word turns out to be unknown.
-            compounds = [compound for token in tokens if token and (compound := compound_of(token)) is not None]
-            for word in (*[term.word for term in read.terms], *compounds):
-                matches += [for_index(TSQUERY.match_text(word), kind.prefix) for kind in self._kinds]
-        if pages:
-            self._read_state(connection, (), matches, pages)
+            for match in (*words, match_sql.tier.match):
+                kinds.setdefault(match, []).append(own)
+            queries[search.query] = not is_corrected and not search.is_partial and can_have_near_terms(search.query)
+        required: dict[str, None] = {}
+        for read, can_correct in queries.items():
+            for place, term in enumerate(read.terms):
+                words = [TSQUERY.match_text(term.word)]
+                token = single_token(term.word) if can_correct else None
+                if token and place not in read.time_terms:
+                    required[words[0]] = None
+                    # What is counted if a word turns out to be unknown.
+                    if (compound := compound_of(token)) is not None:
+                        words.append(TSQUERY.match_text(compound))
+                for match in words:
+                    others = [kind for kind in kinds.get(match, ()) if kind not in self._kinds]
+                    kinds[match] = [*self._kinds, *others]
+        if any(all(self._known.matches.get((match, kind.number)) == 0 for kind in kinds[match]) for match in required):
+            pages = []
+        if queries:
+            groups = [(match, kinds[match]) for match in {**required, **kinds}]
+            self._read_state(connection, groups, pages, required=len(required))
 
     def count_matches(self, connection: LibraryConnection, index: TextIndex, match: str) -> int:
         [count] = self.count_each(connection, index, (match,))
         return count
 
     def count_each(self, connection: LibraryConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
-        prefix = ENTRY_KINDS[index.table].prefix
-        own = [for_index(match, prefix) for match in matches]
-        others = [for_index(match, kind.prefix) for match in matches for kind in self._kinds]
+        own = ENTRY_KINDS[index.table]
         if known_index_state(connection) is None:
-            self._read_state(connection, own, others)
-        if not index_state(connection).is_small:
-            others = []
-        return self._count_all(connection, [*own, *others])[: len(own)]
+            groups = [(match, kinds) for kinds in ([own], self._kinds) for match in matches]
+            self._read_state(connection, groups, own=len(matches))
+        is_small, known = self._require_state(connection).is_small, self._known.matches
+        if any((match, own.number) not in known for match in matches):
+            self._count_all(connection, matches, self._kinds if is_small and own in self._kinds else [own])
+        return [known[match, own.number] for match in matches]
 
     def count_rows(self, connection: LibraryConnection, index: TextIndex) -> int:
         return self._count_rows(connection, ENTRY_KINDS[index.table])
 
-    def count(self, connection: LibraryConnection, _index: TextIndex, sql: str, parameters: Parameters) -> int:
-        return self._count(connection, sql, parameters)
-
-    def _count(self, connection: LibraryConnection, sql: str, parameters: Parameters) -> int:
+    def count(self, connection: LibraryConnection, _index: TextIndex | None, sql: str, parameters: Parameters) -> int:
         self._require_state(connection)
         # Filters by project have arrays among their parameters.
         key = (sql, tuple(tuple(value) if isinstance(value, list) else value for value in parameters))
@@ -312,11 +325,11 @@ class EntryStatistics:
 
     def count_in_library(self, connection: LibraryConnection, match: str, enough: int | None = None) -> int:
         # One statement for all sources takes less time than one for each, even if the first has enough.
-        return sum(self._count_all(connection, [for_index(match, kind.prefix) for kind in self._kinds]))
+        [count] = self.count_each_in_library(connection, (match,))
+        return count
 
     def count_each_in_library(self, connection: LibraryConnection, matches: Sequence[str]) -> list[int]:
-        self._count_all(connection, [for_index(match, kind.prefix) for match in matches for kind in self._kinds])
-        return [self.count_in_library(connection, match) for match in matches]
+        return self._sum_counts(connection, matches, self._kinds)
 
     def vocabulary(self, connection: LibraryConnection, own_index: TextIndex, words_max: int) -> EntryVocabulary:
         """Human-only messages are read only if their own index is searched."""
@@ -337,65 +350,81 @@ class EntryStatistics:
 
     def _corpus(self, query: ParsedQuery, connection: LibraryConnection, kinds: Sequence[EntryKind]) -> Corpus:
         matches = [TSQUERY.match_text(term.word) for term in query.terms]
-        counts = self._count_all(connection, [for_index(match, kind.prefix) for match in matches for kind in kinds])
-        width = len(kinds)
-        frequencies = [sum(counts[start : start + width]) for start in range(0, width * len(matches), width or 1)]
-        rows = sum(self._count_rows(connection, kind) for kind in kinds)
-        return Corpus(rows, tuple(frequencies) or (0,) * len(matches))
+        frequencies = self._sum_counts(connection, matches, kinds)
+        return Corpus(sum(self._count_rows(connection, kind) for kind in kinds), tuple(frequencies))
 
-    def _require_state(self, connection: LibraryConnection) -> None:
+    def _require_state(self, connection: LibraryConnection) -> IndexState:
         """Must be called before anything is looked up in `_known`."""
-        self._known.refresh(index_state(connection).version)
+        state = index_state(connection)
+        self._known.refresh(state.version)
+        return state
 
     def _read_state(
         self,
         connection: LibraryConnection,
-        own: Sequence[str],
-        others: Sequence[str],
-        pages: Sequence[Statement] = (),
+        groups: Sequence[CountedMatch],
+        pages: Sequence[FirstPage] = (),
+        *,
+        own: int = 0,
+        required: int = 0,
     ) -> None:
-        """Reads the state of the index, counts what is not known, and reads the pages, in one statement."""
+        """Reads the state of the index, counts what is not known, and reads the pages, in one statement. The first
+        groups are counted in a large library, too (`own`), or needed for the pages (`required`)."""
         with self._known.turn():
-            known = self._known
-            unknown = [match for match in dict.fromkeys(own) if match not in known.matches]
-            own_count = len(unknown)
-            unknown += [match for match in dict.fromkeys(others) if match not in known.matches and match not in unknown]
-            # A single term is not weighted, so that the number of rows is not needed.
-            needs_rows = (len(own) > 1 or bool(pages)) and not known.has_rows
-            if not unknown and not needs_rows and not pages:
+            unknown = self._unknown(groups)
+            own, required = (len(self._unknown(groups[:count])) for count in (own, required))
+            if not unknown and not pages:
                 return
-            sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in pages]))
-            parameters = (own_count, unknown, needs_rows, *[value for _, own in pages for value in own])
-            row = connection.execute(sql, parameters).fetchone()
+            statements = [match_sql.select_candidates(*page) for match_sql, page in pages]
+            sql = _state_and_pages(tuple([(sql, len(parameters)) for sql, parameters in statements]))
+            values = [value for _, parameters in statements for value in parameters]
+            row = connection.execute(sql, (own, list(unknown), required, *values)).fetchone()
             if row is None:
                 return
-            version, is_small, segment_version, counts, rows, *candidates = row
-            save_index_state(connection, IndexState(str(version), is_small, segment_version))
-            known.refresh(str(version))
-            known.matches.update(
-                (match, count) for match, count in zip(unknown, counts, strict=True) if count is not None
-            )
-            if rows is not None:
-                known.save_rows(dict(rows))
-            if is_small:
-                connection.known.update(zip(pages, map(decode_rows, candidates), strict=True))
+            *state, counts, is_read = row[: len(row) - len(pages)]
+            self._known.refresh(save_index_state(connection, *state).version)
+            self._save_counts(unknown, counts)
+            if is_read and pages:
+                connection.known[HAS_CANDIDATES] = True
+                for (match_sql, page), rows in zip(pages, row[-len(pages) :], strict=True):
+                    connection.known[match_sql.page_key(*page)] = decode_rows(rows)
 
     def _count_rows(self, connection: LibraryConnection, kind: EntryKind) -> int:
-        self._require_state(connection)
-        known = self._known.statements
-        if (_COUNT_ROWS, (kind.number,)) not in known and index_state(connection).is_small:
-            with self._known.turn():
-                if (_COUNT_ROWS, (kind.number,)) not in known:
-                    self._known.save_rows(dict(connection.execute(_COUNT_ALL_ROWS).fetchall()))
-        return self._count(connection, _COUNT_ROWS, (kind.number,))
+        state = index_state(connection)
+        if state.is_small:
+            return state.rows.get(kind.number, 0)
+        return self.count(connection, None, _COUNT_ROWS, (kind.number,))
 
-    def _count_all(self, connection: LibraryConnection, matches: Iterable[str]) -> list[int]:
-        """Counts what is not known yet, in one statement."""
+    def _count_all(
+        self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
+    ) -> Mapping[tuple[str, int], int]:
+        """Counts what is not known yet, in one statement. Returns what is known."""
         self._require_state(connection)
-        matches, known = list(matches), self._known.matches
-        if any(match not in known for match in matches):
+        groups = [(match, kinds) for match in matches]
+        if self._unknown(groups):
             with self._known.turn():
-                unknown = [match for match in dict.fromkeys(matches) if match not in known]
-                rows = connection.execute(_COUNTS, (unknown,)).fetchall() if unknown else []
-                known.update((match, count) for match, (count,) in zip(unknown, rows, strict=True))
-        return [known[match] for match in matches]
+                unknown = self._unknown(groups)
+                rows = connection.execute(_COUNTS, (list(unknown),)).fetchall() if unknown else []
+                self._save_counts(unknown, [counts for (counts,) in rows])
+        return self._known.matches
+
+    def _sum_counts(
+        self, connection: LibraryConnection, matches: Sequence[str], kinds: Sequence[EntryKind]
+    ) -> list[int]:
+        known = self._count_all(connection, matches, kinds)
+        return [sum([known[match, kind.number] for kind in kinds]) for match in matches]
+
+    def _unknown(self, groups: Iterable[CountedMatch]) -> dict[str, CountedMatch]:
+        """Returns the groups that have to be counted, by the query for their entries."""
+        known = self._known.matches
+        return {
+            " | ".join([for_index(match, kind.prefix) for kind in kinds]): (match, kinds)
+            for match, kinds in groups
+            if any((match, kind.number) not in known for kind in kinds)
+        }
+
+    def _save_counts(self, groups: Mapping[str, CountedMatch], counts: Sequence[str | None]) -> None:
+        for (match, kinds), text in zip(groups.values(), counts, strict=True):
+            if text is not None:
+                entries = decode_counts(text)
+                self._known.matches |= {(match, kind.number): entries.get(kind.number, 0) for kind in kinds}

@@ -46,7 +46,7 @@ _BLOCK_SQL = f"""
 # The messages whose trigrams match, and those of conversations whose titles do.
 _LOOK_UP_SQL = f"""
     WITH matching AS MATERIALIZED (
-        SELECT id FROM message_trigrams WHERE tsv @@ {MATCH}
+        SELECT id FROM matched_trigrams WHERE tsv @@ {MATCH}
         UNION SELECT id FROM messages WHERE conversation_id = ANY(CAST(? AS BIGINT[]))
     ), page AS MATERIALIZED (
         SELECT m.id FROM matching JOIN messages m ON m.id = matching.id {_IS_LIVE}

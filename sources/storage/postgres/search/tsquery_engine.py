@@ -2,8 +2,8 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Hashable, Sequence
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -16,7 +16,6 @@ from sources.storage.postgres.search.substring import may_contain_literal
 from sources.storage.postgres.search.tsquery import (
     EVERYWHERE,
     MATCH,
-    Restriction,
     compile_tsquery,
     for_index,
     with_labels,
@@ -58,9 +57,14 @@ class EntrySql(TierSql, frozen=True):
         self, connection: PostgresConnection, limit: int, offset: int, items_max: int
     ) -> Sequence[CandidateRow]:
         """They may have been read together with those of other sources."""
-        statement = self.select_candidates(limit, offset, items_max)
-        rows: Sequence[CandidateRow] | None = connection.known.get(statement)
-        return connection.execute(*statement).fetchall() if rows is None else rows
+        rows: Sequence[CandidateRow] | None = connection.known.get(self.page_key(limit, offset, items_max))
+        if rows is None:
+            rows = connection.execute(*self.select_candidates(limit, offset, items_max)).fetchall()
+        return rows
+
+    def page_key(self, *page: int) -> Hashable:
+        """What a transaction knows the candidates of a page by."""
+        return self.target.index.table, self.tier, self.filter, self.item_bits, self.boost, self.skipped, page
 
     def select_candidates(self, limit: int, offset: int, items_max: int) -> Statement:
         page, parameters = self.select_entries(limit, offset)
@@ -90,7 +94,7 @@ class EntrySql(TierSql, frozen=True):
     def count_entries_of(self, items: Sequence[int]) -> Statement:
         item = f"{self._rowid} >> {self.item_bits}"
         sql = (
-            f"SELECT {item}, count(*) FROM index_entries e WHERE e.tsv @@ {MATCH} "
+            f"SELECT {item}, count(*) FROM matched_entries e WHERE e.tsv @@ {MATCH} "
             f"AND {item} IN ({_LISTED_NUMBERS}) GROUP BY 1"
         )
         return sql, (self._for_index(self.tier.match), json_array(items))
@@ -103,7 +107,7 @@ class EntrySql(TierSql, frozen=True):
             "SELECT id, tsv FROM index_entries WHERE kind = ? AND id BETWEEN CAST(? AS BIGINT) AND CAST(? AS BIGINT)"
         )
         bounds = (self._kind.number, item << self.item_bits, ((item + 1) << self.item_bits) - 1)
-        order = f"ORDER BY {self._rank('e.tsv')}, e.id " if is_ranked else ""
+        order = f"ORDER BY {self._rank}, e.id " if is_ranked else ""
         sql = f"SELECT e.id FROM ({entries}) AS e WHERE e.tsv @@ {MATCH} {order}LIMIT ?"
         return sql, (*bounds, match, *([match] if is_ranked else []), limit)
 
@@ -118,19 +122,16 @@ class EntrySql(TierSql, frozen=True):
     def _for_index(self, match: str) -> str:
         return for_index(match, self._kind.prefix)
 
-    def _rank(self, tsv: str) -> str:
-        """The weight of a label is that of the first column that has it, as a share of the greatest."""
-        weights = dict(zip(reversed(self._kind.labels), reversed(self.target.weights), strict=True))
-        greatest = max(self.target.weights)
-        shares = ",".join(str(weights.get(label, 0.0) / greatest) for label in _LABELS)
-        return f"-ts_rank(CAST('{{{shares}}}' AS REAL[]), {tsv}, {MATCH})"
+    @property
+    def _rank(self) -> str:
+        return f"-ts_rank(CAST('{_label_weights(self._kind.labels, self.target.weights)}' AS REAL[]), e.tsv, {MATCH})"
 
     def _entries(self, created_at: str = "") -> Statement:
         sql, parameters = self._matching()
         rank, is_first = "0.0", "0"
         selected: list[str | int | float] = []
         if self.is_ranked:
-            rank = self._rank("e.tsv")
+            rank = self._rank
             selected.append(self._for_index(self.tier.match))
         if self.tier.first:
             is_first = f"CAST(e.tsv @@ {MATCH} AS INTEGER)"
@@ -143,14 +144,14 @@ class EntrySql(TierSql, frozen=True):
     def _matching(self) -> Statement:
         is_joined = self.filter or self.tier.order == "recent" or self._is_boosted
         join = self.target.join_on("e.id") if is_joined else ""
-        sql = f"FROM index_entries e {join} WHERE e.tsv @@ {MATCH}{self.filter.sql}"
+        sql = f"FROM matched_entries e {join} WHERE e.tsv @@ {MATCH}{self.filter.sql}"
         parameters = (self._for_index(self.tier.match), *self.filter.parameters)
         item = f"{self._rowid} >> {self.item_bits}"
         if self.tier.excluded and not self.item_bits:
             sql = f"{sql} AND NOT e.tsv @@ {MATCH}"
             parameters = (*parameters, self._for_index(self.tier.excluded))
         elif self.tier.excluded:
-            excluded = f"SELECT id >> {self.item_bits} FROM index_entries WHERE tsv @@ {MATCH}"
+            excluded = f"SELECT id >> {self.item_bits} FROM matched_entries WHERE tsv @@ {MATCH}"
             sql, parameters = (
                 f"{sql} AND {item} NOT IN ({excluded})",
                 (*parameters, self._for_index(self.tier.excluded)),
@@ -159,6 +160,13 @@ class EntrySql(TierSql, frozen=True):
             sql = f"{sql} AND {item} NOT IN ({_LISTED_NUMBERS})"
             parameters = (*parameters, json_array(self.skipped))
         return sql, parameters
+
+
+@cache
+def _label_weights(labels: str, weights: tuple[float, ...]) -> str:
+    """The weight of a label is that of the first column that has it, as a share of the greatest."""
+    by_label = dict(zip(reversed(labels), reversed(weights), strict=True))
+    return f"{{{','.join(str(by_label.get(label, 0.0) / max(weights)) for label in _LABELS)}}}"
 
 
 # -- resolved filters --------------------------------------------------------------------------------------------------
@@ -269,13 +277,7 @@ class TsqueryEngine:
     def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:
         if target is None:
             return compile_tsquery(expression)
-        table = target.index.table
-        return compile_tsquery(
-            expression,
-            _restriction(table, tuple(fields)),
-            _restriction(table, (target.title_column,)),
-            _restriction(table, target.phrase_columns),
-        )
+        return _compile(expression, target.index.table, tuple(fields), (target.title_column,), target.phrase_columns)
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
         """Returns ranks divided by the best one."""
@@ -299,9 +301,10 @@ class TsqueryEngine:
 
 
 @lru_cache(maxsize=512)
-def _restriction(table: str, columns: tuple[str, ...]) -> Restriction:
-    """Returns the restriction of a search to columns of an index, or to none without columns."""
-    return ENTRY_KINDS[table].column_labels.restriction(columns) if columns else EVERYWHERE
+def _compile(expression: Expression, table: str, *columns: tuple[str, ...]) -> str:
+    """`columns` are those that are searched, those of titles, and those of phrases. Without any, all are."""
+    labels = ENTRY_KINDS[table].column_labels
+    return compile_tsquery(expression, *[labels.restriction(names) if names else EVERYWHERE for names in columns])
 
 
 TSQUERY = TsqueryEngine()

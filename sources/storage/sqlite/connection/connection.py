@@ -25,7 +25,6 @@ from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_
 from config.paths import UserId
 from sources.storage.job_queue import (
     BackgroundPace,
-    CallGroup,
     JobLane,
     JobQueue,
     QueuedJob,
@@ -33,8 +32,8 @@ from sources.storage.job_queue import (
     charged_user,
     current_call,
     current_job_group,
-    job_group,
 )
+from sources.storage.joint_read import JointRead, JointReads, RunAlone
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
 
@@ -162,7 +161,7 @@ class JobConnection(RowConnection):
                     raise
 
     def restart_clock(self, limit_s: float) -> None:
-        """Gives the running job so much time from now on. Called by its thread."""
+        """Implements `TimedConnection`."""
         assert self._job is not None
         self._job.due = time.monotonic() + limit_s
 
@@ -221,79 +220,6 @@ class ConnectionStuck(Exception):
     """The job before this one does not stop. The connection was given up, and the job can be run on another one."""
 
 
-class _RunAlone(Exception):
-    """A read could not be run together with others, and has to be a job of its own."""
-
-
-class _ReadPart(Generic[T]):
-    """One of several reads that run in one job. `outcome` has what it returned, and is set by the thread of the job."""
-
-    __slots__ = ("is_started", "limit_s", "outcome", "result", "work")
-
-    def __init__(self, work: Work[T], limit_s: float) -> None:
-        self.work = work
-        self.limit_s = limit_s
-        self.is_started = False
-        self.outcome: tuple[T] | None = None
-        self.result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-
-# How long the results of a joint read wait for the other reads of the same job.
-_HELD_UP_MAX_S = 0.25
-
-
-class _JointRead:
-    """The reads that a call starts at the same time. The sources of a search share a transaction, the counts of their
-    terms and the hand-over to the thread. If one of them is slow or fails, those that are done return, and the rest
-    become jobs of their own."""
-
-    def __init__(self) -> None:
-        self.parts: list[_ReadPart[Any]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, call: CallGroup, run_job: Callable[[Work[None], float], Coroutine[Any, Any, None]]) -> None:
-        limit_s = sum([part.limit_s for part in self.parts])
-        with job_group(call):
-            self._task = asyncio.create_task(run_job(self._work, limit_s))
-        self._task.add_done_callback(self._finish)
-        self._timer = self._task.get_loop().call_later(_HELD_UP_MAX_S, self._pass_on)
-
-    def _work(self, connection: JobConnection) -> None:
-        """Called by the thread of the job, again if it has to be repeated."""
-        for part in self.parts:
-            if part.outcome is None and not part.result.done():
-                part.is_started = True
-                connection.restart_clock(part.limit_s)
-                part.outcome = (part.work(connection),)
-
-    def _pass_on(self) -> None:
-        """Returns what has been read. Reads that were not started run alone: time in a queue would not count as
-        theirs, but that of the reads before them does."""
-        for part in self.parts:
-            if part.outcome is not None and not part.result.done():
-                part.result.set_result(part.outcome[0])
-            elif not part.is_started and not part.result.done():
-                part.result.set_exception(_RunAlone())
-
-    def _finish(self, task: asyncio.Task[None]) -> None:
-        # It is cancelled if the caller of the read that was running gave up.
-        error = None if task.cancelled() else task.exception()
-        if self._timer is not None:
-            self._timer.cancel()
-        if error is None or any(part.is_started for part in self.parts):
-            self._pass_on()
-        for part in self.parts:
-            if not part.result.done():
-                part.result.set_exception(error or _RunAlone())
-
-    def leave(self, part: _ReadPart[Any]) -> None:
-        """Stops the job if nobody waits for the read that is running, or for any. Those that are left run alone."""
-        is_running = part.is_started and part.outcome is None
-        if self._task is not None and (is_running or all(other.result.done() for other in self.parts)):
-            self._task.cancel()
-
-
 class QueuedConnection(aiosqlite.Connection):
     """Gives the event loop access to one connection of a user: one job at a time, in the order of the job queue.
 
@@ -321,8 +247,7 @@ class QueuedConnection(aiosqlite.Connection):
         self._stop_s = stop_s
         self._abandoned: Job[Any] | None = None
         self._has_ended = asyncio.Event()
-        # Reads that begin in this pass of the event loop.
-        self._joint_reads: dict[CallGroup, _JointRead] = {}
+        self._joint_reads = JointReads(self._run_joint_read)
         self.on_stuck: Callable[[QueuedConnection], None] | None = None
 
     @property
@@ -344,33 +269,12 @@ class QueuedConnection(aiosqlite.Connection):
         caller stops the work. Reads that a call starts at the same time run in one job."""
         call = current_call()
         if call is not None:
-            try:
-                return await self._read_jointly(call, work, limit_s)
-            except _RunAlone:
-                pass
+            with suppress(RunAlone):
+                return await self._joint_reads.read(call, work, limit_s)
         return await self._run(work, limit_s, "BEGIN", gives_up=True)
 
-    async def _read_jointly(self, call: CallGroup, work: Work[T], limit_s: float) -> T:
-        joint = self._joint_reads.get(call)
-        part = _ReadPart(work, limit_s)
-        if joint is None:
-            joint = self._joint_reads[call] = _JointRead()
-            # The other sources of the search get as far as this in the same pass of the event loop.
-            asyncio.get_running_loop().call_soon(self._start_joint_read, call)
-        joint.parts.append(part)
-        try:
-            return await part.result
-        finally:
-            part.result.cancel()
-            joint.leave(part)
-
-    def _start_joint_read(self, call: CallGroup) -> None:
-        joint = self._joint_reads.pop(call)
-        joint.parts = [part for part in joint.parts if not part.result.done()]
-        if len(joint.parts) > 1:
-            joint.start(call, partial(self._run, begin="BEGIN", gives_up=True))
-        elif joint.parts:
-            joint.parts[0].result.set_exception(_RunAlone())
+    async def _run_joint_read(self, joint: JointRead) -> None:
+        await self._run(joint.work, sum([part.limit_s for part in joint.parts]), "BEGIN", gives_up=True)
 
     async def write(self, work: Work[T], limit_s: float) -> T:
         """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.

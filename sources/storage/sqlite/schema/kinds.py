@@ -29,15 +29,8 @@ from sources.storage.sqlite.index.text_index import (
 from sources.storage.sqlite.schema.conversion import convert
 from sources.storage.sqlite.vectors.kinds import vector_ddl
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
+from sources.storage.tables import kind_tables
 from sources.storage.tables.dialect import SQLITE
-from sources.storage.tables.kind_tables import (
-    ITEM_COLUMNS,
-    column_definitions,
-    index_columns,
-    indexed_sql,
-    segmented_table,
-    text_index,
-)
 from sources.storage.tables.sql import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS, SegmentedTable, TextIndex
 from sources.storage.vector_kinds import ITEM_VECTORS
 
@@ -60,7 +53,7 @@ def item_indexes(table: str) -> tuple[str, ...]:
 def kind_statements(kind: Kind) -> tuple[str, ...]:
     """The statements that create everything for a kind. Numbers that are public ids are never used again."""
     number = "id INTEGER PRIMARY KEY AUTOINCREMENT" if kind.key == "id" else "id INTEGER PRIMARY KEY"
-    columns = ",\n    ".join((number, *ITEM_COLUMNS, *column_definitions(kind)))
+    columns = ",\n    ".join((number, *kind_tables.ITEM_COLUMNS, *kind_tables.column_definitions(kind)))
     return (
         f"CREATE TABLE {kind.source} (\n    {columns}\n) STRICT",
         *item_indexes(kind.source),
@@ -69,8 +62,8 @@ def kind_statements(kind: Kind) -> tuple[str, ...]:
 
 
 def _index_statements(kind: Kind) -> tuple[str, ...]:
-    columns, index = index_columns(kind), text_index(kind)
-    selected = (f"{sql} AS {column.name}" for sql, column in zip(indexed_sql(kind), columns, strict=True))
+    columns, index = kind_tables.index_columns(kind), kind_tables.text_index(kind)
+    selected = (f"{sql} AS {column.name}" for sql, column in zip(kind_tables.indexed_sql(kind), columns, strict=True))
     texts = dict.fromkeys(name for column in columns for name in column.fields)
     watched = ", ".join((*texts, *(column.form for column in columns), "deleted"))
     return (
@@ -105,9 +98,9 @@ def create_kinds(connection: sqlite3.Connection) -> None:
 
 def _change(connection: sqlite3.Connection, kind: Kind) -> None:
     """Adds columns and builds the index again, in the form that the declaration has now."""
-    table, index = kind.source, text_index(kind).table
+    table, index = kind.source, kind_tables.text_index(kind).table
     known = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
-    for definition in column_definitions(kind):
+    for definition in kind_tables.column_definitions(kind):
         if definition.partition(" ")[0] not in known:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {definition}")
     for event in ("added", "changing", "removing"):
@@ -120,7 +113,7 @@ def _change(connection: sqlite3.Connection, kind: Kind) -> None:
     connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
     last: int | None = BEFORE_FIRST_ROWID
     while last is not None:
-        last = resegment_batch(segmented_table(kind, SQLITE), last, connection)
+        last = resegment_batch(kind_tables.segmented_table(kind, SQLITE), last, connection)
 
 
 def _stored_versions(connection: sqlite3.Connection, schema: str) -> set[tuple[str, str]]:

@@ -31,6 +31,13 @@ def _own(table: str) -> str:
             f"WITH {_own('state')} SELECT value FROM state WHERE name = 'vectors'",
         ),
         (
+            "SELECT id FROM matched_entries WHERE tsv @@ ?",
+            (
+                "WITH matched_entries AS NOT MATERIALIZED (SELECT * FROM florilegium_library.index_entries "
+                'WHERE tenant_id = $1 COLLATE "POSIX") SELECT id FROM matched_entries WHERE tsv @@ $2'
+            ),
+        ),
+        (
             Insert("state", "name, value", key="name", condition="state.value < excluded.value"),
             (
                 "INSERT INTO florilegium_library.state (tenant_id, name, value) VALUES ($1, $2, $3) "

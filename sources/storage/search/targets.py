@@ -56,7 +56,7 @@ class NoteCandidate(TextCandidate, gc=False):
     def item_chars(self) -> int:
         return len(self.text)
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(self.hit_text)
 
 
@@ -94,7 +94,7 @@ class MediaCandidate(TextCandidate, gc=False):
     def item_chars(self) -> int:
         return self.length_chars
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(
             self.hit_text,
             media_type=self.media_type,
@@ -138,6 +138,8 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
 
     source: str
     values: str
+    # A stored value instead of a property.
+    author_name: str  # pyright: ignore[reportIncompatibleMethodOverride] - see above
 
     @property
     def title_field(self) -> str:
@@ -170,24 +172,18 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
         return super().shows_same_text(other)
 
     @property
-    def author_name(self) -> str:
-        author = _layout(self.source).author
-        return decode_texts(self.values)[author] if author is not None else ""
-
-    @property
     def item_chars(self) -> int:
         return len(self.body)
 
 
 class _KindLayout(Struct, frozen=True):
     """The fields of a kind: all in reading order with the names that are shown, those in `KindCandidate.values`, the
-    separators of lists, the fields that are not searched, and which of the values is the author."""
+    separators of lists, and the fields that are not searched."""
 
     names: Mapping[str, str]
     stored: tuple[str, ...]
     lists: Mapping[str, str]
     unsearched: frozenset[str]
-    author: int | None
 
 
 @lru_cache(maxsize=64)
@@ -201,7 +197,6 @@ def _layout(source: str) -> _KindLayout:
         stored,
         {**lists, "tags": ", "},
         frozenset(name for name in stored if name not in searched),
-        stored.index(kind.author) if kind.author is not None else None,
     )
 
 
@@ -210,9 +205,10 @@ def _kind_target(kind: Kind, dialect: Dialect) -> SearchTarget:
     _, *body = indexed_sql(kind, dialect.character(10), "r.")
     values = ", ".join(f"r.{name}" for name in _layout(kind.source).stored)
     joined = " || ' ' || ".join(body)
+    author = f"r.{kind.author}" if kind.author is not None else "''"
     columns = (
         f"r.{kind.key}, r.{kind.title}, {_ITEM_COLUMNS}, r.{kind.title}_seg, {joined}, "
-        f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT)"
+        f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT), {author}"
     )
     return SearchTarget(
         dialect=dialect,
@@ -240,7 +236,7 @@ class ObservationCandidate(FieldsCandidate, gc=False):
     def item_chars(self) -> int:
         return len(self._text)
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(self._text or self.title)
 
     @property
@@ -311,7 +307,7 @@ class ChatCandidate(HitCandidate, gc=False):
     def hit_text(self) -> str:
         return self.content
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         is_found_through_others = self.is_matched_aside and self.rowid > 0
         return self.make_hit(
             self.content,

@@ -260,7 +260,7 @@ class Aggregator:
             arguments,
             self._breaker,
             filtered=[name for name in filters if set_filters(filters, name)],
-            depth=self._settings.fixed.fanout_depth,
+            depth=self._settings.fixed.fanout_depth * (1 if SEVERAL_SOURCES in changes else 2),
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
             others=[context.within(access) for access in libraries[:LIBRARIES_MAX] if access is not None],
@@ -412,7 +412,7 @@ class Aggregator:
             scoring=self._settings.search_scoring,
             rows=rows,
             rows_with_term=frequencies,
-            hits_per_source=self._settings.fixed.fanout_depth,
+            hits_per_source=fanout.depth,
             semantic_weight=model.weight_for(len(plan.query.terms)) if model is not None else None,
             semantic_floors={
                 name: round(floor, _PART_DIGITS) for name, floor in fanout.floors.items() if name not in fanout.others

@@ -61,6 +61,7 @@ class ChatsSource(LibrarySource):
     search_input = ChatsSearch
     get_input = ChatsGet
     id_argument = "conversation_id"
+    hits_per_result = 2
     search_tool = ToolText(
         "Search chats",
         "Search the messages and titles of the user's conversations; each hit is a message or a title. "

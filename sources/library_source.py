@@ -81,6 +81,8 @@ class LibrarySource(ABC):
     id_argument: ClassVar[str]
     search_tool: ClassVar[ToolText]
     get_tool: ClassVar[ToolText]
+    # How many hits of an item a search of several sources expects among the first: they become one result.
+    hits_per_result: ClassVar[int] = 1
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -237,6 +237,7 @@ def build_query(
         ranking=ranking,
         is_strict=bool(defaults.strict),
         boosts_messages=settings.fixed.search_message_boost and SEVERAL_SOURCES not in context.config,
+        is_one_of_several=SEVERAL_SOURCES in context.config,
     )
     conflict: str | None = None
     if query.filters != _NO_FILTERS:

@@ -68,7 +68,8 @@ class Search(Struct, frozen=True, kw_only=True):
     `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.
 
     If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`. With
-    `boosts_messages`, comparable scores of messages have a second stage (`sources.search.message_boost`).
+    `boosts_messages`, comparable scores of messages have a second stage (`sources.search.message_boost`). With
+    `is_one_of_several`, the hits are merged with those of other sources, which need fewer of them.
 
     `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
@@ -102,6 +103,7 @@ class Search(Struct, frozen=True, kw_only=True):
     is_strict: bool = False
     is_partial: bool = False
     boosts_messages: bool = True
+    is_one_of_several: bool = False
 
     @property
     def has_filters(self) -> bool:

@@ -317,8 +317,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     phrase_columns: tuple[str, ...] = ()
     # The kinds of vectors that belong to the index entries.
     vectors: tuple["VectorKind", ...] = ()
-    # How many of the first matches by words are ranked by words and meaning together, in whole blocks. A second stage
-    # sorts blocks of this size.
+    # How many of the first matches by words are ranked by words and meaning together, in whole blocks; half as many if
+    # several sources are searched. A second stage sorts blocks of this size.
     lexical_head: int = 20
     # Whether matches with all words of a plain query come before the others. They score higher in any case.
     prefers_all_terms: bool = True

@@ -31,7 +31,7 @@ class NoteCandidate(engine.TextCandidate, gc=False):
     def item_chars(self) -> int:
         return len(self.text)
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(self.hit_text)
 
 
@@ -69,7 +69,7 @@ class MediaCandidate(engine.TextCandidate, gc=False):
     def item_chars(self) -> int:
         return self.length_chars
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(
             self.hit_text,
             media_type=self.media_type,
@@ -113,6 +113,8 @@ class KindCandidate(engine.NamedFieldsCandidate, gc=False):
 
     source: str
     values: str
+    # A stored value instead of a property.
+    author_name: str  # pyright: ignore[reportIncompatibleMethodOverride] - see above
 
     @property
     def title_field(self) -> str:
@@ -145,24 +147,18 @@ class KindCandidate(engine.NamedFieldsCandidate, gc=False):
         return super().shows_same_text(other)
 
     @property
-    def author_name(self) -> str:
-        author = _layout(self.source).author
-        return decode_texts(self.values)[author] if author is not None else ""
-
-    @property
     def item_chars(self) -> int:
         return len(self.body)
 
 
 class _KindLayout(Struct, frozen=True):
     """The fields of a kind: all in reading order with the names that are shown, those in `KindCandidate.values`, the
-    separators of lists, the fields that are not searched, and which of the values is the author."""
+    separators of lists, and the fields that are not searched."""
 
     names: Mapping[str, str]
     stored: tuple[str, ...]
     lists: Mapping[str, str]
     unsearched: frozenset[str]
-    author: int | None
 
 
 @lru_cache(maxsize=64)
@@ -176,7 +172,6 @@ def _layout(source: str) -> _KindLayout:
         stored,
         {**lists, "tags": ", "},
         frozenset(name for name in stored if name not in searched),
-        stored.index(kind.author) if kind.author is not None else None,
     )
 
 
@@ -185,9 +180,10 @@ def _kind_target(kind: Kind, dialect: Dialect) -> engine.SearchTarget:
     _, *body = indexed_sql(kind, dialect.character(10), "r.")
     values = ", ".join(f"r.{name}" for name in _layout(kind.source).stored)
     joined = " || ' ' || ".join(body)
+    author = f"r.{kind.author}" if kind.author is not None else "''"
     columns = (
         f"r.{kind.key}, r.{kind.title}, {_ITEM_COLUMNS}, r.{kind.title}_seg, {joined}, "
-        f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT)"
+        f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT), {author}"
     )
     return engine.SearchTarget(
         dialect=dialect,
@@ -215,7 +211,7 @@ class ObservationCandidate(engine.FieldsCandidate, gc=False):
     def item_chars(self) -> int:
         return len(self._text)
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(self._text or self.title)
 
     @property
@@ -286,7 +282,7 @@ class ChatCandidate(engine.HitCandidate, gc=False):
     def hit_text(self) -> str:
         return self.content
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         is_found_through_others = self.is_matched_aside and self.rowid > 0
         return self.make_hit(
             self.content,

@@ -17,7 +17,7 @@ from config.settings import Settings
 from server.cli.caller import admin_caller, library_caller, run_long
 from server.cli.lazy_group import NamedValue, SettingsOverrides
 from server.cli.local_library import data_root, open_local, run_with_registry
-from server.cli.options import library_options, load_for_change
+from server.cli.options import group_option, library_options, load_for_change, owner_of
 from server.cli.output import echo, pluralize, print_json, print_result, print_table, strip_control_characters
 from server.cli.remote import remote_server
 from server.following.deployments import DeploymentFolders, DeploymentUser, FollowedDeployment
@@ -62,6 +62,13 @@ def follow() -> None:
     """Keep a library current with folders, files, databases and URLs."""
 
 
+def _owner_and_group(user: str | None, library: str | None) -> tuple[str | None, str | None]:
+    """Returns whose library a command uses, and the group that a request to a server names: its managers send it in
+    their own name. On this machine, a group is used like a user."""
+    owner = owner_of(user, library)
+    return (user, library) if remote_server() is not None else (owner, None)
+
+
 @follow.command()
 @click.argument("location", metavar="PATH|URL|tldw")
 @click.argument("root", metavar="[ROOT]", required=False)
@@ -83,6 +90,7 @@ def follow() -> None:
 )
 @click.option("--user-name", metavar="TEMPLATE", help="tldw only: names of users, such as tldw-{id}. Default: {id}.")
 @click.option("--create-users", is_flag=True, help="tldw only: create users that do not exist.")
+@group_option
 @library_options
 def add(
     overrides: SettingsOverrides,
@@ -95,6 +103,7 @@ def add(
     mapping: UserMapping | None,
     user_name: str | None,
     create_users: bool,
+    library: str | None,
     user: str | None,
     as_json: bool,
 ) -> None:
@@ -104,8 +113,9 @@ def add(
     """
     settings = load_for_change(overrides)
     if root is not None:
-        if location != "tldw" or format_name or write_back or user:
-            raise click.UsageError("expected PATH, URL, or `tldw ROOT` without --format, --write-back and --user")
+        if location != "tldw" or format_name or write_back or user or library:
+            options = "--format, --write-back, --library and --user"
+            raise click.UsageError(f"expected PATH, URL, or `tldw ROOT` without {options}")
         request = follows.FollowDeploymentRequest(
             location=str(Path(root).absolute()),
             map=mapping or "id",
@@ -126,7 +136,9 @@ def add(
         return
     if mapping or user_name or create_users:
         raise click.UsageError("--map, --user-name and --create-users need `follow add tldw ROOT`")
+    owner, group = _owner_and_group(user, library)
     source_request = follows.FollowRequest(
+        group=group,
         # A server has another working directory.
         location=location if "://" in location else str(Path(location).absolute()),
         format=format_name,
@@ -134,7 +146,7 @@ def add(
         keep_deleted=keep_deleted,
         write_back=write_back,
     )
-    with library_caller(settings, user, creates=True) as call:
+    with library_caller(settings, owner, creates=True) as call:
         source: FollowedSource = call(follows.add_follow, source_request)
     if as_json:
         print_json({"id": source.id, "location": source.location})
@@ -144,19 +156,21 @@ def add(
 
 
 @follow.command("list")
+@group_option
 @library_options
-def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
+def list_(overrides: SettingsOverrides, library: str | None, user: str | None, as_json: bool) -> None:
     """List followed sources and whether they are current."""
     settings = overrides.load().settings
     deployments: Sequence[FollowedDeployment] = ()
     sources: Sequence[FollowedSource] = ()
-    if user is None:
+    owner, group = _owner_and_group(user, library)
+    if owner is None and group is None:
         with admin_caller(settings) as call:
             if remote_server() is None or ADMIN in call(get_account, NoArguments()).scopes:
                 deployments = call(follows.list_follow_deployments, NoArguments()).deployments
     try:
-        with library_caller(settings, user) as call:
-            sources = call(follows.list_follows, ManagedLibraryRequest()).follows
+        with library_caller(settings, owner) as call:
+            sources = call(follows.list_follows, ManagedLibraryRequest(group=group)).follows
     except (click.UsageError, StorageError):
         # Deployments belong to no user, so that there need not be one.
         if not deployments:
@@ -193,8 +207,9 @@ def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
+@group_option
 @library_options
-def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
+def show(overrides: SettingsOverrides, follow_id: str, library: str | None, user: str | None, as_json: bool) -> None:
     """Show the source ID with its conflicts and the files that could not be read, or a deployment with its users."""
     settings = overrides.load().settings
     users: list[DeploymentUser] = []
@@ -208,8 +223,9 @@ def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json
                     break
         data = {**to_builtins(shown), "users": to_builtins(users)}
     else:
-        with library_caller(settings, user) as call:
-            data = to_builtins(call(follows.get_follow, follows.FollowIdRequest(id=follow_id)))
+        owner, group = _owner_and_group(user, library)
+        with library_caller(settings, owner) as call:
+            data = to_builtins(call(follows.get_follow, follows.FollowIdRequest(id=follow_id, group=group)))
     if as_json:
         print_json(data)
         return
@@ -238,8 +254,11 @@ def _change_command(name: str, help_text: str, done: str) -> None:
 
     @follow.command(name, help=help_text)
     @click.argument("follow_id", metavar="ID")
+    @group_option
     @library_options
-    def change(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
+    def change(
+        overrides: SettingsOverrides, follow_id: str, library: str | None, user: str | None, as_json: bool
+    ) -> None:
         settings, is_paused = load_for_change(overrides), name == "pause"
         if is_deployment_id(follow_id):
             with admin_caller(settings) as call:
@@ -249,11 +268,13 @@ def _change_command(name: str, help_text: str, done: str) -> None:
                     request = follows.UpdateDeploymentRequest(id=follow_id, paused=is_paused)
                     call(follows.update_follow_deployment, request)
         else:
-            with library_caller(settings, user) as call:
+            owner, group = _owner_and_group(user, library)
+            with library_caller(settings, owner) as call:
                 if name == "remove":
-                    call(follows.remove_follow, follows.FollowIdRequest(id=follow_id))
+                    call(follows.remove_follow, follows.FollowIdRequest(id=follow_id, group=group))
                 else:
-                    call(follows.update_follow, follows.UpdateFollowRequest(id=follow_id, paused=is_paused))
+                    update = follows.UpdateFollowRequest(id=follow_id, group=group, paused=is_paused)
+                    call(follows.update_follow, update)
         state = done.partition(" ")[0].lower()
         print_result({"id": follow_id, "state": state}, done.format(id=follow_id), as_json=as_json)
 
@@ -324,13 +345,21 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
     required=True,
     help="library: keep the edits made in Florilegium. file: overwrite them with the file.",
 )
+@group_option
 @library_options
 def resolve(
-    overrides: SettingsOverrides, follow_id: str, file: str, keep: Any, user: str | None, as_json: bool
+    overrides: SettingsOverrides,
+    follow_id: str,
+    file: str,
+    keep: Any,
+    library: str | None,
+    user: str | None,
+    as_json: bool,
 ) -> None:
     """Settle the conflicts of FILE, a name that `follow show` lists."""
-    request = follows.ResolveConflictRequest(id=follow_id, file=file, keep=keep)
-    with library_caller(overrides.load().settings, user, writes=True) as call:
+    owner, group = _owner_and_group(user, library)
+    request = follows.ResolveConflictRequest(id=follow_id, group=group, file=file, keep=keep)
+    with library_caller(overrides.load().settings, owner, writes=True) as call:
         call(follows.resolve_follow_conflict, request)
     print_result({"id": follow_id, "file": file, "kept": keep}, f"Kept the version of the {keep}.", as_json=as_json)
 

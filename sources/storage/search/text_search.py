@@ -231,7 +231,7 @@ class TextSearch:
             return True
         tier = MatchTier(self._match_text(expression), "newest")
         if not self._filter:
-            # `run` counts them, too. For a phrase, FTS5 reads all rows of its words for either.
+            # `run` needs the count, too. To count the matches of a phrase is most of the cost of finding few of them.
             self._statistics.refresh(self._connection)
             return self._count(tier.match) > 0
         [is_found] = self._connection.execute(*self._match_sql(tier).select_any()).fetchone()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from auth.context import READ, SCOPES, WRITE
+from auth.sharing import Sharing
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.program import Outcome, Program
@@ -158,3 +159,27 @@ async def test_administrators_set_quotas_one_by_one(program: Program, server: Li
         2,
         True,
     )
+
+
+async def test_managers_follow_sources_for_their_group(program: Program, server: LiveServer) -> None:
+    ada, ben = [await key_of(server, name, READ, WRITE) for name in ("ada", "ben")]
+    sharing = Sharing(server.runtime.registry.database)
+    await sharing.create_group((await server.user("ada")).id, "team")
+    await sharing.add_member("team", "ben", "writer")
+
+    async def listed(*options: str) -> list[tuple[str, str]]:
+        found = (await run(program, server, ada, "follow", "list", *options, "--json")).json
+        return [(one["id"], one["state"]) for one in found]
+
+    following = ("follow", "add", "https://feeds.example/tea.xml", "--library", "team", "--json")
+    assert "only a manager" in (await run(program, server, ben, *following)).stderr
+    added = await run(program, server, ada, *following)
+    follow_id = added.json["id"]
+    await run(program, server, ada, "follow", "pause", follow_id, "--library", "team")
+    assert await listed("--library", "team") == [(follow_id, "paused")]
+    assert await listed() == []
+    shown = await run(program, server, ada, "follow", "show", follow_id, "--library", "team")
+    assert "https://feeds.example/tea.xml" in shown.stdout
+    assert (await run(program, server, ada, "follow", "remove", follow_id)).code != 0
+    await run(program, server, ada, "follow", "remove", follow_id, "--library", "team")
+    assert await listed("--library", "team") == []

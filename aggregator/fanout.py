@@ -26,9 +26,10 @@ from config.paths import UserId
 from config.settings import Settings
 from config.tracing import span
 from sources.items import ResultItem
-from sources.library_source import LibrarySource, LongerSnippet
+from sources.library_source import LibrarySource, LongerSnippet, scan_hits
 from sources.query import Term
 from sources.records import SemanticStatus
+from sources.search.arguments import LIMIT_MAX
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, QueueState
 from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to, job_group
@@ -92,7 +93,7 @@ class Fanout:
     time in a queue does not make a source fail.
 
     `arguments` holds the search arguments of each source; limit and offset are set for each page, of which the first
-    has `depth` hits. `filtered` names the sources for which the caller set filters: if one of them rejects its
+    has `depth` results. `filtered` names the sources for which the caller set filters: if one of them rejects its
     arguments, that is the caller's error. With `is_own_deadline` the caller chose a shorter deadline than the server's:
     a source that exceeds it has not failed.
 
@@ -279,6 +280,8 @@ class Fanout:
     ) -> None:
         """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to a
         thread takes as long as rendering a hit."""
+        hits = [(hit, hit.stream or hit.source) for hit in pending]
+        scan_hits([(hit, self._queries[key]) for hit, key in hits if key in self.own], topic)
         while pending:
             hit = pending[0]
             key = hit.stream or hit.source
@@ -315,11 +318,15 @@ class Fanout:
     async def _search_source(
         self, context: RequestContext, library: Library, name: str, offset: int, depth: int, took_ms: dict[str, int]
     ) -> SourceHits:
+        source: Any = self.sources[name]
+        if name in self.own:
+            depth = min(LIMIT_MAX, depth * source.hits_per_result)
         args = replace(self._arguments[name], limit=depth, offset=offset)
         started = self._clock()
         try:
             with job_group(self._groups[name]), span(f"search {name}", {"florilegium.source": name}):
-                return await self.sources[name].search(context, library, args)
+                page: SourceHits = await source.search(context, library, args)
+                return page
         finally:
             took_ms[name] = round((self._clock() - started) * 1000)
 

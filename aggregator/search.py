@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
+from aggregator import responses
 from aggregator.facets import FacetedResponse, Facets, count_facets
 from aggregator.fanout import LONGER_PASSAGE, Breaker, Fanout, SearchQueue
 from aggregator.filters import (
@@ -37,19 +38,6 @@ from aggregator.ranking import (
     sort_by_date,
     sort_by_score,
 )
-from aggregator.responses import (
-    Explanation,
-    FurtherPassage,
-    HitExplanation,
-    KnowledgeItem,
-    KnowledgeResponse,
-    SourceReport,
-    combined_status,
-    item_without_repetition,
-    position_in,
-    to_minute,
-    without_repetition,
-)
 from auth.context import LibraryAccess, Principal, RequestContext
 from config.errors import InvalidParams, Overloaded, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
@@ -75,7 +63,7 @@ from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library, QueueState
 
-_decode_item = msgspec.json.Decoder(KnowledgeItem).decode
+_decode_item = msgspec.json.Decoder(responses.KnowledgeItem).decode
 # `error`: the caller's mistake, such as an unknown session, a cancelled call, or an unexpected exception.
 SearchOutcome = Literal["complete", "partial", "refused", "failed", "error"]
 # A page that a model gets without asking for a size: a handful of results that each show a passage. More results would
@@ -189,7 +177,7 @@ class Aggregator:
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-    ) -> KnowledgeResponse:
+    ) -> responses.KnowledgeResponse:
         """Searches, as `search_with_defaults` does. The response has every field of its results."""
         return (await self.search_with_defaults(context, request, hit_extra_bytes))[0]
 
@@ -198,7 +186,7 @@ class Aggregator:
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-    ) -> tuple[KnowledgeResponse, SearchDefaults]:
+    ) -> tuple[responses.KnowledgeResponse, SearchDefaults]:
         """Returns the response, and the defaults of the session and the request that applied.
 
         Counts how the search ended. Raises Overloaded if the search would have to wait too long, and
@@ -272,7 +260,7 @@ class Aggregator:
             arguments,
             self._breaker,
             filtered=[name for name in filters if set_filters(filters, name)],
-            depth=self._settings.fixed.fanout_depth,
+            depth=self._settings.fixed.fanout_depth * (1 if SEVERAL_SOURCES in changes else 2),
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
             others=[context.within(access) for access in libraries[:LIBRARIES_MAX] if access is not None],
@@ -282,7 +270,7 @@ class Aggregator:
 
     async def _search(
         self, plan: SearchPlan, fanout: Fanout, merged: MergedRanking, library: Library, read_as: str | None
-    ) -> tuple[KnowledgeResponse, list[RankedHit]]:
+    ) -> tuple[responses.KnowledgeResponse, list[RankedHit]]:
         """Returns the response and the hits that it shows."""
         ranking: Ranking = merged
         # A reranker reads prose, so it is not used for queries with operators, or sorted by date.
@@ -302,8 +290,8 @@ class Aggregator:
             facets = await count_facets(merged, fanout, library, time_zone or UTC)
         read_as = fanout.common_reading or read_as
         totals = ranking.source_totals if plan.request.explain else {}
-        reports: dict[str, SourceReport] = {}
-        libraries: dict[str, dict[str, SourceReport]] = {}
+        reports: dict[str, responses.SourceReport] = {}
+        libraries: dict[str, dict[str, responses.SourceReport]] = {}
         for name, report in fanout.reports.items():
             # Omits a source's `read_as` if it equals that of the whole response.
             source_reading = UNSET if report.read_as == read_as else report.read_as
@@ -314,13 +302,13 @@ class Aggregator:
                     by_source = libraries.setdefault(f"{other.name} ({other.handle})", {})
             by_source[source] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
         # With its numbers at their widest, to know how much room is left for the results.
-        envelope = KnowledgeResponse(
+        envelope = responses.KnowledgeResponse(
             results=(),
             has_more=True,
             next_offset=OFFSET_MAX,
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
-            semantic=combined_status(fanout.semantic.values()),
+            semantic=responses.combined_status(fanout.semantic.values()),
             not_reranked=(isinstance(ranking, RerankedRanking) and ranking.problem) or UNSET,
             score_type=score_type,
             session=plan.state.handle,
@@ -334,7 +322,7 @@ class Aggregator:
         )
         if facets is not None:
             envelope = FacetedResponse(**asdict(envelope), facets=facets)
-        shown = envelope if plan.has_all_fields else without_repetition(envelope)
+        shown = envelope if plan.has_all_fields else responses.without_repetition(envelope)
         room_bytes = plan.max_bytes - len(encode(shown))
         if isinstance(ranking, RerankedRanking):
             page_order = ranking.sort
@@ -343,7 +331,7 @@ class Aggregator:
         response, hits = fill_page(envelope, selection, rendered, room_bytes, page_order)
         return self._with_advice(response), hits
 
-    def _with_advice(self, response: KnowledgeResponse) -> KnowledgeResponse:
+    def _with_advice(self, response: responses.KnowledgeResponse) -> responses.KnowledgeResponse:
         """A search that found nothing, and would also have compared meanings, says how to get a model."""
         is_off = isinstance(response.semantic, SemanticStatus) and response.semantic.status == "off"
         if response.results or not is_off or self._settings.semantic_model != "auto":
@@ -397,7 +385,9 @@ class Aggregator:
             max_bytes=max_bytes - (limit * hit_extra_bytes(defaults) if hit_extra_bytes is not None else 0),
         )
 
-    async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout) -> Explanation:
+    async def _explain(
+        self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout
+    ) -> responses.Explanation:
         rows: int | None = None
         frequencies: dict[str, int] | None = None
         is_own = len(fanout.others) < len(fanout.sources)
@@ -414,7 +404,7 @@ class Aggregator:
         )
         if isinstance(ranking, RerankedRanking):
             by_relevance += f"; {ranking.description}"
-        return Explanation(
+        return responses.Explanation(
             order_by=plan.order,
             fusion=by_relevance if plan.order == "relevance" else "one list sorted by last_modified",
             ties="last_modified, then uri",
@@ -422,7 +412,7 @@ class Aggregator:
             scoring=self._settings.search_scoring,
             rows=rows,
             rows_with_term=frequencies,
-            hits_per_source=self._settings.fixed.fanout_depth,
+            hits_per_source=fanout.depth,
             semantic_weight=model.weight_for(len(plan.query.terms)) if model is not None else None,
             semantic_floors={
                 name: round(floor, _PART_DIGITS) for name, floor in fanout.floors.items() if name not in fanout.others
@@ -494,16 +484,16 @@ async def _render(
 
 def _checked_items(
     hits: Sequence[RankedHit], items: Mapping[str, ResultItem], fanout: Fanout
-) -> dict[str, KnowledgeItem]:
+) -> dict[str, responses.KnowledgeItem]:
     """What the sources rendered, by URI. That of a third-party source is decoded from its JSON, which checks the types:
     constructing a Struct does not."""
-    checked: dict[str, KnowledgeItem] = {}
+    checked: dict[str, responses.KnowledgeItem] = {}
     for hit in hits:
         item = items.get(hit.uri)
         if item is None:
             continue
         if (hit.stream or hit.source) in fanout.own:
-            checked[hit.uri] = KnowledgeItem(**asdict(item))
+            checked[hit.uri] = responses.KnowledgeItem(**asdict(item))
             if (access := fanout.library_of(hit.stream) if hit.stream else None) is not None:
                 checked[hit.uri] = replace(checked[hit.uri], library=access.name)
             continue
@@ -532,7 +522,7 @@ def _further_hits(result: RankedHit, count: int) -> list[RankedHit]:
 def _result(
     lead: RankedHit,
     others: Sequence[RankedHit],
-    items: Mapping[str, KnowledgeItem],
+    items: Mapping[str, responses.KnowledgeItem],
     plan: SearchPlan,
     longer: LongerSnippet | None = None,
 ) -> RenderedResult:
@@ -554,7 +544,7 @@ def _result(
         also_in=lead.also_in or UNSET,
         explain=_explain_hit(item, lead, plan) if plan.request.explain else UNSET,
     )
-    encoded = encode(result if plan.has_all_fields else item_without_repetition(result))
+    encoded = encode(result if plan.has_all_fields else responses.item_without_repetition(result))
     return RenderedResult(result, (lead, *others), len(encoded) + 1)
 
 
@@ -564,26 +554,26 @@ def _place(item: ResultItem) -> tuple[int, int]:
     return part or 0, loc.approx_offset or 0
 
 
-def _passage(item: ResultItem) -> FurtherPassage:
+def _passage(item: ResultItem) -> responses.FurtherPassage:
     """The index of a message is a shorter way to name it than its URI."""
     loc = item.loc
     if loc is not None and loc.message_index is not None:
         loc = Loc(message_index=loc.message_index, approx_offset=loc.approx_offset)
     else:
-        loc = position_in(item.uri, loc)
-    return FurtherPassage(
-        snippet=item.snippet or "", loc=loc, sender=item.sender, created_at=to_minute(item.created_at or None)
+        loc = responses.position_in(item.uri, loc)
+    return responses.FurtherPassage(
+        snippet=item.snippet or "", loc=loc, sender=item.sender, created_at=responses.to_minute(item.created_at or None)
     )
 
 
-def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExplanation:
+def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> responses.HitExplanation:
     ranges = item.highlights if item.highlights is not UNSET else ()
     text = item.snippet or ""
     boosts = QueryBoosts(plan.query.times, plan.query.own_terms)
     moment = item.created_at or ""
     if item.sender:
         moment = boosts.time.moment(moment, text)
-    return HitExplanation(
+    return responses.HitExplanation(
         position=hit.position,
         rank_in_source=hit.rank,
         bm25=hit.bm25,

@@ -14,15 +14,7 @@ from aggregator.retrieval import KnowledgeGet, Retriever
 from auth.context import RequestContext
 from config.numbers import clamp
 from config.settings import Settings
-from sources.items import (
-    GetResponse,
-    ResultItem,
-    RetrievalOptions,
-    SearchResponse,
-    chars_per_token,
-    request_defaults,
-    snippet_length,
-)
+from sources import items
 from sources.library_source import LibrarySource
 from sources.query import ParsedQuery, parse_literal
 from sources.records import SemanticStatus
@@ -60,7 +52,7 @@ class _SimilarHit(Struct, frozen=True):
     source: LibrarySource
     query: SourceQuery
 
-    def render(self) -> ResultItem:
+    def render(self) -> items.ResultItem:
         return self.source.render_hit(self.hit, self.query, ())
 
 
@@ -81,12 +73,12 @@ class SimilarItems:
         self._settings = settings
         self._queue = queue
 
-    async def find(self, context: RequestContext, request: ItemsSimilar) -> SearchResponse:
+    async def find(self, context: RequestContext, request: ItemsSimilar) -> items.SearchResponse:
         """Takes turns with the searches of all sources. Raises Overloaded if it would have to wait too long. Finds
         nothing without an embedding model; `semantic` says so."""
         async with self._queue.turn(context.principal.user_id, None):
             # Read as the caller would, so that text which is redacted for an agent does not count.
-            retrieval = RetrievalOptions(mode="full", max_tokens=_TEXT_MAX_TOKENS)
+            retrieval = items.RetrievalOptions(mode="full", max_tokens=_TEXT_MAX_TOKENS)
             # It is not delivered to the caller, so it does not count as read.
             reader = replace(context, read_log=None)
             item = await self._retriever.get(reader, KnowledgeGet(uri=request.uri, retrieval=retrieval))
@@ -97,7 +89,7 @@ class SimilarItems:
             sources = [source for source in self._sources if permitted is None or source.name in permitted]
             async with self._libraries.library(context) as library:
                 for passage in passages:
-                    defaults = request_defaults(context.config)
+                    defaults = items.request_defaults(context.config)
                     search = Search(
                         query=_meaning_of(passage),
                         limit=_DEPTH,
@@ -110,8 +102,8 @@ class SimilarItems:
                         terms=(),
                         read_as=None,
                         offset=0,
-                        snippet_chars=snippet_length(request.snippet_length, defaults, self._settings),
-                        scale=TokenScale(chars_per_token(None, defaults)),
+                        snippet_chars=items.snippet_length(request.snippet_length, defaults, self._settings),
+                        scale=TokenScale(items.chars_per_token(None, defaults)),
                         score_type=_SCORE_TYPE,
                     )
                     for source, page in await self._search(library, query, item, sources):
@@ -128,7 +120,7 @@ class SimilarItems:
             results = await run_text_work(
                 sum(one.hit.text_chars for one in response_page), lambda: tuple([one.render() for one in response_page])
             )
-            return SearchResponse(
+            return items.SearchResponse(
                 results=results,
                 has_more=has_more,
                 next_offset=offset + limit if has_more else None,
@@ -137,7 +129,7 @@ class SimilarItems:
             )
 
     async def _search(
-        self, library: Library, query: SourceQuery, item: GetResponse, sources: Sequence[LibrarySource]
+        self, library: Library, query: SourceQuery, item: items.GetResponse, sources: Sequence[LibrarySource]
     ) -> Sequence[tuple[LibrarySource, SourceHits]]:
         async def search(source: LibrarySource) -> SourceHits:
             assert query.search is not None
@@ -156,7 +148,7 @@ def _meaning_of(passage: str) -> ParsedQuery:
     return replace(parse_literal(passage), terms=(), read_as=None, prose=passage)
 
 
-def _passages(item: GetResponse) -> list[str]:
+def _passages(item: items.GetResponse) -> list[str]:
     text, title = item.content, (item.meta.title or "").strip()
     chunks = split_into_chunks(text, _PASSAGE_CHARS, 0)
     if len(chunks) > _PASSAGES_MAX:

@@ -3,7 +3,8 @@
 The passages of each language are the notes of a separate user, without titles. Each question is asked in the language
 of its passage through `notes_search`, for some languages in English, and in English with every long word misspelled: by
 words alone, with each model of semantic search that is installed, and with `semantic_model = auto`, which the last line
-is about: no language should lose by it.
+is about: no language should lose by it. Its last figure is the CPU time of a search by words in the slowest language,
+as a multiple of that in English.
 """
 
 import argparse
@@ -14,9 +15,10 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from msgspec import Struct
 
@@ -34,6 +36,8 @@ LANGUAGE_CHARS = 2
 REPORTED = ("de", "ru")
 MISSPELLED = "misspelled"
 CROSSED = ("de", "es", "ru", "zh")
+# The questions of each language whose CPU time is measured, every seventh, after some that fill caches.
+TIMED_QUESTIONS, UNTIMED_QUESTIONS, TIMED_STEP = 60, 10, 7
 
 
 class JudgedQuestion(Struct, frozen=True):
@@ -113,19 +117,34 @@ async def ask(
     return results
 
 
+async def measure_cpu(languages: Sequence[LanguageData], root: Path) -> dict[str, float]:
+    """Returns the median of the CPU time of a search in milliseconds, by language. The languages take turns, so that a
+    busy machine slows all of them down alike."""
+    times: dict[str, list[float]] = {data.language: [] for data in languages}
+    async with open_local_runtime(root, **model_settings()) as runtime:
+        for number in range(UNTIMED_QUESTIONS + TIMED_QUESTIONS):
+            for data in languages:
+                question = data.questions[number * TIMED_STEP % len(data.questions)]
+                start_ns = time.process_time_ns()
+                await runtime.call(runtime.context_for(data.language), "notes_search", query=question.text, limit=DEPTH)
+                times[data.language].append((time.process_time_ns() - start_ns) / 1e6)
+    return {language: median(own[UNTIMED_QUESTIONS:]) for language, own in times.items()}
+
+
 def measure(
     languages: Sequence[LanguageData], root: Path, models: Sequence[str]
-) -> dict[str, dict[str, LanguageResult]]:
-    """Returns the results by language, by the value of `semantic_model`."""
+) -> tuple[dict[str, dict[str, LanguageResult]], dict[str, float]]:
+    """Returns the results by language, by the value of `semantic_model`, and the CPU time of searches by words."""
     words_only = root / WORDS_ONLY
     stored = asyncio.run(store(languages, words_only))
+    cpu_ms = asyncio.run(measure_cpu(languages, words_only))
     results = {WORDS_ONLY: asyncio.run(ask(languages, stored, words_only, WORDS_ONLY))}
     for model in models:
         copy = Path(shutil.copytree(words_only, root / model))
         users = [user_id_for(data.language) for data in languages]
         print(asyncio.run(embed_libraries(copy, model, users)), file=sys.stderr)
         results[model] = asyncio.run(ask(languages, stored, copy, model))
-    return results
+    return results, cpu_ms
 
 
 def report(results: Mapping[str, Mapping[str, LanguageResult]]) -> list[str]:
@@ -143,13 +162,14 @@ def report(results: Mapping[str, Mapping[str, LanguageResult]]) -> list[str]:
     return lines
 
 
-def result_line(results: Mapping[str, Mapping[str, LanguageResult]]) -> str:
-    """All figures are differences between `auto` and searches by words, except that of English questions."""
+def result_line(results: Mapping[str, Mapping[str, LanguageResult]], cpu_ms: Mapping[str, float]) -> str:
+    """The first figures are differences between `auto` and searches by words."""
     words, auto = results[WORDS_ONLY], results[AUTO]
     gains = {key: one.quality - words[key].quality for key, one in auto.items() if len(key) == LANGUAGE_CHARS}
     reported = "".join(f" {language}={gains[language]:+.4f}" for language in REPORTED if language in gains)
     crossed = f" en_de={auto['en_de'].quality:.4f}" if "en_de" in auto else ""
-    return f"RESULT worst_minus_words={min(gains.values(), default=0.0):+.4f}{reported}{crossed}"
+    slowest = f" worst_script_x_english={max(cpu_ms.values()) / cpu_ms['en']:.2f}" if "en" in cpu_ms else ""
+    return f"RESULT worst_minus_words={min(gains.values(), default=0.0):+.4f}{reported}{crossed}{slowest}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -168,8 +188,9 @@ def main(arguments: Sequence[str]) -> None:
         [*installed_models(), AUTO] if options.models is None else [name for name in options.models.split(",") if name]
     )
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
-        results = measure(languages, Path(name), models)
-    for line in [*report(results), *([result_line(results)] if AUTO in results else [])]:
+        results, cpu_ms = measure(languages, Path(name), models)
+    print("CPU ms of a search by words:", "  ".join(f"{language} {ms:.1f}" for language, ms in cpu_ms.items()))
+    for line in [*report(results), *([result_line(results, cpu_ms)] if AUTO in results else [])]:
         print(line)
 
 

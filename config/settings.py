@@ -107,9 +107,9 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     search_message_boost: bool = True
     # A page of results without a limit: about 1,150 tokens.
     search_response_default_bytes: int = 6_400
-    # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
-    # ranking; otherwise a second block would be scored for a single hit.
-    fanout_depth: int = 20
+    # The first results of each of several sources, and half of those of a single one. A multiple of the blocks in which
+    # an engine ranks (`SHARED_BLOCK_ROWS`); otherwise part of a block would be scored for nothing.
+    fanout_depth: int = 10
     # Results that can be paged, and that one search examines to find those the session has not seen.
     fanout_scan_max: int = 1_000
     # Hits of one source among any ten that keep their rank while other sources have hits.

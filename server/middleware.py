@@ -15,14 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from auth.rate_limits import challenge
-from config.errors import (
-    FlorilegiumError,
-    Forbidden,
-    Unauthenticated,
-    Unavailable,
-    retry_after_seconds,
-    wait_before_retry,
-)
+from config import errors
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from config.settings import Settings
 from config.tracing import is_tracing, span
@@ -98,7 +91,9 @@ class RequestLogMiddleware:
                 message["headers"] = headers = [*message["headers"], header, *SECURITY_HEADERS]
                 is_refusal = status in _REFUSALS or (connection is not None and connection.is_over_limit)
                 # Forms that are shown again with an error, and responses of an upstream, come without it.
-                if status == Unavailable.status and not any(name.lower() == b"retry-after" for name, _ in headers):
+                if status == errors.Unavailable.status and not any(
+                    name.lower() == b"retry-after" for name, _ in headers
+                ):
                     headers.append((b"retry-after", b"1"))
                 if is_refusal and connection is not None and connection.has_whole_request:
                     headers.append((b"connection", b"close"))
@@ -172,10 +167,10 @@ class ErrorFormat(Struct, frozen=True):
     """
 
     body: type[Any]
-    render: Callable[[FlorilegiumError, str], Mapping[str, Any]]
+    render: Callable[[errors.FlorilegiumError, str], Mapping[str, Any]]
 
 
-def error_body(error: FlorilegiumError, _path: str = "") -> Mapping[str, Any]:
+def error_body(error: errors.FlorilegiumError, _path: str = "") -> Mapping[str, Any]:
     detail: dict[str, Any] = {"code": error.code, "message": error.message}
     return {"error": {**detail, "data": error.data} if error.data else detail}
 
@@ -191,19 +186,19 @@ def field_errors(error: Unprocessable) -> tuple[FieldError, ...]:
     return (FieldError("value_error", loc, error.message),)
 
 
-def retry_after(error: FlorilegiumError) -> int | None:
+def retry_after(error: errors.FlorilegiumError) -> int | None:
     """Returns the value of the header `Retry-After`, or None if a retry cannot succeed."""
-    wait_s = wait_before_retry(error)
-    return None if wait_s is None else retry_after_seconds(wait_s)
+    wait_s = errors.wait_before_retry(error)
+    return None if wait_s is None else errors.retry_after_seconds(wait_s)
 
 
-def error_headers(settings: Settings, error: FlorilegiumError, profile: str | None = None) -> dict[str, str]:
+def error_headers(settings: Settings, error: errors.FlorilegiumError, profile: str | None = None) -> dict[str, str]:
     """Returns the headers that the status of an error requires. `profile` is that of an MCP address."""
     headers: dict[str, str] = {}
     if (seconds := retry_after(error)) is not None:
         headers["Retry-After"] = str(seconds)
     match error:
-        case Unauthenticated() | Forbidden():
+        case errors.Unauthenticated() | errors.Forbidden():
             headers["WWW-Authenticate"] = challenge(settings, error, profile)
         case MethodNotAllowed():
             headers["Allow"] = ", ".join(error.allowed)
@@ -213,7 +208,7 @@ def error_headers(settings: Settings, error: FlorilegiumError, profile: str | No
 
 
 def raw_error_headers(
-    settings: Settings, error: FlorilegiumError, profile: str | None = None
+    settings: Settings, error: errors.FlorilegiumError, profile: str | None = None
 ) -> list[tuple[bytes, bytes]]:
     """Returns the same headers in the form of ASGI messages."""
     headers = error_headers(settings, error, profile)
@@ -221,7 +216,7 @@ def raw_error_headers(
 
 
 def json_error(
-    settings: Settings, error: FlorilegiumError, error_format: ErrorFormat = DEFAULT_ERROR_FORMAT, path: str = ""
+    settings: Settings, error: errors.FlorilegiumError, error_format: ErrorFormat = DEFAULT_ERROR_FORMAT, path: str = ""
 ) -> Response:
     headers = {**PRIVATE_HEADERS, **error_headers(settings, error)}
     return JSONResponse(error_format.render(error, path), status_code=error.status, headers=headers)

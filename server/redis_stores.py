@@ -12,40 +12,22 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
+from auth import redis
 from auth.context import SessionId
-from auth.redis import (
-    RedisConnection,
-    RedisReplyError,
-    RedisScript,
-    RedisTickets,
-    RedisUsedTokens,
-    open_redis,
-    open_state_keys,
-    redis_limits,
-)
 from config.errors import SharedStateUnavailable
 from config.paths import UserId
 from config.settings import Settings
+from server import stores
 from server.compat.agentchatbus.agents import REPLY_TOKEN_LIMITS, ReplyToken, ReplyTokenLimits, too_many_reply_tokens
 from server.import_board import LEASE_S, PostedImport
 from server.protocol.call import Call
-from server.stores import (
-    RECENT_CALLS_MAX,
-    RECONNECTED,
-    PeerHandler,
-    Peers,
-    RecentCall,
-    StateStores,
-    recent_call,
-    session_state_limits,
-)
 from sessions.redis import RedisSessionStates, RedisSessionStore
 
 # -- reply tokens ------------------------------------------------------------------------------------------------------
 # Reply tokens of the message bus in Redis: issued by one process, consumed once by any. Without Redis none is.
 
 # KEYS: the token, the tokens of its user by last use, those of all users. ARGV: content, lifetime in ms, both limits.
-_PUT = RedisScript(
+_PUT = redis.RedisScript(
     """
 local ttl = tonumber(ARGV[2])
 for index = 2, 3 do redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now - ttl * 1000) end
@@ -66,7 +48,7 @@ return 1
 """,
     uses_now=True,
 )
-_REPLACE = RedisScript("""
+_REPLACE = redis.RedisScript("""
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
 return 1
@@ -76,7 +58,7 @@ _encode = msgspec.msgpack.encode
 
 
 class RedisReplyTokenStore:
-    def __init__(self, connection: RedisConnection, limits: ReplyTokenLimits = REPLY_TOKEN_LIMITS) -> None:
+    def __init__(self, connection: redis.RedisConnection, limits: ReplyTokenLimits = REPLY_TOKEN_LIMITS) -> None:
         self._connection = connection
         self._ttl_s = 2 * limits.ttl_s
         self._limits = (limits.user_max, limits.total_max)
@@ -102,26 +84,26 @@ class RedisReplyTokenStore:
 # -- recent calls ------------------------------------------------------------------------------------------------------
 # The last MCP calls of each user in Redis. They are recorded without waiting, and lost while Redis does not answer.
 
-_RECORD = RedisScript("""
+_RECORD = redis.RedisScript("""
 redis.call('LPUSH', KEYS[1], ARGV[1])
 redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 """)
 _KEEP_S = 86_400
-_CALL_DECODER = msgspec.msgpack.Decoder(RecentCall)
+_CALL_DECODER = msgspec.msgpack.Decoder(stores.RecentCall)
 
 
 class RedisRecentCalls:
-    def __init__(self, connection: RedisConnection) -> None:
+    def __init__(self, connection: redis.RedisConnection) -> None:
         self._connection = connection
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
-        record = recent_call(call, method, tool, outcome, seconds)
+        record = stores.recent_call(call, method, tool, outcome, seconds)
         if record is not None:
             content = msgspec.msgpack.encode(record)
-            self._connection.post(_RECORD, [self._key(call.context.user_id)], content, RECENT_CALLS_MAX, _KEEP_S)
+            self._connection.post(_RECORD, [self._key(call.context.user_id)], content, stores.RECENT_CALLS_MAX, _KEEP_S)
 
-    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
+    async def list(self, user_id: UserId, limit: int) -> Sequence[stores.RecentCall]:
         rows = await self._connection.call("LRANGE", self._key(user_id), 0, limit - 1)
         return [_CALL_DECODER.decode(row) for row in rows]
 
@@ -138,21 +120,21 @@ _SESSION_CHANGED = "session changed"
 
 
 @asynccontextmanager
-async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
+async def open_redis_stores(settings: Settings) -> AsyncIterator[stores.StateStores]:
     async with (
-        open_redis(settings) as connection,
-        open_state_keys(connection) as state_keys,
+        redis.open_redis(settings) as connection,
+        redis.open_state_keys(connection) as state_keys,
         open_peers(connection) as peers,
     ):
         # Streams of a session can be open at another process than the one that changes its subscriptions.
         sessions = RedisSessionStore(connection, settings, lambda *change: peers.publish(_SESSION_CHANGED, change))
         peers.handle(_SESSION_CHANGED, lambda change: sessions.update(SessionId(change[0]), change[1]))
-        yield StateStores(
+        yield stores.StateStores(
             sessions=sessions,
-            session_states=RedisSessionStates(connection, session_state_limits(settings)),
-            make_limit=redis_limits(connection, settings),
-            tickets=RedisTickets(connection, settings),
-            used_tokens=RedisUsedTokens(connection),
+            session_states=RedisSessionStates(connection, stores.session_state_limits(settings)),
+            make_limit=redis.redis_limits(connection, settings),
+            tickets=redis.RedisTickets(connection, settings),
+            used_tokens=redis.RedisUsedTokens(connection),
             state_keys=state_keys,
             recent_calls=RedisRecentCalls(connection),
             peers=peers,
@@ -170,14 +152,14 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
 # A subscription whose server does not even answer pings is opened again.
 _PING_S = 5.0
 _RECONNECT_S = 0.2
-_PUBLISH = RedisScript("return redis.call('PUBLISH', KEYS[1], ARGV[1])")
-_ACQUIRE = RedisScript("""
+_PUBLISH = redis.RedisScript("return redis.call('PUBLISH', KEYS[1], ARGV[1])")
+_ACQUIRE = redis.RedisScript("""
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """)
-_RELEASE = RedisScript("if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end")
+_RELEASE = redis.RedisScript("if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end")
 
 
 class _PeerMessage(Struct, frozen=True, array_like=True):
@@ -190,17 +172,17 @@ _DECODER = msgspec.msgpack.Decoder(_PeerMessage)
 
 
 class RedisPeers:
-    def __init__(self, connection: RedisConnection) -> None:
+    def __init__(self, connection: redis.RedisConnection) -> None:
         self.id = secrets.token_hex(8)
         self._connection = connection
-        self._handlers: dict[str, list[PeerHandler]] = {}
+        self._handlers: dict[str, list[stores.PeerHandler]] = {}
         self._channels = (connection.key("peers"), connection.key("peer", self.id))
         self._has_answered = False
         self._is_subscribed = asyncio.Event()
         # Whether messages may have been sent while there was no subscription.
         self._has_gap = False
 
-    def handle(self, kind: str, handler: PeerHandler) -> None:
+    def handle(self, kind: str, handler: stores.PeerHandler) -> None:
         self._handlers.setdefault(kind, []).append(handler)
 
     def publish(self, kind: str, content: Any) -> None:
@@ -232,7 +214,7 @@ class RedisPeers:
     async def run(self) -> None:
         """Keeps the subscription open."""
         while True:
-            with suppress(OSError, TimeoutError, RedisReplyError):
+            with suppress(OSError, TimeoutError, redis.RedisReplyError):
                 protocol = await self._connection.open(self._receive)
                 try:
                     protocol.push("SUBSCRIBE", *self._channels)
@@ -258,7 +240,7 @@ class RedisPeers:
                 self._is_subscribed.set()
                 if self._has_gap:  # not before: what is sent until now is lost
                     self._has_gap = False
-                    self._dispatch(RECONNECTED, None)
+                    self._dispatch(stores.RECONNECTED, None)
             case [b"message", _, content]:
                 message = _DECODER.decode(content)
                 if message.sender != self.id:
@@ -279,7 +261,7 @@ class RedisPeers:
 
 
 @asynccontextmanager
-async def open_peers(connection: RedisConnection) -> AsyncIterator[RedisPeers]:
+async def open_peers(connection: redis.RedisConnection) -> AsyncIterator[RedisPeers]:
     peers = RedisPeers(connection)
     task = asyncio.create_task(peers.run())
     await peers.wait_until_subscribed(_RECONNECT_S)
@@ -298,7 +280,7 @@ async def open_peers(connection: RedisConnection) -> AsyncIterator[RedisPeers]:
 _CANCEL = "import cancelled"
 # KEYS: the imports of a user, the active ones of all users, the lease. ARGV: id, content, user, process, lease in ms.
 # Returns 0 if the import belongs to another process or has ended, which the lease says for a process that was late.
-_POST = RedisScript("""
+_POST = redis.RedisScript("""
 local process = redis.call('GET', KEYS[3])
 if process and process ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
@@ -312,17 +294,17 @@ else
 end
 return 1
 """)
-_RELEASE_JOB = RedisScript("""
+_RELEASE_JOB = redis.RedisScript("""
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """)
-_REMOVE = RedisScript("""
+_REMOVE = redis.RedisScript("""
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('SET', KEYS[3], 'ended', 'EX', ARGV[2])
 """)
 # One step, because the import may have ended since its process was found to have left it. Returns its content, or false
 # if it belongs to a process.
-_CLAIM = RedisScript("""
+_CLAIM = redis.RedisScript("""
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return false end
 if not redis.call('SET', KEYS[3], ARGV[2], 'NX', 'PX', ARGV[3]) then return false end
 return redis.call('HGET', KEYS[1], ARGV[1])
@@ -333,7 +315,7 @@ _JOB_DECODER = msgspec.msgpack.Decoder(PostedImport)
 class RedisImportBoard:
     is_shared = True
 
-    def __init__(self, connection: RedisConnection, peers: Peers) -> None:
+    def __init__(self, connection: redis.RedisConnection, peers: stores.Peers) -> None:
         self._connection = connection
         self._peers = peers
 

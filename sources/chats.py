@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
+from sources import source
 from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, request_defaults
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor
@@ -22,24 +23,8 @@ from sources.reading.retrieval import (
     take_forward,
 )
 from sources.records import Conversation, Hit, ListPage, Message
-from sources.search.arguments import (
-    SearchArguments,
-    SourceQuery,
-    build_query,
-    first_match_offset,
-    locate_match,
-    read_query,
-)
+from sources.search import arguments
 from sources.search.snippets import Highlighter, Snippet
-from sources.source import (
-    GetArguments,
-    ItemEntry,
-    SourceGetArguments,
-    SourceHits,
-    SourceResource,
-    entry_page,
-    item_id_from,
-)
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale, json_text
@@ -56,14 +41,14 @@ _MESSAGE_MARK = " → "
 _EXTRA_MAX_CHARS = 2_000
 
 
-class ChatsSearch(SearchArguments, frozen=True, kw_only=True):
+class ChatsSearch(arguments.SearchArguments, frozen=True, kw_only=True):
     by: Annotated[Literal["both", "title", "message", "no_context"], Meta(description="What must match.")] = "both"
     character_id: Annotated[int | None, Meta(description="Of this character.")] = None
     sender: Annotated[str | None, Meta(description="Of this sender.")] = None
     namespace: Annotated[str | None, Meta(description="Its name.")] = None
 
 
-class ChatsGet(SourceGetArguments, frozen=True, kw_only=True):
+class ChatsGet(source.SourceGetArguments, frozen=True, kw_only=True):
     conversation_id: Annotated[str | None, Meta(description="conversation_id of a hit.")] = None
     page: Annotated[int | None, Meta(description="From 1.")] = None
     page_size: Annotated[int | None, Meta(description="Messages; default 50.")] = None
@@ -76,6 +61,7 @@ class ChatsSource(LibrarySource):
     search_input = ChatsSearch
     get_input = ChatsGet
     id_argument = "conversation_id"
+    hits_per_result = 2
     search_tool = ToolText(
         "Search chats",
         "Search the messages and titles of the user's conversations; each hit is a message or a title. "
@@ -89,9 +75,9 @@ class ChatsSource(LibrarySource):
     )
 
     @property
-    def resources(self) -> Sequence[SourceResource]:
+    def resources(self) -> Sequence[source.SourceResource]:
         return (
-            SourceResource(
+            source.SourceResource(
                 uri=_MESSAGE_URI,
                 name="chats-message",
                 title="One message of a chat",
@@ -111,12 +97,12 @@ class ChatsSource(LibrarySource):
             raise NotFound("message", variables["message_id"])
         return _message_text(message)
 
-    async def search(self, context: RequestContext, library: Library, args: ChatsSearch) -> SourceHits:
+    async def search(self, context: RequestContext, library: Library, args: ChatsSearch) -> source.SourceHits:
         character_id = args.character_id
         if character_id is not None and not 0 <= character_id < 2**63:
             # Neither engine can store it. 0 is not a character's id either, so nothing is found.
             character_id = 0
-        query = build_query(
+        query = arguments.build_query(
             self.name,
             args,
             context,
@@ -130,7 +116,7 @@ class ChatsSource(LibrarySource):
         )
         return await self.find_hits(library.chats, query)
 
-    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+    def snippet_and_loc(self, hit: Hit, query: arguments.SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
         """For a hit by title, the snippet shows the title and the first message. For a message that matches only
         through those before it, the snippet begins with what matches in them."""
         is_message = hit.message_id is not None
@@ -145,7 +131,7 @@ class ChatsSource(LibrarySource):
         # The passage of a hit is a range of the message, so it does not apply to a text that begins with the title.
         snippet = highlighter.snippet(text, query.snippet_chars, hit.passage if is_message else None)
         is_cut = is_message and len(hit.text) > query.snippet_chars
-        offset = first_match_offset(snippet) if is_cut else None
+        offset = arguments.first_match_offset(snippet) if is_cut else None
         return snippet, Loc(
             conversation_id=str(hit.id),
             message_id=hit.message_id,
@@ -161,28 +147,30 @@ class ChatsSource(LibrarySource):
 
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if isinstance(args, ChatsGet):
-            item = item_id_from(self.name, self.id_argument, args.conversation_id, args.uri)
+            item = source.item_id_from(self.name, self.id_argument, args.conversation_id, args.uri)
             if item.part is not None:
                 args = args.at_part({"message_id": item.part})
             return await self._read(context, library, str(item.id), args, args.page, args.page_size)
         return await super().call_tool(context, library, name, args)
 
     async def get(
-        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
+        self, context: RequestContext, library: Library, item_id: str | int, args: source.GetArguments
     ) -> GetResponse:
         return await self._read(context, library, str(item_id), args, None, None)
 
     async def list_items(
         self, context: RequestContext, library: Library, limit: int, offset: int
-    ) -> ListPage[ItemEntry]:
-        return entry_page(self.name, await library.chats.list(limit, offset), lambda conversation: conversation.title)
+    ) -> ListPage[source.ItemEntry]:
+        return source.entry_page(
+            self.name, await library.chats.list(limit, offset), lambda conversation: conversation.title
+        )
 
     async def _read(
         self,
         context: RequestContext,
         library: Library,
         conversation_id: str,
-        args: GetArguments,
+        args: source.GetArguments,
         page: int | None,
         page_size: int | None,
     ) -> GetResponse:
@@ -243,7 +231,7 @@ class ChatsSource(LibrarySource):
             message_id=anchor.id,
             sender=anchor.sender or None,
         )
-        highlighter = Highlighter(read_query(query or "", self._settings).terms)
+        highlighter = Highlighter(arguments.read_query(query or "", self._settings).terms)
 
         def read() -> GetResponse:
             if plan.mode == "snippet":
@@ -253,7 +241,7 @@ class ChatsSource(LibrarySource):
             passages = [_passage(message, has_attachment=plan.attachments) for message in nearby]
             # If the passage has to be cut, it is cut around the match, whose offset does not count the sender.
             given = loc.approx_offset if loc is not None and by == "loc" else None
-            within = locate_match(highlighter, anchor.content) if given is None else max(0, given)
+            within = arguments.locate_match(highlighter, anchor.content) if given is None else max(0, given)
             focus = len(_message_text(anchor)) - len(anchor.content) + within if within else 0
             excerpt = take_around(passages, index, content_budget(meta, plan), window, focus)
             more = excerpt.truncated or messages[-1].position >= excerpt.end.index
@@ -274,7 +262,7 @@ class ChatsSource(LibrarySource):
             if loc.message_index < 0:
                 raise InvalidParams(f"loc.message_index: expected 0 or more, got {loc.message_index}")
             return loc.message_index, "loc"
-        parsed = read_query(query or "", self._settings)
+        parsed = arguments.read_query(query or "", self._settings)
         if parsed.expression is not None:
             deadline_ms = self._settings.search_deadline_ms
             search = Search(query=parsed, limit=1, within=conversation.id, by="message", deadline_ms=deadline_ms)

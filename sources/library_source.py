@@ -1,7 +1,7 @@
 """Base class of the sources whose items are stored in the caller's library."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -81,6 +81,8 @@ class LibrarySource(ABC):
     id_argument: ClassVar[str]
     search_tool: ClassVar[ToolText]
     get_tool: ClassVar[ToolText]
+    # How many hits of an item a search of several sources expects among the first: they become one result.
+    hits_per_result: ClassVar[int] = 1
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -132,9 +134,13 @@ class LibrarySource(ABC):
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if name == f"{self.name}_search":
             page = await self.search(context, library, args)
-            return await run_text_work(page.text_chars, search_response, self, page)
+            return await run_text_work(page.text_chars, self._render_page, page)
         item_id = whole_item_id(self.name, self.id_argument, getattr(args, self.id_argument), args.uri)
         return await self.get(context, library, item_id, args)
+
+    def _render_page(self, page: SourceHits) -> SearchResponse:
+        scan_hits([(hit, page.query) for hit in page.hits], ())
+        return search_response(self, page)
 
     async def read_resource(
         self, context: RequestContext, library: Library, uri: str, variables: Mapping[str, str]
@@ -319,6 +325,16 @@ class _ContentKey:
         if not isinstance(other, _ContentKey) or self._item_chars != other._item_chars:
             return False
         return self._match.shows_same_text(other._match)
+
+
+def scan_hits(hits: Iterable[tuple[RankedHit, SourceQuery]], topic: Sequence[Term]) -> None:
+    """Prepares the snippets of hits of library sources, which are then rendered one by one."""
+    texts: dict[tuple[Term, ...], list[str]] = {}
+    for ranked, query in hits:
+        hit: Hit = ranked.payload.hit()
+        texts.setdefault(query.terms, []).append(hit.context or hit.text)
+    for terms, of_terms in texts.items():
+        _highlighter(terms, tuple(topic)).scan(of_terms)
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
+from sources import source
 from sources.items import Anchor, GetResponse, Loc, ResultItem, local_time, request_defaults, uri_of
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor, write_cursor
@@ -26,27 +27,8 @@ from sources.reading.documents import (
 )
 from sources.reading.retrieval import ItemPassage, RetrievalPlan, plan_retrieval
 from sources.records import Hit, ListPage, MediaChunk, MediaItem, Segment
-from sources.search.arguments import (
-    SearchArguments,
-    SourceQuery,
-    build_query,
-    locate_match,
-    parse_time_bound,
-    read_query,
-)
+from sources.search import arguments
 from sources.search.snippets import Highlighter, Snippet
-from sources.source import (
-    GetArguments,
-    ItemEntry,
-    SourceGetArguments,
-    SourceHits,
-    SourceResource,
-    SourceTool,
-    UriArgument,
-    entry_page,
-    numeric_id,
-    whole_item_id,
-)
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
@@ -65,7 +47,7 @@ _TRANSCRIPT_MIN_CHARS = 128
 _LONGEST_CURSOR = "x" * 64
 
 
-class MediaSearch(SearchArguments, frozen=True, kw_only=True):
+class MediaSearch(arguments.SearchArguments, frozen=True, kw_only=True):
     media_types: Annotated[tuple[str, ...], Meta(description="For example video, audio, pdf; see media://types.")] = ()
     date_from: Annotated[str | None, Meta(description="Created from this date or time on: 2026-11, yesterday, 7d.")] = (
         None
@@ -74,7 +56,7 @@ class MediaSearch(SearchArguments, frozen=True, kw_only=True):
     order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
 
 
-class MediaGet(SourceGetArguments, frozen=True, kw_only=True):
+class MediaGet(source.SourceGetArguments, frozen=True, kw_only=True):
     media_id: Annotated[int | str | None, Meta(description="id of a hit, or a uuid.")] = None
 
 
@@ -86,7 +68,7 @@ class MediaTranscript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     to_seconds: Annotated[float | None, Meta(description="End of the part to read.")] = None
     max_tokens: Annotated[int | None, Meta(description="Budget of the response.")] = None
     cursor: Annotated[str | None, Meta(description="next_cursor of a response.")] = None
-    uri: UriArgument = None
+    uri: source.UriArgument = None
 
 
 class TranscriptResponse(Struct, frozen=True, kw_only=True):
@@ -114,10 +96,10 @@ class MediaSource(LibrarySource):
     )
 
     @property
-    def tools(self) -> Sequence[SourceTool]:
+    def tools(self) -> Sequence[source.SourceTool]:
         return (
             *super().tools,
-            SourceTool(
+            source.SourceTool(
                 name="media_transcript",
                 title="Read a transcript",
                 description=(
@@ -130,9 +112,9 @@ class MediaSource(LibrarySource):
         )
 
     @property
-    def resources(self) -> Sequence[SourceResource]:
+    def resources(self) -> Sequence[source.SourceResource]:
         return (
-            SourceResource(
+            source.SourceResource(
                 uri=_TYPES_URI,
                 name="media-types",
                 title="Media types",
@@ -154,9 +136,9 @@ class MediaSource(LibrarySource):
         types = [{"media_type": name, "count": count} for name, count in (await library.media.types()).items()]
         return msgspec.json.encode({"types": types, "suggested": _SUGGESTED_TYPES}).decode()
 
-    async def search(self, context: RequestContext, library: Library, args: MediaSearch) -> SourceHits:
+    async def search(self, context: RequestContext, library: Library, args: MediaSearch) -> source.SourceHits:
         now = local_time(context, self._settings)
-        query = build_query(
+        query = arguments.build_query(
             self.name,
             args,
             context,
@@ -164,12 +146,12 @@ class MediaSource(LibrarySource):
             supported_filters=("type",),
             order=args.order_by,
             media_types=args.media_types,
-            date_from=parse_time_bound("date_from", args.date_from, now),
-            date_to=parse_time_bound("date_to", args.date_to, now, is_end=True),
+            date_from=arguments.parse_time_bound("date_from", args.date_from, now),
+            date_to=arguments.parse_time_bound("date_to", args.date_to, now, is_end=True),
         )
         return await self.find_hits(library.media, query)
 
-    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+    def snippet_and_loc(self, hit: Hit, query: arguments.SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
         snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
         return snippet, _loc(int(hit.id), hit.chunk_index, hit.chunk_uuid, hit.start_ms)
 
@@ -177,7 +159,7 @@ class MediaSource(LibrarySource):
         return _cost_tokens(scale, hit.text_weight, hit.item_chars)
 
     async def get(
-        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
+        self, context: RequestContext, library: Library, item_id: str | int, args: source.GetArguments
     ) -> GetResponse:
         item = await find_media(library, item_id)
         loc = args.parsed_loc
@@ -195,8 +177,8 @@ class MediaSource(LibrarySource):
 
     async def list_items(
         self, context: RequestContext, library: Library, limit: int, offset: int
-    ) -> ListPage[ItemEntry]:
-        return entry_page(self.name, await library.media.list(limit, offset), lambda item: item.title)
+    ) -> ListPage[source.ItemEntry]:
+        return source.entry_page(self.name, await library.media.list(limit, offset), lambda item: item.title)
 
     async def _read_passage(
         self,
@@ -207,7 +189,7 @@ class MediaSource(LibrarySource):
         loc: Loc | None,
         query: str | None,
     ) -> GetResponse:
-        highlighter = Highlighter(read_query(query or "", self._settings).terms)
+        highlighter = Highlighter(arguments.read_query(query or "", self._settings).terms)
         chunk, anchor = await self._anchor(library, item, loc, query, highlighter)
         meta = replace(meta, loc=_loc(item.id, chunk.index, chunk.uuid, chunk.start_ms))
         if plan.mode == "snippet":
@@ -240,19 +222,19 @@ class MediaSource(LibrarySource):
         if loc is not None and (chunk := await _chunk_at_loc(library, item, loc)) is not None:
             offset = loc.approx_offset if loc.approx_offset is not None else chunk.start
             return chunk, AnchorPosition(clamp(offset, chunk.start, item.length_chars), "loc")
-        parsed = read_query(query or "", self._settings)
+        parsed = arguments.read_query(query or "", self._settings)
         if parsed.expression is not None:
             search = Search(query=parsed, limit=1, within=item.id, deadline_ms=self._settings.search_deadline_ms)
             hits = (await library.media.search(search)).hits
             if hits:
                 best = await _get_chunk(library, item, hits[0].chunk_index or 0)
-                return best, AnchorPosition(best.start + (locate_match(highlighter, best.text) or 0), "query")
+                return best, AnchorPosition(best.start + (arguments.locate_match(highlighter, best.text) or 0), "query")
         return await _get_chunk(library, item, 0), AnchorPosition(0, "beginning")
 
     async def read_transcript(
         self, context: RequestContext, library: Library, args: MediaTranscript
     ) -> TranscriptResponse:
-        media_id = whole_item_id(self.name, self.id_argument, args.media_id, args.uri)
+        media_id = source.whole_item_id(self.name, self.id_argument, args.media_id, args.uri)
         item = await find_media(library, media_id)
         if not item.has_transcript:
             raise NotFound("transcript of media", str(media_id))
@@ -288,7 +270,7 @@ class MediaSource(LibrarySource):
 
 
 async def find_media(library: Library, item_id: str | int) -> MediaItem:
-    number = numeric_id(item_id)
+    number = source.numeric_id(item_id)
     return await (library.media.get(number) if number is not None else library.media.get_by_uuid(str(item_id)))
 
 

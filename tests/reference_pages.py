@@ -149,7 +149,8 @@ def _field(name: str, field: Mapping[str, Any], is_required: bool) -> str:
     description = inspect.cleandoc(field.get("description", "")).partition("\n\n")[0].replace("\n", " ")
     nested = ", ".join(f"`{child}`{_hint(value)}" for child, value in field.get("properties", {}).items())
     texts = [f": {description}" if description else "", f" Fields: {nested}." if nested else ""]
-    return f"- `{name}`{mark} ({_type_name(field)})" + "".join(texts)
+    kind = _type_name(field)
+    return f"- `{name}`{mark}{'' if kind == 'string' else f' ({kind})'}" + "".join(texts)
 
 
 def _hint(field: Mapping[str, Any]) -> str:

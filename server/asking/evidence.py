@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -121,6 +122,10 @@ async def _without_echoes(
     return kept
 
 
+# What is about the question is not always what answers it, which may be in another field or paragraph of a short item.
+_read_passage = partial(read_passage, neighbours=_NEIGHBOURS, whole_max_tokens=_PASSAGE_MAX_TOKENS)
+
+
 async def _read(
     services: Services, context: RequestContext, hits: Sequence[KnowledgeItem], query: str
 ) -> tuple[Evidence, ...]:
@@ -134,14 +139,13 @@ async def _read(
         if len(found) == PASSAGES_MAX or budget <= 0:
             break
         with suppress(NotFound):
-            text = await read_passage(services, context, hit, query, budget, loc=loc, neighbours=_NEIGHBOURS)
+            text = await _read_passage(services, context, hit, query, budget, loc=loc)
             if not text or text in found:
                 continue
             is_human_only = False
             if hit.conversation_id is not None and not context.is_agent:
                 agent = replace(context, is_agent=True)
-                visible = await read_passage(services, agent, hit, query, budget, loc=loc, neighbours=_NEIGHBOURS)
-                is_human_only = visible != text
+                is_human_only = text != await _read_passage(services, agent, hit, query, budget, loc=loc)
             found[text] = Evidence(
                 uri=hit.uri,
                 source=hit.source,

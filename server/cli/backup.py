@@ -29,13 +29,8 @@ from server.cli.output import format_time, pluralize, print_json, print_result, 
 from server.cli.progress import ProgressLine
 from server.cli.remote import LocalApi, RemoteApi, admin_server, library_server, remote_library_server
 from server.directory_lock import locked_directory
+from server.store_copy import migration
 from server.store_copy.libraries import LibraryCopy
-from server.store_copy.migration import (
-    migrate_to_postgres,
-    migrate_to_sqlite,
-    move_schemas,
-    restore_from_database,
-)
 from server.stores import require_sqlite
 from sources.exporters.export import create_empty_folder, export_library
 from sources.exporters.lines import MANIFEST, ExportManifest
@@ -118,7 +113,7 @@ def restore(overrides: SettingsOverrides, source: str, verify: bool, user: str |
     if settings.storage_url and user is not None and not verify and is_postgres_url(source):
         require_postgres_url("DIR", source)
         record = run_with_registry(settings, lambda registry: find_user(registry, user))
-        copy = asyncio.run(restore_from_database(settings, ConnectionOptions(url=source), record))
+        copy = asyncio.run(migration.restore_from_database(settings, ConnectionOptions(url=source), record))
         result = {"user": record.name, "rows": copy.rows}
         print_result(result, f"{record.name} was restored: {pluralize(copy.rows, 'rows')}", as_json=as_json)
         return
@@ -239,12 +234,12 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None,
     # `describe_url` leaves out the password.
     if isinstance(old, DataRoot) and isinstance(new, ConnectionOptions):
         click.echo(f"{old.root} -> PostgreSQL at {describe_url(new.url)}", err=True)
-        result = asyncio.run(migrate_to_postgres(settings, old, new, print_progress))
+        result = asyncio.run(migration.migrate_to_postgres(settings, old, new, print_progress))
     elif isinstance(old, ConnectionOptions) and isinstance(new, DataRoot):
         click.echo(f"PostgreSQL at {describe_url(old.url)} -> {new.root}", err=True)
-        result = asyncio.run(migrate_to_sqlite(settings, old, new, print_progress))
+        result = asyncio.run(migration.migrate_to_sqlite(settings, old, new, print_progress))
     elif isinstance(old, ConnectionOptions) and isinstance(new, ConnectionOptions) and old.url == new.url:
-        moved, users = asyncio.run(move_schemas(new))
+        moved, users = asyncio.run(migration.move_schemas(new))
         print_result({"moved": moved, "users": users}, f"{moved} of {users} libraries moved.", as_json=as_json)
         return
     else:

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from config.times import format_clock
-from server.cli.output import (
-    dim,
-    echo,
-    format_size,
-    pluralize,
-    strip_control_characters,
-    terminal_columns,
-    truncate_cells,
-    uses_colour,
-)
+from server.cli import output
 
 if TYPE_CHECKING:
     from sources.importers.engine.limits import ImportProgress  # other commands than `import` do not need it
@@ -60,7 +51,7 @@ class ProgressLine:
             return
         self._next_at = now + (_DRAW_INTERVAL_S if self._draws else _PRINT_INTERVAL_S)
         if self._draws:
-            _redraw(truncate_cells(text, terminal_columns(_STDERR) - 1))
+            _redraw(output.truncate_cells(text, output.terminal_columns(_STDERR) - 1))
         else:
             click.echo(text, err=True)
 
@@ -90,9 +81,9 @@ async def show_progress(progress: "ImportProgress", *, is_terminal: bool | None 
             _redraw("")
             if progress.items:
                 elapsed_s = time.monotonic() - started
-                items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
-                final_line = f"{format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
-                echo(dim(final_line), err=True)
+                items, rate = output.pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
+                final_line = f"{output.format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
+                output.echo(output.dim(final_line), err=True)
 
 
 def progress_line(progress: "ImportProgress", elapsed_s: float, columns: int) -> str:
@@ -109,14 +100,14 @@ def _styled_parts(progress: "ImportProgress", elapsed_s: float, columns: int) ->
     filled, empty = bar_filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(bar_filled))
     remaining = format_clock(elapsed_s * (1 - share) / share) if share else "--:--"
     numbers = (
-        f" {share:4.0%}  {format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}  "
-        f"{pluralize(progress.items, 'items')}  {_rate(progress.items, elapsed_s)}  {remaining} left"
+        f" {share:4.0%}  {output.format_size(progress.bytes_read)} of {output.format_size(progress.bytes_total)}  "
+        f"{output.pluralize(progress.items, 'items')}  {_rate(progress.items, elapsed_s)}  {remaining} left"
     )
     columns_left = columns - len(filled + empty + numbers) - 3
     if columns_left < 0:
         return [((filled + empty + numbers)[: max(0, columns - 1)], {})]
-    name = strip_control_characters(progress.file).replace("\n", " ")
-    file = truncate_cells(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
+    name = output.strip_control_characters(progress.file).replace("\n", " ")
+    file = output.truncate_cells(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
     file_part = f"  {file}" if file else ""
     return [(filled, {"fg": "cyan"}), (empty, {"dim": True}), (numbers, {}), (file_part, {"dim": True})]
 
@@ -127,8 +118,8 @@ def _rate(items: int, elapsed_s: float) -> str:
 
 async def _draw(progress: "ImportProgress", started: float) -> None:
     while True:
-        parts = _styled_parts(progress, time.monotonic() - started, terminal_columns(_STDERR))
-        line = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
+        parts = _styled_parts(progress, time.monotonic() - started, output.terminal_columns(_STDERR))
+        line = "".join(click.style(text, **style) if output.uses_colour() else text for text, style in parts)
         _redraw(line)
         await asyncio.sleep(_DRAW_INTERVAL_S)
 
@@ -136,6 +127,6 @@ async def _draw(progress: "ImportProgress", started: float) -> None:
 async def _print(progress: "ImportProgress") -> None:
     while True:
         await asyncio.sleep(_PRINT_INTERVAL_S)
-        read = f"{format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}"
-        items = pluralize(progress.items, "items")
-        click.echo(f"{read}, {items}: {strip_control_characters(progress.file)}", err=True)
+        read = f"{output.format_size(progress.bytes_read)} of {output.format_size(progress.bytes_total)}"
+        items = output.pluralize(progress.items, "items")
+        click.echo(f"{read}, {items}: {output.strip_control_characters(progress.file)}", err=True)

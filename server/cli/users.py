@@ -1,4 +1,4 @@
-"""`florilegium user`: manages users. `server/operations/users.py` declares further commands."""
+"""`florilegium user`, `group` and `share`. `server/operations/users.py` and `sharing.py` declare further commands."""
 
 import asyncio
 import time
@@ -35,7 +35,19 @@ def user() -> None:
     """Add, invite, list, disable and delete users."""
 
 
+@click.group()
+def group() -> None:
+    """Create groups, whose members share a library, and invite people."""
+
+
+@click.group()
+def share() -> None:
+    """Share a part of a library with others, for reading."""
+
+
 add_commands(user, "users")
+add_commands(group, "sharing")
+add_commands(share, "sharing")
 
 
 # -- quotas ------------------------------------------------------------------------------------------------------------

@@ -135,6 +135,11 @@ class LibraryPage:
         self.settings = runtime.settings
         self._sources = {source.name: source.title for source in runtime.knowledge.sources}
 
+    @property
+    def source_titles(self) -> dict[str, str]:
+        """The titles of the sources in the language of the page, by name."""
+        return {name: find_text(title) for name, title in self._sources.items()}
+
     async def admit(self, request: Request, operation: Operation) -> Viewer:
         """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if there is no
         session and the client is a browser, which can show the sign-in page."""

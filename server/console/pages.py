@@ -216,6 +216,15 @@ def render_text(template: str, **values: Any) -> str:
     return _environment().get_template(template).render({"preferences": preferences(), **values})
 
 
+def _size_text(size: int) -> str:
+    """Returns a size such as `4.3 MB`. Next to text that runs from right to left, it would be shown as `MB 4.3` without
+    the isolates around it (UAX #9, rule N1)."""
+    from jinja2.filters import do_filesizeformat  # noqa: PLC0415 - as below
+
+    text = do_filesizeformat(size)
+    return f"\u2066{text}\u2069" if preferences().language.direction == "rtl" else text
+
+
 @cache
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only pages need it, not MCP
@@ -253,6 +262,7 @@ def _environment() -> "Environment":
     }
     filters: dict[str, Callable[[Any], str]] = {
         "ago": lambda time: relative_time(time, datetime.now(UTC)),
+        "filesizeformat": _size_text,
         "thousands": thousands,
         "translated": find_text,  # a word of the server, such as a state
     }

@@ -349,7 +349,7 @@ class SearchPage(LibraryPage):
                     "count": totals.get(name) if name else total,
                     "is_current": name == form.source,
                 }
-                for name, title in {"": _("All"), **self._sources}.items()
+                for name, title in {"": _("All"), **self.source_titles}.items()
                 # A source without results cannot be chosen, and a namespace has conversations only.
                 if not form.namespace and (not name or name == form.source or totals.get(name) != 0)
             ],
@@ -520,7 +520,7 @@ class LibraryBrowser(LibraryPage):
             form=form,
             others=viewer.context.principal.libraries,
             overview=overview,
-            titles=self._sources,
+            titles=self.source_titles,
             semantic=semantic,
             deleted=request.query_params.get("deleted", "")[:10_000],
             pinned=pinned,
@@ -547,7 +547,7 @@ class LibraryBrowser(LibraryPage):
             years=years,
             rows=list(reversed(rows)),
             is_by_year=is_by_year,
-            chart=column_chart(rows, list(self._sources.values())),
+            chart=column_chart(rows, list(self.source_titles.values())),
             calendar=calendar_chart(timeline.year or 1, timeline.days),
             months=list(map(_, MONTHS)),
             tags=sorted(tags, key=lambda one: one[0].casefold()),
@@ -565,10 +565,11 @@ class LibraryBrowser(LibraryPage):
             periods = [f"{year:04}" for year in range(first // 12, last // 12 + 1)][-COLUMNS_MAX:]
         else:
             periods = [f"{month // 12:04}-{month % 12 + 1:02}" for month in range(first, last + 1)]
+        titles = self.source_titles
         counts: dict[str, Counter[str]] = {period: Counter() for period in periods}
         for month, by_source in months.items():
             if (period := month[: len(periods[0])]) in counts:
-                counts[period].update({self._sources.get(name, name): items for name, items in by_source.items()})
+                counts[period].update({titles.get(name, name): items for name, items in by_source.items()})
         rows = []
         for period, values in counts.items():
             label = period if is_by_year else month_text(date.fromisoformat(f"{period}-01"))

@@ -6,7 +6,7 @@ Only the registration leaves something behind on the server: a client named "Flo
 # This package exists because people who add a server to a hosted client see only "failed to connect". The doctor
 # sends the same requests as the client, and names the first that fails with the setting to change. Read first:
 # `replay.py` (the clients, and the hops in their order). `tokens.py` sends requests and says why a credential is
-# refused. The checks of the machine and the settings, without a connection, are in `server/cli/checks.py`.
+# refused. The checks of the machine and the settings, without a connection, are in `server/cli/doctor.py`.
 
 import base64
 import hashlib

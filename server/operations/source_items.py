@@ -9,21 +9,7 @@ from msgspec.structs import asdict
 from aggregator.libraries import LibraryName
 from auth.context import RequestContext
 from config.errors import InvalidParams
-from server.operations.items import (
-    ADD_HINTS,
-    IDEMPOTENT_REPLACE_HINTS,
-    REPLACE_HINTS,
-    ChatMessageInput,
-    DeleteResult,
-    ExpectedVersion,
-    IdempotencyKey,
-    NewTags,
-    Tags,
-    WriteResult,
-    published,
-    write_operation,
-    write_result,
-)
+from server.operations import items
 from server.operations.operation import ToolBinding
 from server.services import Services
 from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, PromptDraft
@@ -37,8 +23,8 @@ _NoteId = Annotated[str | None, Meta(description="id of a note.")]
 class NotesCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: Annotated[str, Meta(description="Title shown in lists.")]
     content: Annotated[str, Meta(description="Markdown.")] = ""
-    tags: Tags = ()
-    idempotency_key: IdempotencyKey = None
+    tags: items.Tags = ()
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
@@ -47,9 +33,9 @@ class NotesUpdate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     uri: UriArgument = None
     title: Annotated[str | None, Meta(description="Omitted fields keep their value.")] = None
     content: Annotated[str | None, Meta(description="The complete new text.")] = None
-    tags: NewTags = None
-    expected_version: ExpectedVersion = None
-    idempotency_key: IdempotencyKey = None
+    tags: items.NewTags = None
+    expected_version: items.ExpectedVersion = None
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
@@ -57,26 +43,26 @@ class NotesAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     note_id: _NoteId = None
     uri: UriArgument = None
     text: Annotated[str, Meta(description="Text to add, on a new line.")]
-    expected_version: ExpectedVersion = None
-    idempotency_key: IdempotencyKey = None
+    expected_version: items.ExpectedVersion = None
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
 class NotesDelete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note_id: _NoteId = None
     uri: UriArgument = None
-    expected_version: ExpectedVersion = None
-    idempotency_key: IdempotencyKey = None
+    expected_version: items.ExpectedVersion = None
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
 class ChatsAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    messages: Annotated[tuple[ChatMessageInput, ...], Meta(description="Messages in order.")]
+    messages: Annotated[tuple[items.ChatMessageInput, ...], Meta(description="Messages in order.")]
     conversation_id: Annotated[str | None, Meta(description="Default: a new conversation.")] = None
     uri: Annotated[str | None, Meta(description="uri of a conversation, instead.")] = None
     title: Annotated[str, Meta(description="For a new conversation.")] = ""
     tags: Annotated[tuple[str, ...], Meta(description="For a new conversation.")] = ()
-    idempotency_key: IdempotencyKey = None
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
@@ -87,11 +73,11 @@ class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     details: Annotated[str | None, Meta(description="Description.")] = None
     author: Annotated[str | None, Meta(description="Author.")] = None
     arguments: Annotated[tuple[SavedPromptArgument, ...] | None, Meta(description="Arguments of the prompt.")] = None
-    tags: NewTags = None
+    tags: items.NewTags = None
     expected_version: Annotated[
         int | None, Meta(description="Version you have read; 0 if the prompt must not exist yet.")
     ] = None
-    idempotency_key: IdempotencyKey = None
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
@@ -101,8 +87,8 @@ class MediaAddText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     media_type: Annotated[str, Meta(description="For example article, document, transcript.")] = "text"
     url: Annotated[str, Meta(description="URL of the original.")] = ""
     author: Annotated[str, Meta(description="Author.")] = ""
-    tags: Tags = ()
-    idempotency_key: IdempotencyKey = None
+    tags: items.Tags = ()
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
@@ -116,13 +102,13 @@ class AppendResult(Struct, frozen=True, kw_only=True):
 
 class MessagesAppendRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_id: Annotated[str, Meta(description="id of a conversation.")]
-    messages: Annotated[tuple[ChatMessageInput, ...], Meta(description="Messages in order.")]
-    idempotency_key: IdempotencyKey = None
+    messages: Annotated[tuple[items.ChatMessageInput, ...], Meta(description="Messages in order.")]
+    idempotency_key: items.IdempotencyKey = None
     library: LibraryName = None
 
 
-@write_operation(source="notes", tool=ToolBinding(hints=ADD_HINTS))
-async def notes_create(context: RequestContext, services: Services, request: NotesCreate) -> WriteResult:
+@items.write_operation(source="notes", tool=ToolBinding(hints=items.ADD_HINTS))
+async def notes_create(context: RequestContext, services: Services, request: NotesCreate) -> items.WriteResult:
     """Create a note
 
     Create a note. The response contains its id and version. Example: {"title": "Upgrade plan", "content": "Drain the
@@ -131,11 +117,11 @@ async def notes_create(context: RequestContext, services: Services, request: Not
     draft = NoteDraft(title=request.title, content=request.content, tags=request.tags)
     async with services.libraries.library(context) as library:
         note = await library.notes.create(draft, idempotency_key=request.idempotency_key)
-    return published(context, services, write_result("notes", note))
+    return items.published(context, services, items.write_result("notes", note))
 
 
-@write_operation(source="notes", tool=ToolBinding(hints=REPLACE_HINTS))
-async def notes_update(context: RequestContext, services: Services, request: NotesUpdate) -> WriteResult:
+@items.write_operation(source="notes", tool=ToolBinding(hints=items.REPLACE_HINTS))
+async def notes_update(context: RequestContext, services: Services, request: NotesUpdate) -> items.WriteResult:
     """Update a note
 
     Replace the title, text or tags of a note. With expected_version, the update fails if the note has changed since you
@@ -147,11 +133,11 @@ async def notes_update(context: RequestContext, services: Services, request: Not
         note = await library.notes.update(
             _note_id(request), draft, request.expected_version, idempotency_key=request.idempotency_key
         )
-    return published(context, services, write_result("notes", note))
+    return items.published(context, services, items.write_result("notes", note))
 
 
-@write_operation(source="notes", tool=ToolBinding(hints=ADD_HINTS))
-async def notes_append(context: RequestContext, services: Services, request: NotesAppend) -> WriteResult:
+@items.write_operation(source="notes", tool=ToolBinding(hints=items.ADD_HINTS))
+async def notes_append(context: RequestContext, services: Services, request: NotesAppend) -> items.WriteResult:
     """Append to a note
 
     Append text to a note, on a new line. Example: {"note_id": "6f1c…", "text": "- rolled back on Friday",
@@ -165,11 +151,11 @@ async def notes_append(context: RequestContext, services: Services, request: Not
             separator="\n",
             idempotency_key=request.idempotency_key,
         )
-    return published(context, services, write_result("notes", note))
+    return items.published(context, services, items.write_result("notes", note))
 
 
-@write_operation(source="notes", tool=ToolBinding(hints=IDEMPOTENT_REPLACE_HINTS))
-async def notes_delete(context: RequestContext, services: Services, request: NotesDelete) -> DeleteResult:
+@items.write_operation(source="notes", tool=ToolBinding(hints=items.IDEMPOTENT_REPLACE_HINTS))
+async def notes_delete(context: RequestContext, services: Services, request: NotesDelete) -> items.DeleteResult:
     """Delete a note
 
     Delete a note. It no longer appears anywhere, but is not erased from the database. Example: {"note_id": "6f1c…",
@@ -178,14 +164,14 @@ async def notes_delete(context: RequestContext, services: Services, request: Not
     note_id = _note_id(request)
     async with services.libraries.library(context) as library:
         await library.notes.delete(note_id, request.expected_version, idempotency_key=request.idempotency_key)
-    return published(context, services, DeleteResult(uri=uri_of("notes", note_id)))
+    return items.published(context, services, items.DeleteResult(uri=uri_of("notes", note_id)))
 
 
 def _note_id(request: NotesUpdate | NotesAppend | NotesDelete) -> str:
     return str(whole_item_id("notes", "note_id", request.note_id, request.uri))
 
 
-@write_operation(source="chats", tool=ToolBinding(hints=ADD_HINTS))
+@items.write_operation(source="chats", tool=ToolBinding(hints=items.ADD_HINTS))
 async def chats_append(context: RequestContext, services: Services, request: ChatsAppend) -> AppendResult:
     """Append messages
 
@@ -196,7 +182,7 @@ async def chats_append(context: RequestContext, services: Services, request: Cha
     return await _append(context, services, request)
 
 
-@write_operation(
+@items.write_operation(
     "POST /api/v1/items/chats/{conversation_id}/messages", tools=("chats_append",), source="chats", status=201
 )
 async def append_chat_messages(
@@ -234,11 +220,11 @@ async def _append(context: RequestContext, services: Services, request: ChatsApp
         message_ids=tuple(message.id for message in written),
         message_count=conversation.message_count,
     )
-    return published(context, services, result)
+    return items.published(context, services, result)
 
 
-@write_operation(source="prompts", tool=ToolBinding(hints=REPLACE_HINTS))
-async def prompts_save(context: RequestContext, services: Services, request: PromptsSave) -> WriteResult:
+@items.write_operation(source="prompts", tool=ToolBinding(hints=items.REPLACE_HINTS))
+async def prompts_save(context: RequestContext, services: Services, request: PromptsSave) -> items.WriteResult:
     """Save a prompt
 
     Save a prompt. An existing prompt with the same name is updated; otherwise it is created (version 1). Example:
@@ -249,11 +235,11 @@ async def prompts_save(context: RequestContext, services: Services, request: Pro
     draft = PromptDraft(name=request.name, **_set_fields(request, *fields))
     async with services.libraries.library(context) as library:
         prompt = await library.prompts.save(draft, request.expected_version, idempotency_key=request.idempotency_key)
-    return published(context, services, write_result("prompts", prompt))
+    return items.published(context, services, items.write_result("prompts", prompt))
 
 
-@write_operation(source="media", tool=ToolBinding(hints=ADD_HINTS))
-async def media_add_text(context: RequestContext, services: Services, request: MediaAddText) -> WriteResult:
+@items.write_operation(source="media", tool=ToolBinding(hints=items.ADD_HINTS))
+async def media_add_text(context: RequestContext, services: Services, request: MediaAddText) -> items.WriteResult:
     """Add a text
 
     Add a long text, such as an article or a transcript, as a media item; media_search finds its passages. Example:
@@ -269,7 +255,7 @@ async def media_add_text(context: RequestContext, services: Services, request: M
     )
     async with services.libraries.library(context) as library:
         item = await library.media.create(draft, idempotency_key=request.idempotency_key)
-    return published(context, services, write_result("media", item))
+    return items.published(context, services, items.write_result("media", item))
 
 
 def _set_fields(arguments: Struct, *names: str) -> dict[str, Any]:

@@ -27,18 +27,7 @@ from config.postgres.connection import ConnectionOptions, PostgresConnection, Tr
 from config.postgres.errors import postgres_errors
 from config.settings import Settings
 from server.directory_lock import DirectoryInUse, locked_directory
-from server.store_copy.libraries import (
-    LibraryCopy,
-    copy_to_postgres,
-    copy_to_sqlite,
-    is_current,
-    mark_of_files,
-    mark_of_schema,
-    move_schema,
-    other_connections,
-    prepare_files,
-    read_marks,
-)
+from server.store_copy import libraries
 from server.store_copy.tables import PostgresTables, SqliteTables, TableDigest, Tables, copy_tables
 from server.stores import UNFINISHED_MIGRATION, UNFINISHED_MIGRATION_FILE
 from sources.storage.sqlite.connection.pool import sqlite_options
@@ -142,7 +131,7 @@ COMMAND = "migrate-store"
 _MARKS = "migrate-store.json"
 
 # Called after each library, with its user and what was copied, or None if it had not changed.
-Progress = Callable[[UserRecord, LibraryCopy | None], None]
+Progress = Callable[[UserRecord, libraries.LibraryCopy | None], None]
 
 
 class MigrationResult(Struct, frozen=True, kw_only=True):
@@ -189,8 +178,10 @@ async def migrate_to_sqlite(
         copied = rows = 0
         for user in users:
             copy = None
-            if marks.get(user.id) != await asyncio.to_thread(mark_of_schema, user.id, source):
-                copy = await asyncio.to_thread(copy_to_sqlite, user.id, source, target, sqlite_options(settings))
+            if marks.get(user.id) != await asyncio.to_thread(libraries.mark_of_schema, user.id, source):
+                copy = await asyncio.to_thread(
+                    libraries.copy_to_sqlite, user.id, source, target, sqlite_options(settings)
+                )
                 marks[user.id] = copy.mark
                 # After each library, so that an interrupted command continues with the next. Written next to the file
                 # and moved, so that a power failure leaves the old marks or the new ones.
@@ -203,7 +194,9 @@ async def migrate_to_sqlite(
                 copied, rows = copied + 1, rows + copy.rows
             progress(user, copy)
         # Looked at again: what was written during the copy is missing in it.
-        changed = [u for u in users if marks.get(u.id) != await asyncio.to_thread(mark_of_schema, u.id, source)]
+        changed = [
+            u for u in users if marks.get(u.id) != await asyncio.to_thread(libraries.mark_of_schema, u.id, source)
+        ]
         result = MigrationResult(users=len(users), copied=copied, rows=rows)
         if changed:
             pending = (
@@ -213,7 +206,7 @@ async def migrate_to_sqlite(
             return msgspec.structs.replace(result, pending=pending)
         # There is no lock as in a data directory: a server that writes nothing at the moment is noticed only by its
         # connections, and what it writes afterwards would be missing in the files.
-        if connections := await asyncio.to_thread(other_connections, source):
+        if connections := await asyncio.to_thread(libraries.other_connections, source):
             pending = (
                 f"a server may be running, because the database has {connections} other connections of this role; stop "
                 "all servers and run this command again, which copies what has changed"
@@ -238,7 +231,9 @@ async def migrate_to_sqlite(
         return result
 
 
-async def restore_from_database(settings: Settings, source: ConnectionOptions, user: UserRecord) -> LibraryCopy:
+async def restore_from_database(
+    settings: Settings, source: ConnectionOptions, user: UserRecord
+) -> libraries.LibraryCopy:
     """Replaces the library of a user by that of the user with the same name in another database. A user who was deleted
     and added again has another id there."""
     known = next((known for known in await _list_users(source) if known.name == user.name), None)
@@ -249,14 +244,14 @@ async def restore_from_database(settings: Settings, source: ConnectionOptions, u
     with TemporaryDirectory() as directory:
         files = DataRoot(Path(directory))
         files.prepare()
-        copied = await asyncio.to_thread(copy_to_sqlite, known.id, source, files, sqlite_options(settings))
+        copied = await asyncio.to_thread(libraries.copy_to_sqlite, known.id, source, files, sqlite_options(settings))
         if not copied.mark:
             raise NotFound("library", user.name)
         if known.id != user.id:
             folder = files.paths_of(user.id).chacha.parent
             folder.parent.mkdir(parents=True, exist_ok=True)
             files.paths_of(known.id).chacha.parent.rename(folder)
-        return await asyncio.to_thread(copy_to_postgres, files, user.id, target)
+        return await asyncio.to_thread(libraries.copy_to_postgres, files, user.id, target)
 
 
 def _mark_target(target: ConnectionOptions, *, is_finished: bool) -> None:
@@ -275,7 +270,7 @@ async def move_schemas(location: ConnectionOptions) -> tuple[int, int]:
     run meanwhile. Returns how many were moved, and the number of users."""
     await prepare_control(location)
     users = await _list_users(location)
-    moved = [await asyncio.to_thread(move_schema, user.id, location) for user in users]
+    moved = [await asyncio.to_thread(libraries.move_schema, user.id, location) for user in users]
     return sum(moved), len(users)
 
 
@@ -283,17 +278,17 @@ async def _copy_files(
     settings: Settings, source: DataRoot, target: ConnectionOptions, progress: Progress, *, can_write: bool
 ) -> MigrationResult:
     """Copies the libraries that changed. Without `can_write`, those that must be migrated first are left out."""
-    marks = await asyncio.to_thread(read_marks, target)
+    marks = await asyncio.to_thread(libraries.read_marks, target)
     users = await _list_users(source.control_path)
     copied = rows = 0
     for user in users:
         copy = None
         if can_write:
-            await asyncio.to_thread(prepare_files, source, user.id, sqlite_options(settings))
-        mark = mark_of_files(source, user.id)
+            await asyncio.to_thread(libraries.prepare_files, source, user.id, sqlite_options(settings))
+        mark = libraries.mark_of_files(source, user.id)
         is_changed = not mark or marks.get(user.id) != mark
-        if is_changed and (can_write or await asyncio.to_thread(is_current, source, user.id)):
-            copy = await asyncio.to_thread(copy_to_postgres, source, user.id, target)
+        if is_changed and (can_write or await asyncio.to_thread(libraries.is_current, source, user.id)):
+            copy = await asyncio.to_thread(libraries.copy_to_postgres, source, user.id, target)
             copied, rows = copied + 1, rows + copy.rows
         progress(user, copy)
     return MigrationResult(users=len(users), copied=copied, rows=rows)

@@ -9,14 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from aggregator import responses
 from aggregator.filters import Dedupe, ResultText, SearchDefaults, Shape, filter_names
-from aggregator.responses import (
-    FurtherPassage,
-    KnowledgeItem,
-    KnowledgeResponse,
-    failed_reports,
-    without_repetition,
-)
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
@@ -47,17 +41,17 @@ def text_format(call: Call, defaults: SearchDefaults) -> ResultText:
     return "markdown" if call.version >= _STRUCTURED_SINCE else "json"
 
 
-def search_text(response: KnowledgeResponse) -> str:
+def search_text(response: responses.KnowledgeResponse) -> str:
     """`response` has all fields of its results, because the order of passages depends on their positions."""
 
-    def message_index(passage: FurtherPassage) -> int:
+    def message_index(passage: responses.FurtherPassage) -> int:
         return (passage.loc.message_index if passage.loc is not None else None) or 0
 
     results = []
     for number, item in enumerate(response.results, 1):
         # A title, what a model needs to read on, and the passages in the order of the item.
         lines = [f"{number}. **{item.title}**" if item.title else f"{number}.", " · ".join([item.uri, *_about(item)])]
-        lead = FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
+        lead = responses.FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
         for passage in sorted([lead, *(item.passages or ())], key=message_index):
             text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
             # One line each, whatever a sender is called: another line could look like a result.
@@ -67,7 +61,7 @@ def search_text(response: KnowledgeResponse) -> str:
     return "\n\n".join([*(results or ["No results."]), notes])
 
 
-def _about(item: KnowledgeItem) -> Iterator[str]:
+def _about(item: responses.KnowledgeItem) -> Iterator[str]:
     if item.loc is not None and item.loc.seconds is not None:
         yield format_clock(item.loc.seconds)
     if date := item.created_at or item.last_modified:
@@ -85,13 +79,13 @@ def _about(item: KnowledgeItem) -> Iterator[str]:
         yield f"library: {item.library}"
 
 
-def _notes(response: KnowledgeResponse) -> Iterator[str]:
+def _notes(response: responses.KnowledgeResponse) -> Iterator[str]:
     """What is not as expected, and how to go on."""
     if response.results and all(item.via == "meaning" for item in response.results):
         yield "No result contains the words of the query. These are the nearest in meaning, and may be unrelated."
     if response.read_as:
         yield f"Query interpretation: {response.read_as}"
-    for name, report in failed_reports(response):
+    for name, report in responses.failed_reports(response):
         yield f"{name} was not searched: {report.error or report.status}"
     if response.semantic:
         if response.semantic.status in ("partial", "unavailable"):
@@ -208,7 +202,9 @@ class KnowledgeTools:
         self._settings = settings
         self._links = Permalinks(settings.base_url)
 
-    async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | ToolResult | Mapping[str, Any]:
+    async def search(
+        self, call: Call, arguments: ShapedSearch
+    ) -> responses.KnowledgeResponse | ToolResult | Mapping[str, Any]:
         def is_compact(defaults: SearchDefaults) -> bool:
             return (arguments.shape or defaults.shape) == "compact"
 
@@ -218,8 +214,8 @@ class KnowledgeTools:
         search = self._knowledge.aggregator.search_with_defaults
         response, defaults = await search(call.context, arguments, extra_bytes)
         if is_compact(defaults):
-            return compact_response(without_repetition(response), self._links)
-        shown: KnowledgeResponse | Mapping[str, Any] = without_repetition(response)
+            return compact_response(responses.without_repetition(response), self._links)
+        shown: responses.KnowledgeResponse | Mapping[str, Any] = responses.without_repetition(response)
         if defaults.hit_fields == "all":
             # tldw's clients expect a null where there is no next page.
             page = {"next_offset": response.next_offset, "total_estimated": response.total_estimated}
@@ -280,7 +276,7 @@ class KnowledgeTools:
                     '"filters": {"media": {"media_types": ["video"]}}}'
                 ),
                 input=ShapedSearch,
-                output=KnowledgeResponse,
+                output=responses.KnowledgeResponse,
                 schema=with_caps(schema, self._settings),
                 handler=self.search,
                 app=_APP,

@@ -17,14 +17,15 @@ Tokens = tuple[str, ...]
 # Words that English writes with a hyphen as often as without. Any other beginning (`remember`, `every`) would be tried
 # for most words of a query.
 _HYPHENATED = re.compile(
-    "(co)(o.{4,})|(re|pre)(e.{4,})|(non|anti|multi|semi|self)(.{4,})|(e)(mails?|books?|commerce|bikes?|learning)"
+    "(co)(o.{4,})|(re|pre)(e.{3,})|(non|anti|multi|semi|self)(.{4,})|(e)(mails?|books?|commerce|bikes?|learning)"
     "|(x)(rays?|rayed)|(t)(shirts?)|(wi)(fi)"
 )
 # Nouns whose plural Porter's algorithm does not reduce to the singular.
 _IRREGULAR = """
     mouse mice  foot feet  tooth teeth  goose geese  man men  woman women  louse lice  ox oxen  child children
     person people  leaf leaves  knife knives  wife wives  wolf wolves  shelf shelves  half halves  calf calves
-    thief thieves  loaf loaves
+    thief thieves  loaf loaves  index indices  matrix matrices  vertex vertices  appendix appendices
+    criterion criteria  phenomenon phenomena
 """
 _SINGULARS, _PLURALS = _IRREGULAR.split()[::2], _IRREGULAR.split()[1::2]
 _OTHER_NUMBER: dict[str, str] = dict(zip(_SINGULARS + _PLURALS, _PLURALS + _SINGULARS, strict=True))
@@ -42,11 +43,14 @@ def other_spellings(token: str) -> list[Tokens]:
 
 
 def joined_spelling(text: str, tokens: Sequence[str]) -> list[Tokens]:
-    """Returns words with a hyphen between them as one (co-operate, X-ray), and a number without its separators."""
+    """Returns words with a hyphen between them as one (co-operate, X-ray), and a number without its separators, or
+    with others."""
     joined = "".join(tokens)
     if len(tokens) == 2 and text.count("-") == 1 and joined.isalpha():
         return [(joined,)]
-    return [(joined,)] if _is_code(joined) and not _DATE.fullmatch(text) else []
+    if not _is_code(joined) or _DATE.fullmatch(text):
+        return []
+    return [(joined,), *_groupings(joined.lower(), is_international=text.startswith("+"))]
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -58,7 +62,8 @@ _UNIT_NAMES = """
 _UNITS = _UNIT_NAMES.split()
 _AMOUNT = re.compile(r"\d+(?:[.,]\d+)*")
 # The number is not given back: each of its digits would be tried with all units.
-_WITH_UNIT = re.compile(rf"((?>{_AMOUNT.pattern}))({'|'.join(_UNITS)})", re.IGNORECASE)
+_UNIT = re.compile(rf"(?:{'|'.join(_UNITS)})(?:/[a-z]+)?", re.IGNORECASE)
+_WITH_UNIT = re.compile(rf"((?>{_AMOUNT.pattern}))({_UNIT.pattern})", re.IGNORECASE)
 _PLAIN_NUMBER = re.compile(r"(?!(?:19|20)\d\d$)(\d{4,9})(?:[.,](\d{1,2}))?")  # no year
 _GROUPED_NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+)(?:[.,](\d{1,2}))?")
 _DATE = re.compile(r"\d{4}([-./])\d\d?\1\d\d?|\d\d?([-./])\d\d?\2\d{4}")
@@ -66,11 +71,16 @@ _DATE = re.compile(r"\d{4}([-./])\d\d?\1\d\d?|\d\d?([-./])\d\d?\2\d{4}")
 _DIGITS_MIN, _DIGITS_MAX = 7, 15
 _ACCOUNT = re.compile("[a-z]{2}[0-9]{2}[a-z0-9]{11,30}|[0-9]{16}", re.IGNORECASE)
 _GROUP = re.compile(r"[-+()/.\d]+|[A-Za-z]{2}\d\d")
+_ACCOUNT_START = re.compile(r"[A-Za-z]{2}\d\d")
+_ACCOUNT_GROUP = re.compile(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{1,4}|[A-Z]{4}")
+# As in North America: the only number with spaces whose first group has no mark.
+_LOCAL_NUMBER = re.compile(r"\(?\d{3}\)? \d{3}[- ]\d{4}")
 _FIRST_GROUP = re.compile(r"\+\d+|\(?0\d+\)?|97[89]|[A-Za-z]{2}\d\d|\d{4}")
 _BOOK_DIGITS = (10, 13)
 # The groups of a phone number after the country code, and their sizes: the first, and those between it and the last.
 _PHONE_GROUPS_MAX = 4
 _COUNTRY_CODE_MAX = 3
+_TRUNK_CODE_CHARS = 2
 _AREA_MAX, _MIDDLE_MAX = 5, 4
 
 
@@ -79,8 +89,8 @@ def number_spellings(text: str) -> list[Tokens]:
     without thousands separators, and the groups of a long number."""
     if (match := _WITH_UNIT.fullmatch(text)) is not None:
         *before, last = re.split("[.,]", match[1])
-        unit = match[2].lower()
-        return [(*before, last, unit), (*before, last + unit)]
+        unit, *per = match[2].lower().split("/")
+        return [(*before, last, unit, *per), (*before, last + unit, *per)]
     if (match := _PLAIN_NUMBER.fullmatch(text)) is not None:
         digits, decimals = match[1], (match[2],) if match[2] else ()
         first = len(digits) % 3 or 3
@@ -96,12 +106,17 @@ def join_numbers(texts: Sequence[str]) -> Iterator[str]:
     start = 0
     while start < len(texts):
         end = start + 1
-        if _FIRST_GROUP.fullmatch(texts[start]):
-            while end < len(texts) and _GROUP.fullmatch(texts[end]):
+        if local := next(
+            (size for size in (2, 3) if _LOCAL_NUMBER.fullmatch(" ".join(texts[start : start + size]))), 0
+        ):
+            end = start + local
+        elif _FIRST_GROUP.fullmatch(texts[start]):
+            group = _ACCOUNT_GROUP if _ACCOUNT_START.fullmatch(texts[start]) else _GROUP
+            while end < len(texts) and group.fullmatch(texts[end]):
                 end += 1
             if end - start > 1 and not _is_code(re.sub(r"[^\dA-Za-z]", "", "".join(texts[start:end]))):
                 end = start + 1
-        elif texts[end : end + 1] and _AMOUNT.fullmatch(texts[start]) and texts[end].lower() in _UNITS:
+        elif texts[end : end + 1] and _AMOUNT.fullmatch(texts[start]) and _UNIT.fullmatch(texts[end]):
             yield texts[start] + texts[end]
             start += 2
             continue
@@ -139,6 +154,8 @@ def _groupings(number: str, *, is_international: bool = False) -> Iterator[Token
             for groups in _phone_groups(number[code:]):
                 if len(start) + len(groups) > 1:
                     yield *start, *groups
+                if code == _TRUNK_CODE_CHARS:
+                    yield *start, "0", *groups  # +49 (0)89
 
 
 def _phone_groups(digits: str) -> Iterator[Tokens]:

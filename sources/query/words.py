@@ -5,7 +5,7 @@ Literal words are used with operators: the text must match as typed. Loose words
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import ceil
 from unicodedata import normalize
@@ -38,6 +38,7 @@ _ARABIC_NOUN_MIN_CHARS = 3
 # Letters that are written as two where a keyboard lacks them. In short words, and after q and other vowels, the two
 # letters are hardly ever such a letter: blue, question, neues.
 _TWO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
+_WRITTEN_AS_TWO = re.compile("[äöüåø]")
 _DIGRAPH = re.compile("(?<![aeiouq])(?:ae|oe|ue|aa)")
 _DIGRAPH_MIN_CHARS = 6
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
@@ -52,8 +53,12 @@ class LooseWord(Struct, frozen=True):
     is_weak: bool
 
 
-def loose_words(text: str) -> list[LooseWord]:
+def loose_words(text: str) -> Sequence[LooseWord]:
     """Returns the words of which any may match: the whole text, and its parts if they are significant."""
+    return _known_loose_words(text) if len(text) <= _KNOWN_MAX_CHARS else _loose_words(text)
+
+
+def _loose_words(text: str) -> Sequence[LooseWord]:
     text = strip_punctuation(text)
     if is_plain_word(text):
         return [_loose_token(text.lower(), text)]  # most words of most queries
@@ -79,6 +84,11 @@ def loose_words(text: str) -> list[LooseWord]:
     if any(_EMOJI_TOKEN.fullmatch(token) for token in tokens):
         return [_loose_token(token, _display_text(token)) for token in tokens]
     return _loose_compound(text, tokens) if tokens else []
+
+
+# Most words of a query are common words of its language.
+_known_loose_words = lru_cache(maxsize=4_096)(_loose_words)
+_KNOWN_MAX_CHARS = 32
 
 
 def is_plain_word(text: str) -> bool:
@@ -161,10 +171,11 @@ def with_other_spellings(word: Word) -> Word:
     token, text = phrase.tokens[0], word.text.lower()
     other = token
     if not text.isascii():
-        other = fold(normalize("NFC", text).translate(_TWO_LETTERS)).strip()
+        if _WRITTEN_AS_TWO.search(composed := normalize("NFC", text)):
+            other = fold(composed.translate(_TWO_LETTERS)).strip()
     elif len(token) >= _DIGRAPH_MIN_CHARS:
         other = _DIGRAPH.sub(lambda match: match[0][0], token)
-    if stem(other) != stem(token) and other.isalnum():
+    if other != token and stem(other) != stem(token) and other.isalnum():
         word = Word(word.text, (*word.alternatives, Phrase(other, (other,))))
     return with_spellings(word, spellings) if (spellings := other_spellings(token)) else word
 
@@ -384,7 +395,9 @@ class WordReader:
 
     def admit(self, word: Word) -> bool:
         """Counts a word. Returns False if it is a new one and the query already has the maximum number of terms."""
-        stems = _stems(word)
+        return self._admit_stems(_stems(word))
+
+    def _admit_stems(self, stems: "_Stems") -> bool:
         if stems not in self._counts and len(self._counts) == self._limits.max_terms:
             self._notes.add_truncation(f"used only the first {self._limits.max_terms} terms")
             return False
@@ -395,8 +408,8 @@ class WordReader:
         """Counts words and returns those within the limit; of words with the same stems, only the first."""
         admitted: dict[_Stems, Word] = {}
         for word in words:
-            if self.admit(word):
-                admitted.setdefault(_stems(word), word)
+            if self._admit_stems(stems := _stems(word)):
+                admitted.setdefault(stems, word)
         return list(admitted.values())
 
     def count_terms(self, words: Iterable[Word]) -> list[tuple[Word, int]]:

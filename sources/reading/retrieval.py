@@ -14,16 +14,7 @@ from msgspec.structs import replace
 
 from config.numbers import clamp
 from config.settings import Settings
-from sources.items import (
-    CHARS_PER_TOKEN_MAX,
-    CHARS_PER_TOKEN_MIN,
-    SNIPPET_MAX_CHARS,
-    Mode,
-    RequestDefaults,
-    RetrievalOptions,
-    chars_per_token,
-    snippet_length,
-)
+from sources import items
 from sources.reading.cursors import Position
 from sources.text.segmentation import next_word_start, word_boundary_before
 from sources.text.token_estimates import TokenScale
@@ -60,12 +51,15 @@ class RetrievalPlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_retrieval(
-    options: RetrievalOptions | None, defaults: RequestDefaults, settings: Settings, default_mode: Mode = "snippet"
+    options: items.RetrievalOptions | None,
+    defaults: items.RequestDefaults,
+    settings: Settings,
+    default_mode: items.Mode = "snippet",
 ) -> RetrievalPlan:
     """Options override request defaults, which override settings. `default_mode` applies without options, or with a
     budget but no mode; other options without a mode mean a snippet, as in tldw."""
     if options is None or (options.mode is None and options.max_tokens is not None):
-        options = replace(options or RetrievalOptions(), mode=default_mode)
+        options = replace(options or items.RetrievalOptions(), mode=default_mode)
     max_tokens = _first_set(options.max_tokens, defaults.max_tokens)
     has_budget = max_tokens is not None
     mode = options.mode or "snippet"
@@ -73,14 +67,14 @@ def plan_retrieval(
         mode = "chunk_with_siblings" if has_budget else "snippet"
     if max_tokens is None:
         max_tokens = settings.retrieval_max_tokens if mode == "full" else settings.retrieval_default_tokens
-    scale = TokenScale(chars_per_token(options.chars_per_token, defaults))
+    scale = TokenScale(items.chars_per_token(options.chars_per_token, defaults))
     per_token = scale.chars_per_token or CHARS_PER_TOKEN
     size = clamp(options.chunk_size_tokens or settings.fixed.retrieval_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
     overlap = _first_set(options.chunk_overlap_tokens, settings.fixed.retrieval_chunk_overlap_tokens) or 0
     window = _first_set(options.sibling_window, defaults.sibling_window, settings.fixed.retrieval_sibling_window) or 0
     return RetrievalPlan(
         mode=mode,
-        snippet_length=snippet_length(options.snippet_length, defaults, settings),
+        snippet_length=items.snippet_length(options.snippet_length, defaults, settings),
         max_tokens=clamp(max_tokens, 1, settings.retrieval_max_tokens),
         scale=scale,
         chunk_chars=int(size * per_token),
@@ -95,10 +89,10 @@ def plan_retrieval(
 def applied_defaults(defaults: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Returns defaults as calls apply them, with numbers clamped to their ranges."""
     ranges = {
-        "snippet_length": (1, SNIPPET_MAX_CHARS),
+        "snippet_length": (1, items.SNIPPET_MAX_CHARS),
         "max_tokens": (1, settings.retrieval_max_tokens),
         "sibling_window": (0, WINDOW_MAX),
-        "chars_per_token": (CHARS_PER_TOKEN_MIN, CHARS_PER_TOKEN_MAX),
+        "chars_per_token": (items.CHARS_PER_TOKEN_MIN, items.CHARS_PER_TOKEN_MAX),
         "seen_max": (1, settings.session_seen_max),
     }
     return {name: clamp(value, *ranges[name]) if name in ranges else value for name, value in defaults.items()}

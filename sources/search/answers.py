@@ -16,11 +16,8 @@ from sources.search.term_matching import TermCounter
 from sources.text.chunking import Sentence, sentences
 from sources.text.segmentation import segment
 
-# Words alone often do not rank the right sentence first, so that a few are always shown; more would be a list of
-# results. Beyond the few, a sentence with less than half of the best score has only common words of the question.
+# Words alone often do not rank the right sentence first, so that a few are shown; more would be a list of results.
 ANSWER_MAX_SENTENCES = 5
-_ANSWER_MIN_SENTENCES = 3
-_SCORE_MIN_SHARE = 0.5
 # The best sentence is shown with those around it, because answers often continue in the next sentence, and "it" in a
 # sentence is what the one before names. This many characters are a few seconds to read.
 _WINDOW_CHARS = 300
@@ -93,8 +90,6 @@ def answer_sentences(
     best.sort(key=lambda one: (-one.score, one.passage))
     chosen: list[CitedSentence] = []
     for one in best:
-        if len(chosen) >= _ANSWER_MIN_SENTENCES and one.score < best[0].score * _SCORE_MIN_SHARE:
-            break
         # The passages of a long item overlap.
         if not any(one.text in other.text or other.text in one.text for other in chosen):
             chosen.append(one)

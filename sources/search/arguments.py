@@ -182,11 +182,11 @@ def read_query(text: str, settings: Settings) -> ParsedQuery:
 # All sources parse the same text during one search; older texts are not worth keeping.
 @lru_cache(maxsize=64)
 def _parse(text: str, max_chars: int, max_terms: int) -> ParsedQuery:
-    query = parse(text, QueryLimits(max_chars=max_chars, max_terms=max_terms))
-    if query.is_truncated and can_have_near_terms(query):
-        # Of plain words, the search chooses the rarest. What a pasted text is about may come late in it.
-        return parse(text, QueryLimits(max_chars=max_chars, max_terms=_READ_TERMS_MAX))
-    return query
+    # Of plain words, the search chooses the rarest. What a pasted text is about may come late in it.
+    query = parse(text, QueryLimits(max_chars=max_chars, max_terms=_READ_TERMS_MAX))
+    if len(text) <= max_terms or can_have_near_terms(query):
+        return query
+    return parse(text, QueryLimits(max_chars=max_chars, max_terms=max_terms))
 
 
 def build_query(
@@ -237,6 +237,7 @@ def build_query(
         ranking=ranking,
         is_strict=bool(defaults.strict),
         boosts_messages=settings.fixed.search_message_boost and SEVERAL_SOURCES not in context.config,
+        is_one_of_several=SEVERAL_SOURCES in context.config,
     )
     conflict: str | None = None
     if query.filters != _NO_FILTERS:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from unicodedata import normalize
 
 from sources.query import Phrase, Prefix, Term, Word
@@ -57,6 +57,9 @@ class TermMatcher:
         # Every match begins with one of these.
         self.beginnings = [matcher.beginning for matcher in self._matchers]
         self.unspaced = _unspaced_term(word)
+        tokens = [token for phrase in word.alternatives for token in phrase.tokens]
+        # Whether it can only be found where runs are split into pairs.
+        self.has_unspaced_tokens = self.unspaced is None and any(map(UNSPACED_RUN.search, tokens))
         self.marked = _marked_term(word)
 
     def count(self, padded: str) -> int:
@@ -85,7 +88,10 @@ class TermMatcher:
         """Returns the start and end of each match, as offsets in the form without its padding."""
         if self._only is not None:
             return self._only.spans(padded)
-        return list(dict.fromkeys(span for matcher in self._matchers for span in matcher.spans(padded)))
+        found = [spans for matcher in self._matchers if (spans := matcher.spans(padded))]
+        if len(found) < 2:
+            return found[0] if found else []
+        return list(dict.fromkeys(chain.from_iterable(found)))
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from auth.context import RequestContext
 from config.paths import UserId
+from sources import records
 from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
@@ -27,23 +28,6 @@ from sources.drafts import (
     UpsertResult,
 )
 from sources.query import ParsedQuery
-from sources.records import (
-    Character,
-    Conversation,
-    ExactHits,
-    HitPage,
-    ListPage,
-    MediaChunk,
-    MediaItem,
-    Message,
-    MessageHits,
-    Namespace,
-    Note,
-    Observation,
-    RegisteredAgent,
-    SavedPrompt,
-    Segment,
-)
 
 RecordT = TypeVar("RecordT")
 DraftT_contra = TypeVar("DraftT_contra", contravariant=True)
@@ -84,7 +68,8 @@ class Search(Struct, frozen=True, kw_only=True):
     `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.
 
     If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`. With
-    `boosts_messages`, comparable scores of messages have a second stage (`sources.search.message_boost`).
+    `boosts_messages`, comparable scores of messages have a second stage (`sources.search.message_boost`). With
+    `is_one_of_several`, the hits are merged with those of other sources, which need fewer of them.
 
     `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
@@ -118,6 +103,7 @@ class Search(Struct, frozen=True, kw_only=True):
     is_strict: bool = False
     is_partial: bool = False
     boosts_messages: bool = True
+    is_one_of_several: bool = False
 
     @property
     def has_filters(self) -> bool:
@@ -265,7 +251,7 @@ ALL_OBSERVATIONS = ObservationFilter()
 class BrowsableCollection(Protocol[RecordT]):
     """The methods for people who look through a collection. Those of chats are about conversations."""
 
-    async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[RecordT]:
+    async def browse(self, where: ItemFilter, limit: int, offset: int) -> records.ListPage[RecordT]:
         """Returns a page of the items that meet the conditions, most recently modified first. A media type matches
         media only, and a namespace conversations only."""
         ...
@@ -302,9 +288,9 @@ class BrowsableCollection(Protocol[RecordT]):
 class ItemCollection(BrowsableCollection[RecordT], Protocol[RecordT, DraftT_contra, IdT_contra]):
     """The methods that notes, media, characters, prompts and observations have in common."""
 
-    async def search(self, search: Search) -> HitPage: ...
+    async def search(self, search: Search) -> records.HitPage: ...
     async def get(self, item_id: IdT_contra) -> RecordT: ...
-    async def list(self, limit: int, offset: int) -> ListPage[RecordT]:
+    async def list(self, limit: int, offset: int) -> records.ListPage[RecordT]:
         """Returns a page of items, most recently modified first."""
         ...
 
@@ -354,7 +340,7 @@ class ItemCollection(BrowsableCollection[RecordT], Protocol[RecordT, DraftT_cont
         ...
 
 
-class Notes(ItemCollection[Note, NoteDraft, str], Protocol):
+class Notes(ItemCollection[records.Note, NoteDraft, str], Protocol):
     async def append(
         self,
         item_id: str,
@@ -363,7 +349,7 @@ class Notes(ItemCollection[Note, NoteDraft, str], Protocol):
         *,
         separator: str = "",
         idempotency_key: str | None = None,
-    ) -> Note:
+    ) -> records.Note:
         """Appends a text to the content, after `separator` unless the content is empty or already ends with it."""
         ...
 
@@ -382,30 +368,32 @@ class Notes(ItemCollection[Note, NoteDraft, str], Protocol):
     async def image(self, item_id: str, name: str) -> NoteImage: ...
 
 
-class Prompts(ItemCollection[SavedPrompt, PromptDraft, int], Protocol):
-    async def get_by_name(self, name: str) -> SavedPrompt:
+class Prompts(ItemCollection[records.SavedPrompt, PromptDraft, int], Protocol):
+    async def get_by_name(self, name: str) -> records.SavedPrompt:
         """Returns the prompt of this exact name, or else one whose name differs only in case. Of several, the one
         modified last."""
         ...
 
     async def save(
         self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> SavedPrompt:
+    ) -> records.SavedPrompt:
         """Updates the prompt that `get_by_name` returns, or creates one. An expected version of 0 means that no prompt
         of this name exists yet."""
         ...
 
 
-class Media(ItemCollection[MediaItem, MediaDraft, int], Protocol):
-    async def get_by_uuid(self, uuid: str) -> MediaItem: ...
+class Media(ItemCollection[records.MediaItem, MediaDraft, int], Protocol):
+    async def get_by_uuid(self, uuid: str) -> records.MediaItem: ...
     async def content(self, item_id: int, start: int = 0, length: int | None = None) -> str: ...
-    async def chunks(self, item_id: int, first: int, count: int) -> Sequence[MediaChunk]: ...
-    async def chunk_by_uuid(self, item_id: int, uuid: str) -> MediaChunk: ...
-    async def chunk_at(self, item_id: int, offset: int) -> MediaChunk:
+    async def chunks(self, item_id: int, first: int, count: int) -> Sequence[records.MediaChunk]: ...
+    async def chunk_by_uuid(self, item_id: int, uuid: str) -> records.MediaChunk: ...
+    async def chunk_at(self, item_id: int, offset: int) -> records.MediaChunk:
         """Returns the chunk that contains the character at `offset`, or the nearest one."""
         ...
 
-    async def segments(self, item_id: int, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Segment]:
+    async def segments(
+        self, item_id: int, from_ms: int | None = None, to_ms: int | None = None
+    ) -> Sequence[records.Segment]:
         """Returns the transcript lines that overlap the time range, inclusive."""
         ...
 
@@ -414,32 +402,34 @@ class Media(ItemCollection[MediaItem, MediaDraft, int], Protocol):
         ...
 
 
-class Observations(ItemCollection[Observation, ObservationDraft, str], Protocol):
+class Observations(ItemCollection[records.Observation, ObservationDraft, str], Protocol):
     """What was learned in sessions. Observations are not a source: a search over all sources does not include them, and
     they do not affect how terms are weighted there."""
 
-    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
+    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> records.HitPage:
         """Returns nothing for a query without words; use `list` instead."""
         ...
 
-    async def list(self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS) -> ListPage[Observation]:
+    async def list(
+        self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS
+    ) -> records.ListPage[records.Observation]:
         """Returns a page of observations, newest `created_at` first."""
         ...
 
-    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
+    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[records.Observation]:
         """Returns the observations that exist, in the order of the ids."""
         ...
 
 
-class Chats(BrowsableCollection[Conversation], Protocol):
+class Chats(BrowsableCollection[records.Conversation], Protocol):
     """Conversations and their messages. A new method must also be added to `redaction.RedactedChats`."""
 
-    async def search(self, search: Search) -> HitPage: ...
-    async def find_messages(self, search: MessageSearch) -> MessageHits: ...
-    async def match_messages(self, search: ExactSearch) -> ExactHits: ...
-    async def get(self, item_id: str) -> Conversation: ...
-    async def get_by_session(self, session_id: str) -> Conversation: ...
-    async def get_message(self, message_id: str) -> Message: ...
+    async def search(self, search: Search) -> records.HitPage: ...
+    async def find_messages(self, search: MessageSearch) -> records.MessageHits: ...
+    async def match_messages(self, search: ExactSearch) -> records.ExactHits: ...
+    async def get(self, item_id: str) -> records.Conversation: ...
+    async def get_by_session(self, session_id: str) -> records.Conversation: ...
+    async def get_message(self, message_id: str) -> records.Message: ...
     async def list(
         self,
         limit: int,
@@ -449,7 +439,7 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         search: str | None = None,
         is_pinned: bool | None = None,
         is_archived: bool | None = None,
-    ) -> ListPage[Conversation]:
+    ) -> records.ListPage[records.Conversation]:
         """Returns a page of conversations, most recently modified first. `search` is a case-insensitive part of a title
         or a part of an id."""
         ...
@@ -462,7 +452,7 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         after: CreationPosition | None = None,
         metadata: MetadataFilter | None = None,
         is_archived: bool | None = None,
-    ) -> ListPage[Conversation]:
+    ) -> records.ListPage[records.Conversation]:
         """Returns conversations of a namespace, newest `created_at` first, then by id. `total` counts all of them,
         including those before the position `after`."""
         ...
@@ -476,7 +466,7 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         """Returns the conversation ids that sort after `after`, which need not exist, in order."""
         ...
 
-    async def namespaces(self) -> Sequence[Namespace]:
+    async def namespaces(self) -> Sequence[records.Namespace]:
         """Returns all namespaces by name, always including the default one."""
         ...
 
@@ -484,8 +474,8 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         """Returns how many of these conversations each namespace has."""
         ...
 
-    async def create_namespace(self, name: str) -> Namespace: ...
-    async def rename_namespace(self, name: str, new_name: str) -> Namespace:
+    async def create_namespace(self, name: str) -> records.Namespace: ...
+    async def rename_namespace(self, name: str, new_name: str) -> records.Namespace:
         """Renames a namespace and moves its conversations. The default namespace cannot be renamed."""
         ...
 
@@ -494,10 +484,10 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         were moved."""
         ...
 
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]: ...
+    async def messages(self, conversation_id: str, limit: int, offset: int) -> records.ListPage[records.Message]: ...
     async def messages_after(
         self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
-    ) -> Sequence[Message]:
+    ) -> Sequence[records.Message]:
         """Returns the messages with a greater number, in order."""
         ...
 
@@ -505,7 +495,9 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         """Returns how many messages of its conversation come before a message."""
         ...
 
-    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
+    async def messages_around(
+        self, conversation_id: str, position: int, before: int, after: int
+    ) -> Sequence[records.Message]:
         """Returns the message at a position with its neighbours, in order; only the neighbours if it was deleted."""
         ...
 
@@ -515,8 +507,8 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         messages: Sequence[MessageDraft] = (),
         *,
         idempotency_key: str | None = None,
-    ) -> Conversation: ...
-    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
+    ) -> records.Conversation: ...
+    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[records.Conversation, bool]:
         """Returns the first conversation with the title of the draft in its namespace, or creates it, and whether it
         was created. Concurrent calls create one conversation. Raises `Conflict` if the namespace already has
         `namespace_max` conversations."""
@@ -547,7 +539,7 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         *,
         idempotency_key: str | None = None,
         expected_last_number: int | None = None,
-    ) -> Sequence[Message]:
+    ) -> Sequence[records.Message]:
         """Appends messages. Raises `Conflict` if the last message of the conversation does not have the expected
         number."""
         ...
@@ -564,15 +556,15 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         expected_version: int | None = None,
         *,
         idempotency_key: str | None = None,
-    ) -> Conversation: ...
+    ) -> records.Conversation: ...
     async def update_message(
         self, message_id: str, draft: MessageDraft, expected_version: int | None = None
-    ) -> Message: ...
+    ) -> records.Message: ...
     async def delete(
         self, item_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
     ) -> None: ...
     async def delete_message(self, message_id: str, expected_version: int | None = None) -> None: ...
-    async def restore(self, item_id: str) -> Conversation: ...
+    async def restore(self, item_id: str) -> records.Conversation: ...
     async def purge(self, item_id: str) -> None: ...
 
 
@@ -581,12 +573,12 @@ class Agents(Protocol):
 
     async def register(
         self, name: str, token_hash: bytes, *, time: str, idle_since: str, limit: int
-    ) -> RegisteredAgent:
+    ) -> records.RegisteredAgent:
         """Adds an agent with a new id. If the name is in use, a number is appended. First removes agents that were last
         used before `idle_since`, and the least recently used ones if there are `limit` agents or more."""
         ...
 
-    async def find(self, agent_id: str) -> RegisteredAgent | None: ...
+    async def find(self, agent_id: str) -> records.RegisteredAgent | None: ...
     async def set_used(self, agent_id: str, time: str) -> None: ...
 
 
@@ -709,7 +701,7 @@ class Library(Protocol):
     @property
     def chats(self) -> Chats: ...
     @property
-    def characters(self) -> ItemCollection[Character, CharacterDraft, int]: ...
+    def characters(self) -> ItemCollection[records.Character, CharacterDraft, int]: ...
     @property
     def prompts(self) -> Prompts: ...
     @property

@@ -13,31 +13,20 @@ from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHits, HitPage, ListPage, Message, MessageHits, Namespace
-from sources.storage.contract import (
-    ChangeResult,
-    Chats,
-    CreationPosition,
-    ExactSearch,
-    ItemChange,
-    ItemFilter,
-    MessageSearch,
-    MetadataFilter,
-    Search,
-    TagCount,
-)
+from sources.storage import contract
 
 # AgentChatBus clients match on this text.
 HIDDEN = "[human-only content hidden]"
 
 
-def redact_for_agents(chats: Chats) -> Chats:
+def redact_for_agents(chats: contract.Chats) -> contract.Chats:
     return RedactedChats(chats)
 
 
 class RedactedChats:
     """Implements `Chats`. Methods that return messages redact them; the others only forward the call."""
 
-    def __init__(self, chats: Chats) -> None:
+    def __init__(self, chats: contract.Chats) -> None:
         self._chats = chats
 
     # Methods that return messages
@@ -50,7 +39,7 @@ class RedactedChats:
         return replace(page, rows=tuple(map(_redact, page.rows)))
 
     async def messages_after(
-        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
+        self, conversation_id: str, number: int, limit: int, metadata: contract.MetadataFilter | None = None
     ) -> Sequence[Message]:
         messages = await self._chats.messages_after(conversation_id, number, limit, metadata)
         return [_redact(message) for message in messages]
@@ -79,13 +68,13 @@ class RedactedChats:
 
     # Searches, which return no human-only message
 
-    async def search(self, search: Search) -> HitPage:
+    async def search(self, search: contract.Search) -> HitPage:
         return await self._chats.search(search)
 
-    async def find_messages(self, search: MessageSearch) -> MessageHits:
+    async def find_messages(self, search: contract.MessageSearch) -> MessageHits:
         return await self._chats.find_messages(search)
 
-    async def match_messages(self, search: ExactSearch) -> ExactHits:
+    async def match_messages(self, search: contract.ExactSearch) -> ExactHits:
         return await self._chats.match_messages(search)
 
     # Methods that return no message
@@ -110,10 +99,10 @@ class RedactedChats:
             limit, offset, namespace=namespace, search=search, is_pinned=is_pinned, is_archived=is_archived
         )
 
-    async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[Conversation]:
+    async def browse(self, where: contract.ItemFilter, limit: int, offset: int) -> ListPage[Conversation]:
         return await self._chats.browse(where, limit, offset)
 
-    async def tags(self, limit: int) -> Sequence[TagCount]:
+    async def tags(self, limit: int) -> Sequence[contract.TagCount]:
         return await self._chats.tags(limit)
 
     async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
@@ -122,15 +111,15 @@ class RedactedChats:
     async def words(self) -> int:
         return await self._chats.words()
 
-    async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:
+    async def matching_ids(self, where: contract.ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:
         return await self._chats.matching_ids(where, after, limit)
 
     async def change_many(
-        self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
-    ) -> ChangeResult:
+        self, changes: Sequence[contract.ItemChange], undo: str = "", *, is_atomic: bool = False
+    ) -> contract.ChangeResult:
         return await self._chats.change_many(changes, undo, is_atomic=is_atomic)
 
-    async def undo(self, undo: str) -> ChangeResult | None:
+    async def undo(self, undo: str) -> contract.ChangeResult | None:
         return await self._chats.undo(undo)
 
     async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
@@ -144,8 +133,8 @@ class RedactedChats:
         limit: int,
         *,
         namespace: str,
-        after: CreationPosition | None = None,
-        metadata: MetadataFilter | None = None,
+        after: contract.CreationPosition | None = None,
+        metadata: contract.MetadataFilter | None = None,
         is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
         return await self._chats.list_created(

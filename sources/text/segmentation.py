@@ -225,7 +225,7 @@ def normalize_letters(text: str) -> str:
     return text if folds_to_lower_case(text) else IGNORABLE.sub("", compose(text))
 
 
-def segment_parts(text: str) -> tuple[list[str], list[str]]:
+def segment_parts(text: str, *, splits_runs: bool = True) -> tuple[list[str], list[str]]:
     """Splits a text with normalized letters into parts and returns them as they are, or folded, and segmented.
 
     The parts are alternately text between unspaced runs, which may be empty, and runs.
@@ -237,7 +237,8 @@ def segment_parts(text: str) -> tuple[list[str], list[str]]:
         parts = _split_at_runs(text)
         segments = parts.copy()
         segments[0::2] = [fold_by_table(gap, INDEX_FOLDING) for gap in parts[0::2]]
-    segments[1::2] = _split_runs(parts[1::2])
+    if splits_runs:
+        segments[1::2] = _split_runs(parts[1::2])
     return parts, segments
 
 

@@ -54,7 +54,7 @@ async function run({ file, step, url, cookie, values, options }) {
     const expectedHosts = new Set();
     watch(page, url, problems, expectedStatuses, expectedHosts);
     const { [step]: test } = await import(`./steps/${file}`);
-    const result = await test({ page, context, url, values, audit: (part) => audit(page, part), expectStatus: (status) => expectedStatuses.add(String(status)), expectHost: (start) => expectedHosts.add(start) });
+    const result = await test({ page, context, url, values, audit: (part, frame) => audit(frame ?? page, part), expectStatus: (status) => expectedStatuses.add(String(status)), expectHost: (start) => expectedHosts.add(start) });
     return { result: result ?? null, problems };
   } finally {
     await context.close();

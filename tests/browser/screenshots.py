@@ -7,6 +7,7 @@ which Chromium itself encodes.
 import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from auth.accounts.service import Accounts
-from auth.browser_sessions import session_cookie_name
+from auth.browser_sessions import Notices, session_cookie_name
 from auth.context import READ, WRITE
+from server.asking.service import AskRequest, answer_question, collect_answer
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.demo import fill
 from sources.drafts import MessageDraft
@@ -67,12 +69,16 @@ async def prepare(server: LiveServer) -> list[Picture]:
         key, _ = await runtime.registry.create_key(ada.id, name, scopes)
         runtime.audit.record("key.create", ada.id, client="browser", target=key.id, detail=" ".join(scopes))
     await runtime.browser_sessions.create(ada, "192.0.2.17", _PHONE_AGENT)
+    await Notices(runtime.registry.database, runtime.settings).dismiss(ada.id, time.time())
     await site.links.create_invitation("reader", "dora", ada.id)
     hits = (await user.call("search", query="why does the dome stick in frost"))["results"]
     film = next(hit["url"] for hit in hits if "/items/media/" in hit["url"])
     note = next(hit["url"] for hit in hits if "/items/notes/" in hit["url"])
     base = runtime.settings.base_url
-    return pictures(film.removeprefix(base), note.removeprefix(base).partition("?")[0], chats[0].id, thread)
+    question = AskRequest(question="Why does the dome stick in frost?")
+    asked = await collect_answer(answer_question(user.context, runtime, question))
+    path = note.removeprefix(base).partition("?")[0]
+    return pictures(film.removeprefix(base), path, chats[0].id, thread, str(asked.conversation_id))
 
 
 async def _add_threads(user: Any) -> str:
@@ -91,13 +97,15 @@ async def _add_threads(user: Any) -> str:
     return str(await user.add_chat("Repair of the dome", *review, namespace=NAMESPACE))
 
 
-def pictures(film: str, note: str, chat: str, thread: str) -> list[Picture]:
+def pictures(film: str, note: str, chat: str, thread: str, question: str) -> list[Picture]:
     return [
-        Picture("search", "/?q=dome+frost", ("ArrowDown",)),
+        Picture("search", "/?q=fungus+lens", ("ArrowDown",)),
         Picture("start", "/"),
         Picture("item", film),
         Picture("note", note),
         Picture("library", "/library"),
+        Picture("ask", f"/ask?conversation={question}"),
+        Picture("timeline", "/library/timeline"),
         Picture("new", "/new?source=prompts"),
         Picture("history", f"/history/{chat}"),
         Picture("threads", f"/threads/{thread}?q=dome"),

@@ -85,6 +85,8 @@ async def test_results_are_filtered_read_and_opened_at_their_place(
     assert (seen["scheme"], seen["mimeType"]) == (theme, "text/html;profile=mcp-app")
     assert seen["meta"]["ui"]["csp"] == {"connectDomains": [], "resourceDomains": []}
     assert max(seen["sizes"]) > 100
+    # Neither the proxy around it, nor the host, nor storage.
+    assert seen["reach"] == ["rejected"] * 3
 
 
 async def test_item_that_a_model_read_is_shown(

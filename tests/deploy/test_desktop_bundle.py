@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from msgspec import Struct
 
@@ -70,7 +71,11 @@ async def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     assert unpacked.code == 0, unpacked.stdout + unpacked.stderr
     validated = await node_tools.run_node(tool, "validate", str(installed / "manifest.json"), timeout_s=60)
     assert validated.code == 0, validated.stdout + validated.stderr
-    return Bundle(installed, json.loads((installed / "manifest.json").read_text()), folder / "home")
+    manifest = json.loads((installed / "manifest.json").read_text())
+    published = node_tools.packages() / "@anthropic-ai" / "mcpb" / "schemas"
+    schema = published / f"mcpb-manifest-v{manifest['manifest_version']}.schema.json"
+    jsonschema_rs.validate(json.loads(schema.read_text()), manifest)
+    return Bundle(installed, manifest, folder / "home")
 
 
 async def search(config: dict[str, Any], log: Path, query: str) -> list[Any]:

@@ -25,6 +25,13 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// The tab of this page may be outside a narrow screen.
+for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
+  const list = tab.closest(".tabs").getBoundingClientRect();
+  const { left, right } = tab.getBoundingClientRect();
+  tab.closest(".tabs").scrollLeft += Math.max(0, right - list.right) + Math.min(0, left - list.left);
+}
+
 /** Copies the text of the element, or the value of the field, that a button names. */
 async function copy(button) {
   const source = document.getElementById(button.dataset.copy);

@@ -12,17 +12,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import InvalidParams
-from sources.drafts import (
-    CharacterDraft,
-    ConversationDraft,
-    ItemDraft,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    NoteImage,
-    ObservationDraft,
-    PromptDraft,
-)
+from sources import drafts
 from sources.importers.engine.values import clean_tags, compact_metadata, short_title
 from sources.saved_searches import SavedSearch
 
@@ -46,8 +36,8 @@ class ImportedNote(Struct, frozen=True, tag=True, omit_defaults=True):
     """`images` replace those of the note; None leaves them as they are. `former_uuid` is the id that an earlier version
     derived for the note, if it was another one."""
 
-    draft: NoteDraft
-    images: Sequence[NoteImage] | None = None
+    draft: drafts.NoteDraft
+    images: Sequence[drafts.NoteImage] | None = None
     former_uuid: str = ""
 
 
@@ -55,25 +45,25 @@ class ImportedConversation(Struct, frozen=True, tag=True):
     """A conversation with its messages in order. A long conversation may be yielded in several parts: every part after
     the first has `continues` set, and its messages follow those of the previous part."""
 
-    draft: ConversationDraft
-    messages: Sequence[MessageDraft] = ()
+    draft: drafts.ConversationDraft
+    messages: Sequence[drafts.MessageDraft] = ()
     continues: bool = False
 
 
 class ImportedMedia(Struct, frozen=True, tag=True):
-    draft: MediaDraft
+    draft: drafts.MediaDraft
 
 
 class ImportedCharacter(Struct, frozen=True, tag=True):
-    draft: CharacterDraft
+    draft: drafts.CharacterDraft
 
 
 class ImportedPrompt(Struct, frozen=True, tag=True):
-    draft: PromptDraft
+    draft: drafts.PromptDraft
 
 
 class ImportedObservation(Struct, frozen=True, tag=True):
-    draft: ObservationDraft
+    draft: drafts.ObservationDraft
 
 
 class ImportedRecord(Struct, frozen=True, tag=True):
@@ -81,7 +71,7 @@ class ImportedRecord(Struct, frozen=True, tag=True):
     these kinds: what they hold is checked when it is written."""
 
     kind: str
-    draft: ItemDraft
+    draft: drafts.ItemDraft
 
 
 class SkippedItem(Struct, frozen=True, tag=True):
@@ -174,7 +164,7 @@ def imported_note(
     """Empty metadata, and those that are False, are left out. With `modified`, an older export does not overwrite a
     newer note."""
     present = {name: value for name, value in metadata.items() if value is not False}
-    draft = NoteDraft(
+    draft = drafts.NoteDraft(
         uuid=uuid,
         title=short_title(title),
         content=content,

@@ -15,30 +15,10 @@ from msgspec.structs import replace
 from config.errors import Conflict, SourceTimeout
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
-from sources.importers.engine import known_files
+from sources.importers.engine import events, known_files, reader_process
 from sources.importers.engine.batches import Batch, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
-from sources.importers.engine.events import (
-    DeletedItem,
-    DoubtfulItem,
-    FailedItem,
-    ImportedConversation,
-    ImportedItem,
-    ImportedNote,
-    ImportedSearch,
-    ImportReport,
-    ItemKind,
-    PreviouslyImported,
-    ReadPosition,
-    SkippedItem,
-)
 from sources.importers.engine.limits import FileProgress, ImportLimits, ImportProgress, import_limits
-from sources.importers.engine.reader_process import (
-    ProcessBatchReader,
-    ReaderProcess,
-    is_read_in_a_process,
-    open_reader_process,
-)
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.records import OBSERVATION
@@ -58,7 +38,9 @@ class ItemIdentities(Protocol):
     # Whether items may exist that were not read this time, because reading resumed at a position.
     is_partial: bool
 
-    async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
+    async def assign(
+        self, kind: events.ItemKind, items: Sequence[events.ImportedItem]
+    ) -> Sequence[events.ImportedItem]:
         """Returns the items with the ids under which they are stored."""
         ...
 
@@ -84,7 +66,7 @@ async def run_import(
     # The process may open these paths and no others.
     paths = [file.path.resolve() for file in files]
     limits = limits or import_limits(settings)
-    async with open_reader_process(limits, paths) as process:
+    async with reader_process.open_reader_process(limits, paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged, limits=limits)
         runner.locations = {known_files.bookmark_key(file) for file in files}
         for result in results:
@@ -107,7 +89,7 @@ class ImportRunner:
         library: Library | None,
         settings: Settings,
         progress: ImportProgress,
-        process: ReaderProcess,
+        process: reader_process.ReaderProcess,
         *,
         rereads_unchanged: bool = True,
         keeps_edits: bool = False,
@@ -195,10 +177,12 @@ class _FileImport:
         keeps_position = self.file.has_stable_path and not importer.output_version
         if self._library is not None and keeps_position and not self._from_start:
             bookmark = await self._library.bookmarks.get(known_files.bookmark_key(self.file))
-            position = None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
-        reader: BatchReader | ProcessBatchReader
-        if is_read_in_a_process(importer):
-            reader = ProcessBatchReader(process, importer, path, limits, batches, file_progress, position)
+            position = None if bookmark is None else msgspec.json.decode(bookmark, type=events.ReadPosition)
+        reader: BatchReader | reader_process.ProcessBatchReader
+        if reader_process.is_read_in_a_process(importer):
+            reader = reader_process.ProcessBatchReader(
+                process, importer, path, limits, batches, file_progress, position
+            )
         else:
             reader = BatchReader(limit_events(importer.read(path, limits, file_progress, position), limits), batches)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))
@@ -227,13 +211,13 @@ class _FileImport:
         if self._progress.before_batch is not None:
             await self._progress.before_batch()
         for report in batch.reports:
-            if isinstance(report, ImportedSearch):
+            if isinstance(report, events.ImportedSearch):
                 await self._add_search(report.search)
             else:
                 self._add_report(report)
         for name, items in batch.items.items():
             kind = _SOURCES.get(name, name)
-            assigned: Sequence[ImportedItem] = items
+            assigned: Sequence[events.ImportedItem] = items
             if self._library is not None:
                 assigned = await known_files.keep_former_ids(self._library, items)
             if self._identities is not None:
@@ -255,23 +239,23 @@ class _FileImport:
             try:
                 await self._library.bookmarks.change(SAVED_SEARCHES, add)
             except Conflict as error:
-                self._add_report(FailedItem(search.name, error.message))
+                self._add_report(events.FailedItem(search.name, error.message))
 
-    def _add_report(self, report: ImportReport) -> None:
+    def _add_report(self, report: events.ImportReport) -> None:
         match report:
-            case SkippedItem(reason):
+            case events.SkippedItem(reason):
                 self.summary.skip(reason)
-            case PreviouslyImported(counts):
+            case events.PreviouslyImported(counts):
                 self.count_unchanged(counts)
                 if self._identities is not None:
                     self._identities.is_partial = True
-            case DeletedItem(kind, uuid):
+            case events.DeletedItem(kind, uuid):
                 if self._identities is not None:
                     self._identities.add_deleted(kind, uuid)
-            case FailedItem(location, problem):
+            case events.FailedItem(location, problem):
                 self.summary.failed_items += 1
                 self._add_problem(location[:_LABEL_CHARS], problem)
-            case DoubtfulItem(location, doubt):
+            case events.DoubtfulItem(location, doubt):
                 self.summary.doubtful_items += 1
                 if len(self.summary.doubts) < self._problems_max:
                     self.summary.doubts.append(ImportProblem(self.file.name, location[:_LABEL_CHARS], doubt))
@@ -280,7 +264,7 @@ class _FileImport:
         if len(self.summary.problems) < self._problems_max:
             self.summary.problems.append(ImportProblem(self.file.name, location, problem))
 
-    async def _upsert(self, kind: ItemKind, items: Sequence[ImportedItem]) -> None:
+    async def _upsert(self, kind: events.ItemKind, items: Sequence[events.ImportedItem]) -> None:
         if self.identity is not None:
             items = [await self.identity.resolve(item) for item in items]
         try:
@@ -297,21 +281,21 @@ class _FileImport:
         images = {
             str(item.draft.uuid): item.images
             for item, (result, _) in zip(items, results, strict=True)
-            if isinstance(item, ImportedNote) and item.images is not None and result.outcome in _CURRENT
+            if isinstance(item, events.ImportedNote) and item.images is not None and result.outcome in _CURRENT
         }
         if images and self._library is not None:
             await self._library.notes.set_images(images)
         for item, (result, message_results) in zip(items, results, strict=True):
             self._count(kind, item, result)
-            if isinstance(item, ImportedConversation):
+            if isinstance(item, events.ImportedConversation):
                 for message, message_result in zip(item.messages, message_results, strict=False):
                     self._count("messages", message, message_result)
         self._progress.items += sum(map(row_count, items))
 
-    def _count(self, kind: str, item: ImportedItem | MessageDraft, result: UpsertResult) -> None:
+    def _count(self, kind: str, item: events.ImportedItem | MessageDraft, result: UpsertResult) -> None:
         is_refused = result.outcome == "refused"
         # A conversation in several parts is counted once.
-        if isinstance(item, ImportedConversation) and item.continues and not is_refused:
+        if isinstance(item, events.ImportedConversation) and item.continues and not is_refused:
             return
         self.summary.counts(kind).add(result.outcome)
         if is_refused:
@@ -325,7 +309,7 @@ class _FileImport:
 
 
 async def _upsert_many(
-    library: Library | None, kind: ItemKind, items: Sequence[Any], *, keeps_edits: bool
+    library: Library | None, kind: events.ItemKind, items: Sequence[Any], *, keeps_edits: bool
 ) -> Sequence[tuple[UpsertResult, Sequence[UpsertResult]]]:
     """Returns the result for each item, and for a conversation also those for its messages."""
     if library is None:

@@ -13,30 +13,15 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
+from sources.importers.engine import events
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.events import (
-    Checkpoint,
-    FailedItem,
-    ImportedConversation,
-    ImportedObservation,
-    PreviouslyImported,
-    ReadPosition,
-    SkippedItem,
-    observation_id,
-    stable_uuid,
-)
 from sources.importers.engine.files import require_lines, skip_line
 from sources.importers.engine.importer import Events, FileImporter, ImportLimits, InputFile
 from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.values import Fields, clean_line, require_storable, short_title, valid_uuid
-from sources.importers.formats.session_observations import (
-    UNKNOWN_TOOL,
-    AgentSession,
-    AgentTurn,
-    derive_observations,
-    turn_content,
-)
+from sources.importers.formats import session_observations
+from sources.importers.formats.session_observations import UNKNOWN_TOOL, AgentSession, AgentTurn
 from sources.reading.exchanges import LineRange
 from sources.text.chunking import first_sentence
 
@@ -172,12 +157,12 @@ class SessionImporter(FileImporter):
                     break
             if not header.session_id:
                 raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
-            start = ReadPosition("", 0, 1)
+            start = events.ReadPosition("", 0, 1)
             # The whole file is read again if its content before the saved position has changed.
             if position is not None and position.offset >= 0 and _digest(opened, position.offset) == position.digest:
                 start = position
             if start.counts:
-                yield PreviouslyImported(start.counts)
+                yield events.PreviouslyImported(start.counts)
             reader = _SessionReader(self, path, header, limits, start)
             for session_line in read_lines(opened, start.offset, start.line, limits):
                 yield from reader.read_line(session_line, opened)
@@ -201,7 +186,12 @@ class _SessionReader:
     """Reads one session from a position."""
 
     def __init__(
-        self, importer: SessionImporter, path: Path, header: SessionHeader, limits: ImportLimits, start: ReadPosition
+        self,
+        importer: SessionImporter,
+        path: Path,
+        header: SessionHeader,
+        limits: ImportLimits,
+        start: events.ReadPosition,
     ) -> None:
         self._limits = limits
         self._importer = importer
@@ -215,7 +205,7 @@ class _SessionReader:
         archived = f"{self._project or 'sessions'}/{session}.jsonl"
         metadata = {"imported_from": importer.name, "path": archived, "project": self._project, **header.metadata}
         self._conversation = ConversationDraft(
-            uuid=valid_uuid(session) or stable_uuid(importer.name, "chats", session),
+            uuid=valid_uuid(session) or events.stable_uuid(importer.name, "chats", session),
             session_id=session,
             title=short_title(header.title),
             metadata={name: value for name, value in metadata.items() if value},
@@ -230,30 +220,30 @@ class _SessionReader:
         self._tool_names: dict[str, str] = {}
         self._messages: list[MessageDraft] = []
         self._observations: list[ObservationDraft] = []
-        self._exchange_start: ReadPosition | None = None
+        self._exchange_start: events.ReadPosition | None = None
         self._has_messages = False
 
     def read_line(self, line: SessionLine, file: IO[bytes]) -> Events:
         location = f"line {line.number}"
         if line.problem:
-            yield FailedItem(location, line.problem)
+            yield events.FailedItem(location, line.problem)
             return
         try:
             fields = decode_line(line.data, self._limits)
             turns = self._importer.parse_line(self._file, fields, line.number, self._limits)
         except SkipMessage as skip:
-            yield SkippedItem(skip.reason)
+            yield events.SkippedItem(skip.reason)
             return
         except InvalidParams as error:
             # The agent may still be writing the last line; the next import reads it.
             if not line.is_last:
-                yield FailedItem(location, error.message)
+                yield events.FailedItem(location, error.message)
             return
         for turn in turns:
             try:
-                require_storable(turn_content(turn), self._limits)
+                require_storable(session_observations.turn_content(turn), self._limits)
             except InvalidParams as error:
-                yield FailedItem(location, error.message)
+                yield events.FailedItem(location, error.message)
                 continue
             yield from self._add_turn(turn, line, file)
 
@@ -263,7 +253,7 @@ class _SessionReader:
         yield from self._emit(file)
         # A session that is read on may have nothing new, which is not worth a report.
         if self._starts_at_zero and not self._has_messages:
-            yield SkippedItem("session without messages")
+            yield events.SkippedItem("session without messages")
 
     def _add_turn(self, turn: AgentTurn, line: SessionLine, file: IO[bytes]) -> Events:
         if turn.starts_exchange:
@@ -272,7 +262,7 @@ class _SessionReader:
             # The position at the start of a line. If a message of this line is already counted, it is subtracted,
             # because the whole line will be read again.
             repeated = Counter(messages=int(self._last_line == line.number))
-            self._exchange_start = ReadPosition("", line.start, line.number, self._counts - repeated)
+            self._exchange_start = events.ReadPosition("", line.start, line.number, self._counts - repeated)
             if len(self._messages) >= _PART_MESSAGES:
                 yield from self._emit(file)
             self._time = self._started_at
@@ -313,10 +303,10 @@ class _SessionReader:
         self._tool_names |= {call.key: call.name for call in turn.calls}
         tools = {call.name for call in turn.calls} | {result.tool for result in turn.results}
         message_draft = MessageDraft(
-            uuid=stable_uuid(self._importer.name, "messages", f"{self._conversation.uuid}/{turn.key}"),
+            uuid=events.stable_uuid(self._importer.name, "messages", f"{self._conversation.uuid}/{turn.key}"),
             role=turn.role,
             sender=turn.role,
-            content=turn_content(turn),
+            content=session_observations.turn_content(turn),
             model=turn.model or UNSET,
             tool=(tools.pop() if len(tools) == 1 else "") or UNSET,
             metadata={"line_start": turn.lines.start, "line_end": turn.lines.end, **turn.metadata},
@@ -351,27 +341,27 @@ class _SessionReader:
             turns=turns,
             conversation_id=str(self._conversation.uuid),
         )
-        for draft in derive_observations(session, _OBSERVATIONS_MAX):
+        for draft in session_observations.derive_observations(session, _OBSERVATIONS_MAX):
             # The line is part of the id: the same text in two exchanges gives two observations, in whichever order they
             # are read.
             parts = (session.session_id, str(draft.type), str(draft.title), str(draft.line_start))
-            self._observations.append(replace(draft, uuid=observation_id("derived", *parts)))
+            self._observations.append(replace(draft, uuid=events.observation_id("derived", *parts)))
             self._counts["observations"] += 1
         self._exchange.clear()
         self._tool_names.clear()
 
     def _emit(self, file: IO[bytes]) -> Events:
         yield from self._emit_messages()
-        yield from map(ImportedObservation, self._observations)
+        yield from map(events.ImportedObservation, self._observations)
         self._observations.clear()
         if self._exchange_start is not None:
             # The last exchange is not before the checkpoint: the next import reads it again, with what was added to it.
             digest = _digest(file, self._exchange_start.offset)
-            yield Checkpoint(replace(self._exchange_start, digest=digest))
+            yield events.Checkpoint(replace(self._exchange_start, digest=digest))
 
     def _emit_messages(self) -> Events:
         if self._messages:
-            yield ImportedConversation(self._conversation, tuple(self._messages), continues=self._has_messages)
+            yield events.ImportedConversation(self._conversation, tuple(self._messages), continues=self._has_messages)
             # All later parts continue the conversation.
             self._has_messages = True
             self._messages.clear()

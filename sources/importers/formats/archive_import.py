@@ -12,21 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import Conflict, InvalidParams, NotFound
-from sources.importers.formats.conversation_archive import (
-    MANIFEST,
-    ArchiveManifest,
-    ArchivePart,
-    ArchiveReader,
-    ConversationPart,
-    archived_conversation,
-    archived_message,
-    conversation_draft,
-    end_line,
-    head_line,
-    message_draft,
-    message_lines,
-    require_allowed_id,
-)
+from sources.importers.formats import conversation_archive
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats
 
@@ -51,7 +37,9 @@ class ArchiveImportResult(Struct, frozen=True, kw_only=True):
     problems: tuple[ArchiveProblem, ...]
 
 
-async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int) -> ArchiveImportResult:
+async def import_archive(
+    chats: Chats, reader: conversation_archive.ArchiveReader, problems_max: int
+) -> ArchiveImportResult:
     """Reads the zip in worker threads, because unpacking takes time."""
     manifest = await asyncio.to_thread(reader.manifest)
     importing = _ArchiveImport(chats, problems_max)
@@ -83,14 +71,14 @@ class _ArchiveImport:
     def result(self) -> ArchiveImportResult:
         return ArchiveImportResult(**self._counts, problems=tuple(self._problems))
 
-    async def add_part(self, part: ArchivePart) -> None:
-        if not isinstance(part, ConversationPart):
+    async def add_part(self, part: conversation_archive.ArchivePart) -> None:
+        if not isinstance(part, conversation_archive.ConversationPart):
             self._fail(part.entry, part.reason)
             return
         try:
             if part.first == 0:
                 self._stored = _StoredConversation()
-                require_allowed_id(part.conversation.id)
+                conversation_archive.require_allowed_id(part.conversation.id)
                 try:
                     await self._create(part)
                 except Conflict as conflict:
@@ -102,7 +90,7 @@ class _ArchiveImport:
         except (Conflict, InvalidParams) as error:
             self._fail(part.entry, error.message)
 
-    async def add_namespaces(self, manifest: ArchiveManifest) -> None:
+    async def add_namespaces(self, manifest: conversation_archive.ArchiveManifest) -> None:
         """Creates the namespaces that have no conversation."""
         # Last, because conversations create the namespaces that they are in.
         existing = {namespace.name for namespace in await self._chats.namespaces()}
@@ -113,15 +101,18 @@ class _ArchiveImport:
                 await self._chats.create_namespace(name)
                 self._counts["namespaces"] += 1
             except (Conflict, InvalidParams) as error:
-                self._fail(MANIFEST, error.message)
+                self._fail(conversation_archive.MANIFEST, error.message)
 
-    async def _create(self, part: ConversationPart) -> None:
-        await self._chats.create(conversation_draft(part.conversation), list(map(message_draft, part.messages)))
+    async def _create(self, part: conversation_archive.ConversationPart) -> None:
+        await self._chats.create(
+            conversation_archive.conversation_draft(part.conversation),
+            list(map(conversation_archive.message_draft, part.messages)),
+        )
         self._stored.count = len(part.messages)
         self._counts["created"] += 1
         self._counts["messages"] += len(part.messages)
 
-    async def _continue_existing(self, part: ConversationPart, conflict: Conflict) -> bool:
+    async def _continue_existing(self, part: conversation_archive.ConversationPart, conflict: Conflict) -> bool:
         """Continues the conversation that has this id. If that one is deleted, purges it, so that the id can be used
         again, and returns False."""
         try:
@@ -137,7 +128,7 @@ class _ArchiveImport:
         await self._append_missing(part)
         return True
 
-    async def _append_missing(self, part: ConversationPart) -> None:
+    async def _append_missing(self, part: conversation_archive.ConversationPart) -> None:
         """Appends the messages that the library lacks, if those that it has are the first ones of the archived
         conversation."""
         stored = self._stored
@@ -152,7 +143,7 @@ class _ArchiveImport:
         if not is_same:
             stored.is_open = False
         elif missing := part.messages[overlap:]:
-            await self._chats.append(part.conversation.id, list(map(message_draft, missing)))
+            await self._chats.append(part.conversation.id, list(map(conversation_archive.message_draft, missing)))
             messages = len(missing)
             self._counts["messages"] += messages
             self._stored.count += messages
@@ -197,27 +188,29 @@ class ArchiveWriter:
         # In a stream, the header of a file must say in advance whether its sizes will need 64 bits.
         is_large = conversation.message_count * self._line_max_bytes >= zipfile.ZIP64_LIMIT
         self._file = self._zip.open(_zip_entry(f"{_FOLDER}{conversation.id}.json"), "w", force_zip64=is_large)
-        self._file.write(head_line(archived_conversation(conversation)))
+        self._file.write(conversation_archive.head_line(conversation_archive.archived_conversation(conversation)))
         self._conversations += 1
         self._is_empty = True
 
     def add(self, messages: Iterable[Message]) -> None:
         assert self._file is not None
-        for line in message_lines(map(archived_message, messages), is_first=self._is_empty):
+        for line in conversation_archive.message_lines(
+            map(conversation_archive.archived_message, messages), is_first=self._is_empty
+        ):
             self._file.write(line)
             self._messages += 1
             self._is_empty = False
 
     def end(self) -> None:
         assert self._file is not None
-        self._file.write(end_line())
+        self._file.write(conversation_archive.end_line())
         self._file.close()
 
     def finish(self, namespaces: Iterable[str]) -> None:
-        manifest = ArchiveManifest(
+        manifest = conversation_archive.ArchiveManifest(
             conversations=self._conversations, messages=self._messages, namespaces=tuple(sorted(namespaces))
         )
-        self._zip.writestr(_zip_entry(MANIFEST), msgspec.json.encode(manifest) + b"\n")
+        self._zip.writestr(_zip_entry(conversation_archive.MANIFEST), msgspec.json.encode(manifest) + b"\n")
         self._zip.close()
 
     @property

@@ -10,29 +10,14 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.importers.engine import chat_messages, json_stream
 from sources.importers.engine.batches import require_messages
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    content_text,
-    conversation_draft,
-    conversation_in_order,
-    conversation_with_branches,
-    link_citations,
-    role_of,
-    title_of,
-)
+from sources.importers.engine.chat_messages import ChatMessage
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.events import FailedItem, SkippedItem
 from sources.importers.engine.file_probe import HEAD_BYTES, is_json
 from sources.importers.engine.importer import Events, ExportImporter, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.input_file import base_name, is_in_unpacked_export, read_export, read_objects
-from sources.importers.engine.json_stream import (
-    decode_apart,
-    decode_fields,
-    decode_list,
-    decode_object,
-    read_member_list,
-)
 from sources.importers.engine.values import Fields, clean_line, json_or_none, stored_time, texts
 from sources.importers.parsers.web_page import html_text
 
@@ -77,7 +62,7 @@ class GeminiImporter(FileImporter):
         named: dict[str, list[_GeminiExchange]] = {}
 
         def read(data: bytes, _: str) -> Events:
-            activity = decode_fields(data)
+            activity = json_stream.decode_fields(data)
             names = {activity.line("header").lower(), *(name.lower() for name in activity.texts("products"))}
             if not names & _PRODUCTS:
                 yield SkippedItem("activity of another product")
@@ -122,7 +107,9 @@ class _GeminiExchange(Struct, frozen=True):
 def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: ImportLimits) -> Events:
     first = exchanges[0]
     created, modified = first.time, exchanges[-1].time
-    draft = conversation_draft("gemini", key, title_of(first.prompt), created=created, modified=modified, url=first.url)
+    draft = chat_messages.conversation_draft(
+        "gemini", key, chat_messages.title_of(first.prompt), created=created, modified=modified, url=first.url
+    )
     messages: list[ChatMessage] = []
     for exchange in exchanges:
         time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
@@ -130,7 +117,7 @@ def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: Import
             ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments),
             ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key),
         )
-    yield from conversation_in_order("gemini", draft, messages, limits)
+    yield from chat_messages.conversation_in_order("gemini", draft, messages, limits)
 
 
 # -- Grok --------------------------------------------------------------------------------------------------------------
@@ -170,7 +157,7 @@ def _is_grok_export_file(name: str) -> bool:
 
 
 def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Events:
-    conversations = read_member_list(file, ("conversations",), limits)
+    conversations = json_stream.read_member_list(file, ("conversations",), limits)
     if conversations is None:
         raise InvalidParams("expected an object with a list of conversations")
     objects = ((name, element) for element in conversations.elements)
@@ -178,15 +165,15 @@ def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Events:
 
 
 def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) -> Events:
-    entry, responses = decode_apart(data, "responses")
+    entry, responses = json_stream.decode_apart(data, "responses")
     fields, messages = entry.nested("conversation"), list[ChatMessage]()
-    for number, raw in enumerate(decode_list(responses), 1):
+    for number, raw in enumerate(json_stream.decode_list(responses), 1):
         try:
-            response = Fields.require(decode_fields(raw).get("response"))
+            response = Fields.require(json_stream.decode_fields(raw).get("response"))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
             continue
-        role = role_of(response.get("sender"))
+        role = chat_messages.role_of(response.get("sender"))
         message = ChatMessage(
             key=response.line("_id", "id") or str(number),
             role=role,
@@ -195,14 +182,14 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
             model=response.line("model") if role == "assistant" else "",
             parent=response.line("parent_response_id") or None,
             attachments=tuple({"id": clean_line(key)} for key in response.texts("file_attachments")),
-            citations=link_citations(response.get("web_search_results")),
+            citations=chat_messages.link_citations(response.get("web_search_results")),
         )
         messages.append(message)
     # After the responses, so that their failures are reported in any case.
     key = fields.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the conversation, got nothing")
-    draft = conversation_draft(
+    draft = chat_messages.conversation_draft(
         "grok",
         key,
         fields.line("title"),
@@ -215,7 +202,7 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
         # Older exports do not name the message that is answered: it is the one before.
         keys = [None, *(message.key for message in messages)]
         messages = [replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
-    yield from conversation_with_branches("grok", draft, messages, limits)
+    yield from chat_messages.conversation_with_branches("grok", draft, messages, limits)
 
 
 def _grok_time(value: object) -> str | None:
@@ -257,14 +244,14 @@ class DeepSeekImporter(ExportImporter):
         return base_name(name) == "conversations.json"
 
     def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
-        conversation, mapping = decode_apart(data, "mapping")
+        conversation, mapping = json_stream.decode_apart(data, "mapping")
         messages: list[ChatMessage] = []
         # The last fragment of each node, which the next node answers.
         last: dict[str, str] = {}
         turns = 0
-        for key, raw in decode_object(mapping, dict[str, Raw]).items():
+        for key, raw in json_stream.decode_object(mapping, dict[str, Raw]).items():
             try:
-                node = decode_fields(raw)
+                node = json_stream.decode_fields(raw)
                 answer = None if node.get("message") is None else Fields.require(node["message"])
             except InvalidParams as error:
                 yield FailedItem(f"{location}, node {key[:40]}", error.message)
@@ -277,14 +264,14 @@ class DeepSeekImporter(ExportImporter):
                 turns += 1
             # A node without messages passes on those that follow it to its own parent.
             last.setdefault(key, last.get(parent, parent))
-        draft = conversation_draft(
+        draft = chat_messages.conversation_draft(
             "deepseek",
             conversation.line("id", "inserted_at"),
             conversation.line("title"),
             created=conversation.time("inserted_at"),
             modified=conversation.time("updated_at"),
         )
-        yield from conversation_with_branches("deepseek", draft, messages, limits)
+        yield from chat_messages.conversation_with_branches("deepseek", draft, messages, limits)
 
 
 def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iterator[ChatMessage]:
@@ -300,7 +287,7 @@ def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iter
     attachments = tuple({"name": name} for name in files if name)
     for index, fragment in enumerate(fragments):
         role, kind = _FRAGMENTS.get(fragment.line("type").upper(), ("assistant", ""))
-        results = link_citations(fragment.get("results"))
+        results = chat_messages.link_citations(fragment.get("results"))
         found = "\n".join(f"{citation['title']} {citation['url']}".strip() for citation in results)
         text = fragment.text("content") or found
         fragment_key = key if index == len(fragments) - 1 else f"{key}\0{index}"
@@ -313,7 +300,9 @@ def _fragments(key: str, message: Fields, parent: str | None, turn: int) -> Iter
             tool="search" if role == "tool" else "",
             parent=parent,
             attachments=attachments if role == "user" else (),
-            citations=link_citations(message.get("search_results")) if role == "assistant" and not kind else (),
+            citations=chat_messages.link_citations(message.get("search_results"))
+            if role == "assistant" and not kind
+            else (),
             metadata={"content_type": kind} if kind else {},
         )
         if text.strip():
@@ -379,9 +368,9 @@ def _read_markdown(file: InputFile) -> Events:
         )
     if not messages:
         raise InvalidParams("expected questions as headings, found none")
-    title, modified = title_of(messages[0].text) or file.stem, file.modified_at
-    draft = conversation_draft("perplexity", file.key, title, created=modified or None)
-    yield from conversation_in_order("perplexity", draft, messages, file.limits)
+    title, modified = chat_messages.title_of(messages[0].text) or file.stem, file.modified_at
+    draft = chat_messages.conversation_draft("perplexity", file.key, title, created=modified or None)
+    yield from chat_messages.conversation_in_order("perplexity", draft, messages, file.limits)
 
 
 def _read_threads(value: object, limits: ImportLimits) -> Events:
@@ -397,10 +386,10 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
             yield FailedItem(f"thread {number}", "context_uuid: expected the id of the thread, got nothing")
             continue
         first = thread[0]
-        draft = conversation_draft(
+        draft = chat_messages.conversation_draft(
             "perplexity",
             key,
-            first.line("thread_title") or title_of(first.text("query_str")),
+            first.line("thread_title") or chat_messages.title_of(first.text("query_str")),
             created=first.time(*_TIME_FIELDS),
             modified=thread[-1].time(*_TIME_FIELDS),
             slug=first.line("thread_url_slug"),
@@ -415,7 +404,7 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
             model = entry.line("display_model", "model")
             answer = replace(question, key=f"{own} answer", role="assistant", text=text, model=model)
             messages += (question, replace(answer, parent=question.key, citations=citations))
-        yield from conversation_in_order("perplexity", draft, messages, limits)
+        yield from chat_messages.conversation_in_order("perplexity", draft, messages, limits)
 
 
 def _entries(value: object) -> Iterator[Fields]:
@@ -441,11 +430,13 @@ def _answer(entry: Fields, limits: ImportLimits) -> tuple[str, Sequence[Mapping[
     if final and isinstance(final[-1].get("content"), dict):
         answer = final[-1]["content"].get("answer")
         if isinstance(inner := json_or_none(answer, limits), dict):
-            return Fields(inner).text("answer"), link_citations(inner.get("web_results"))
-    return content_text(answer), _sources(entry)
+            return Fields(inner).text("answer"), chat_messages.link_citations(inner.get("web_results"))
+    return chat_messages.content_text(answer), _sources(entry)
 
 
 def _sources(entry: Fields) -> Sequence[Mapping[str, Any]]:
     blocks = (block.nested("web_result_block") for block in entry.objects("blocks"))
     results = (result for block in blocks for result in block.objects("web_results"))
-    return link_citations([{**result, "title": result.get("name") or result.get("title")} for result in results])
+    return chat_messages.link_citations(
+        [{**result, "title": result.get("name") or result.get("title")} for result in results]
+    )

@@ -14,41 +14,14 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import NoteDraft, PromptDraft
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageBranches,
-    content_text,
-    conversation_draft,
-    conversation_in_order,
-    conversation_with_branches,
-    is_role,
-    role_of,
-    title_of,
-)
-from sources.importers.engine.events import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    SkippedItem,
-    report_failure,
-    stable_uuid,
-)
+from sources.importers.engine import chat_messages, events, values
+from sources.importers.engine.chat_messages import ChatMessage, MessageBranches
+from sources.importers.engine.events import FailedItem, ImportedNote, ImportedPrompt, SkippedItem
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.json_stream import JsonElement, JsonScanner, element_object
 from sources.importers.engine.table_reader import TableSpec
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    compact_metadata,
-    json_or_none,
-    parse_json,
-    require_storable,
-    stored_time,
-    to_json,
-    valid_uuid,
-)
+from sources.importers.engine.values import Fields
 
 # -- Open WebUI --------------------------------------------------------------------------------------------------------
 # Open WebUI: its database `webui.db` with chats, prompts and notes, and its JSON export of chats.
@@ -79,7 +52,7 @@ class OpenWebUiImporter(FileImporter):
         limits = file.limits
         if is_json(file.head()):
             for element in file.elements():
-                yield from report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
+                yield from events.report_failure(f"chat {element.number}", _read_chat(element, limits, ""))
             return
         with file.open_database() as reader:
             reader.require((_CHATS,), "a database of Open WebUI")
@@ -91,8 +64,8 @@ class OpenWebUiImporter(FileImporter):
             def read(table: TableSpec, row: Fields) -> Events:
                 owner = names.get(row["user_id"], "") if len(names) > 1 else ""
                 if table is _CHATS:
-                    chat = Fields.require(json_or_none(row["chat"], limits), "chat: expected a JSON object")
-                    fields = Fields({**row, "chat": chat, "meta": json_or_none(row["meta"], limits)})
+                    chat = Fields.require(values.json_or_none(row["chat"], limits), "chat: expected a JSON object")
+                    fields = Fields({**row, "chat": chat, "meta": values.json_or_none(row["meta"], limits)})
                     yield from _read_chat(fields, limits, owner)
                 elif table is _PROMPTS:
                     command = row.line("command")
@@ -107,13 +80,14 @@ class OpenWebUiImporter(FileImporter):
                         created_at=row.time("timestamp") or UNSET,
                     )
                 else:
-                    text = Fields.of(json_or_none(row["data"], limits)).nested("content").text("md")
+                    text = Fields.of(values.json_or_none(row["data"], limits)).nested("content").text("md")
                     if not text.strip():
                         yield SkippedItem("empty note")
                         return
-                    require_storable(text, limits)
+                    values.require_storable(text, limits)
                     draft = NoteDraft(
-                        uuid=valid_uuid(row.line("id")) or stable_uuid("open_webui", "notes", row.line("id")),
+                        uuid=values.valid_uuid(row.line("id"))
+                        or events.stable_uuid("open_webui", "notes", row.line("id")),
                         title=row.line("title"),
                         content=text,
                         metadata={"imported_from": "open_webui", **({"owner": owner} if owner else {})},
@@ -130,8 +104,8 @@ def _prompt(
 ) -> ImportedPrompt | SkippedItem:
     if not text.strip():
         return SkippedItem("prompt without text")
-    require_storable(text, limits)
-    own_uuid = uuid or stable_uuid(importer, "prompts", key)
+    values.require_storable(text, limits)
+    own_uuid = uuid or events.stable_uuid(importer, "prompts", key)
     return ImportedPrompt(PromptDraft(uuid=own_uuid, user_prompt=text, **fields))
 
 
@@ -142,13 +116,13 @@ def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) ->
     key = fields.line("id") or chat.line("id")
     if not key:
         raise InvalidParams("id: expected the id of the chat, got nothing")
-    draft = conversation_draft(
+    draft = chat_messages.conversation_draft(
         "open_webui",
         key,
         fields.line("title") or chat.line("title"),
         created=fields.time("created_at") or chat.time("timestamp"),
         modified=fields.time("updated_at"),
-        tags=clean_tags([*fields.nested("meta").texts("tags"), *chat.texts("tags")]),
+        tags=values.clean_tags([*fields.nested("meta").texts("tags"), *chat.texts("tags")]),
         owner=owner,
         models=list(chat.texts("models")),
         is_archived=bool(fields.get("archived")),
@@ -161,25 +135,25 @@ def _read_chat(value: JsonElement | Fields, limits: ImportLimits, owner: str) ->
         for key, node in tree.items():
             if isinstance(node, dict):
                 message = Fields(node)
-                messages.append(_webui_message(clean_line(key), message, message.line("parentId") or None))
+                messages.append(_webui_message(values.clean_line(key), message, message.line("parentId") or None))
         current = history.line("currentId")
     else:
         for number, message in enumerate(chat.objects("messages"), 1):
             key = message.line("id") or str(number)
             messages.append(_webui_message(key, message, messages[-1].key if messages else None))
         current = None
-    yield from conversation_with_branches("open_webui", draft, messages, limits, current)
+    yield from chat_messages.conversation_with_branches("open_webui", draft, messages, limits, current)
 
 
 def _webui_message(key: str, message: Fields, parent: str | None) -> ChatMessage:
-    role = role_of(message.get("role"))
+    role = chat_messages.role_of(message.get("role"))
     files = (file.line("name") for file in message.objects("files"))
     sources = (source.nested("source") for name in ("sources", "citations") for source in message.objects(name))
     citations = ({"title": source.line("name"), "url": source.line("url")} for source in sources)
     return ChatMessage(
         key=key,
         role=role,
-        text=content_text(message.get("content")),
+        text=chat_messages.content_text(message.get("content")),
         time=message.time("timestamp"),
         model=message.line("model") if role == "assistant" else "",
         parent=parent,
@@ -189,7 +163,7 @@ def _webui_message(key: str, message: Fields, parent: str | None) -> ChatMessage
 
 
 def _webui_time(value: object) -> str | None:
-    return stored_time(value / 1e9 if isinstance(value, int | float) and value > _NANOSECONDS_FROM else value)
+    return values.stored_time(value / 1e9 if isinstance(value, int | float) and value > _NANOSECONDS_FROM else value)
 
 
 # -- LibreChat ---------------------------------------------------------------------------------------------------------
@@ -216,11 +190,11 @@ class LibreChatImporter(FileImporter):
     def read_file(self, file: InputFile) -> Events:
         limits = file.limits
         parts = list(split_messages(file.content(), limits))
-        conversation = Fields.require(parse_json(parts[0], limits), "expected an exported conversation")
+        conversation = Fields.require(values.parse_json(parts[0], limits), "expected an exported conversation")
         branches, times = MessageBranches("librechat", limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
             try:
-                fields = Fields.require(parse_json(part, limits), "expected a message")
+                fields = Fields.require(values.parse_json(part, limits), "expected a message")
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
                 continue
@@ -237,12 +211,12 @@ class LibreChatImporter(FileImporter):
                 model="" if is_user else fields.line("model"),
                 parent=fields.line("parentMessageId") or None,
                 attachments=tuple({"name": one.line("filename"), "type": one.line("type")} for one in files),
-                metadata=compact_metadata(is_error=fields.get("error") is True or None),
+                metadata=values.compact_metadata(is_error=fields.get("error") is True or None),
             )
             yield from branches.add(message)
             times += [message.time] if message.time else []
         options = conversation.get("options")
-        draft = conversation_draft(
+        draft = chat_messages.conversation_draft(
             "librechat",
             conversation.line("conversationId") or file.key,
             conversation.line("title"),
@@ -314,7 +288,7 @@ def _block_text(block: Fields) -> str:
         return f"[{call.line('name') or 'tool'}] {call.text('args')}\n{output}".strip()
     if block.get("type") == "think":
         return ""
-    return content_text([block])
+    return chat_messages.content_text([block])
 
 
 # -- Chatbot UI --------------------------------------------------------------------------------------------------------
@@ -347,7 +321,9 @@ class ChatbotUiImporter(FileImporter):
             raise InvalidParams("expected an export of Chatbot UI with a list of conversations")
         folders = {str(folder.get("id")): folder.line("name") for folder in export.objects("folders")}
         for number, conversation in enumerate(export["history"], 1):
-            yield from report_failure(f"conversation {number}", _chatbot_conversation(conversation, folders, limits))
+            yield from events.report_failure(
+                f"conversation {number}", _chatbot_conversation(conversation, folders, limits)
+            )
         for number, prompt in enumerate(export.objects("prompts"), 1):
             name, text, key = prompt.line("name"), prompt.text("content"), str(prompt.get("id"))
             try:
@@ -356,10 +332,10 @@ class ChatbotUiImporter(FileImporter):
                     f"{key}\0{name}",
                     text,
                     limits,
-                    valid_uuid(key),
-                    name=name or title_of(text),
+                    values.valid_uuid(key),
+                    name=name or chat_messages.title_of(text),
                     details=prompt.line("description"),
-                    tags=clean_tags([_folder(prompt, folders)]),
+                    tags=values.clean_tags([_folder(prompt, folders)]),
                     metadata={"imported_from": "chatbot_ui"},
                 )
             except InvalidParams as error:
@@ -373,24 +349,24 @@ def _chatbot_conversation(conversation: object, folders: Mapping[str, str], limi
     messages = (
         ChatMessage(
             key=str(index),
-            role=role_of(message.get("role")),
-            text=content_text(message.get("content")),
+            role=chat_messages.role_of(message.get("role")),
+            text=chat_messages.content_text(message.get("content")),
             parent=str(index - 1) if index > 1 else None,
         )
         for index, message in enumerate(value.objects("messages"), 1)
     )
     # The ids of version 1 are small numbers, which the first message tells apart.
     key = str(value.get("id"))
-    first = content_text(next(value.objects("messages"), Fields()).get("content"))
-    draft = conversation_draft(
+    first = chat_messages.content_text(next(value.objects("messages"), Fields()).get("content"))
+    draft = chat_messages.conversation_draft(
         "chatbot_ui",
-        valid_uuid(key) or stable_uuid("chatbot_ui", "conversation", f"{key}\0{first}"),
-        value.line("name") or title_of(first),
-        tags=clean_tags([_folder(value, folders)]),
+        values.valid_uuid(key) or events.stable_uuid("chatbot_ui", "conversation", f"{key}\0{first}"),
+        value.line("name") or chat_messages.title_of(first),
+        tags=values.clean_tags([_folder(value, folders)]),
         model=value.nested("model").line("name"),
         system_prompt=value.text("prompt"),
     )
-    yield from conversation_in_order("chatbot_ui", draft, messages, limits)
+    yield from chat_messages.conversation_in_order("chatbot_ui", draft, messages, limits)
 
 
 def _folder(item: Mapping[str, Any], folders: Mapping[str, str]) -> str:
@@ -431,14 +407,16 @@ class MessageListsImporter(FileImporter):
         else:
             first = next(Fields.each(value if isinstance(value, list) else [value]), Fields())
             listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
-            is_list = any(is_role(message.get("role", message.get("from"))) for message in Fields.each(listed))
+            is_list = any(
+                chat_messages.is_role(message.get("role", message.get("from"))) for message in Fields.each(listed)
+            )
         # Below every format of a certain program, many of which contain such lists, and above prompt files.
         return 0.6 if is_list else 0.0
 
     def read_file(self, file: InputFile) -> Events:
         key = file.key
         for element in file.elements():
-            yield from report_failure(f"conversation {element.number}", _listed(element, key, file.limits))
+            yield from events.report_failure(f"conversation {element.number}", _listed(element, key, file.limits))
 
 
 def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
@@ -453,15 +431,15 @@ def _listed(element: JsonElement, file: str, limits: ImportLimits) -> Events:
     own_key = value.line("id", "uuid", "conversation_id", "conversationId")
     key = f"{file}\0id {own_key}" if own_key else f"{file}\0{element.number}"
     first = next((message.text for message in messages if message.role == "user"), "")
-    draft = conversation_draft(
+    draft = chat_messages.conversation_draft(
         "message_lists",
-        valid_uuid(own_key) or stable_uuid("message_lists", "conversation", key),
-        value.line("title", "name") or title_of(first),
+        values.valid_uuid(own_key) or events.stable_uuid("message_lists", "conversation", key),
+        value.line("title", "name") or chat_messages.title_of(first),
         created=value.time(*_TIME_FIELDS) or next((message.time for message in messages if message.time), None),
         model=value.line("model"),
         system_prompt=value.text("system", "system_prompt"),
     )
-    yield from conversation_in_order("message_lists", draft, chain(messages, others), limits)
+    yield from chat_messages.conversation_in_order("message_lists", draft, chain(messages, others), limits)
 
 
 def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
@@ -469,15 +447,18 @@ def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
         speaker = message.get("role") or message.get("from") or message.get("sender") or message.get("author")
         if isinstance(speaker, Mapping):
             speaker = speaker.get("role") or speaker.get("name")
-        role = role_of(speaker)
-        text = next((content_text(message[name]) for name in ("content", "value", "text") if message.get(name)), "")
+        role = chat_messages.role_of(speaker)
+        text = next(
+            (chat_messages.content_text(message[name]) for name in ("content", "value", "text") if message.get(name)),
+            "",
+        )
         calls = message.get("tool_calls") or message.get("function_call")
         yield ChatMessage(
             key=str(number),
             role=role,
-            sender="" if is_role(speaker) else clean_line(speaker),
+            sender="" if chat_messages.is_role(speaker) else values.clean_line(speaker),
             # A message without text may be the call of a tool.
-            text=text if text.strip() or not calls else to_json(calls),
+            text=text if text.strip() or not calls else values.to_json(calls),
             time=message.time(*_TIME_FIELDS),
             model=message.line("model"),
             tool=message.line("name") if role == "tool" else "",

@@ -12,14 +12,7 @@ from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES
 from sources.importers.engine.importer import FileProbe, ImportLimits
 from sources.importers.engine.values import Fields, json_or_none, valid_uuid
-from sources.importers.formats.agent_sessions import (
-    MESSAGE_WITHOUT_TEXT,
-    PROGRAM_LINE,
-    SessionHeader,
-    SessionImporter,
-    first_lines,
-    valid_session_id,
-)
+from sources.importers.formats import agent_sessions
 from sources.importers.formats.session_observations import AgentToolCall, AgentToolResult, AgentTurn
 
 # -- Claude Code -------------------------------------------------------------------------------------------------------
@@ -33,7 +26,7 @@ _COMMAND = re.compile(r"<command-name>\s*+([^<\n]{1,200}+)\s*+</command-name>")
 _COMMAND_OUTPUT = ("<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>")
 
 
-class ClaudeCodeImporter(SessionImporter):
+class ClaudeCodeImporter(agent_sessions.SessionImporter):
     name = "claude_code"
     title = "Claude Code sessions (JSONL)"
 
@@ -44,19 +37,19 @@ class ClaudeCodeImporter(SessionImporter):
             return 0.95
         # A large prompt or snapshot may fill the first bytes; the marks then follow it.
         is_longer = len(probe.head) == HEAD_BYTES
-        return 0.95 if is_longer and any(map(_is_session, first_lines(probe.path))) else 0.0
+        return 0.95 if is_longer and any(map(_is_session, agent_sessions.first_lines(probe.path))) else 0.0
 
-    def read_header(self, path: Path, lines: Sequence[Fields]) -> SessionHeader:
+    def read_header(self, path: Path, lines: Sequence[Fields]) -> agent_sessions.SessionHeader:
         """The file name takes precedence over the session id in the lines: a resumed session starts with lines of the
         older one."""
         first = next((line for line in lines if line.get("sessionId")), Fields())
-        session = valid_uuid(path.stem) or valid_session_id(first.get("sessionId"))
+        session = valid_uuid(path.stem) or agent_sessions.valid_session_id(first.get("sessionId"))
         agent = ""
         if session and _is_subagent(path):
             # The name of a subagent is unique only within its session.
-            agent = valid_session_id(path.stem)
+            agent = agent_sessions.valid_session_id(path.stem)
             session = f"{session}.{agent}" if agent else ""
-        return SessionHeader(
+        return agent_sessions.SessionHeader(
             session_id=session,
             working_dir=next((line["cwd"] for line in lines if isinstance(line.get("cwd"), str)), ""),
             started_at=next(filter(None, (line.time("timestamp") for line in lines)), None),
@@ -65,7 +58,7 @@ class ClaudeCodeImporter(SessionImporter):
                 "git_branch": next(filter(None, (line.line("gitBranch") for line in lines)), ""),
                 "version": next(filter(None, (line.line("version") for line in lines)), ""),
                 "agent": agent,
-                "parent_session": valid_session_id(first.get("sessionId")) if agent else "",
+                "parent_session": agent_sessions.valid_session_id(first.get("sessionId")) if agent else "",
             },
         )
 
@@ -92,7 +85,7 @@ def _turns(line: Fields, number: int, *, is_sidechain: bool) -> Iterator[AgentTu
         return
     # Internal records of the program, such as snapshots.
     if kind not in ("user", "assistant") or line.get("isMeta") or not isinstance(line.get("message"), dict):
-        raise SkipMessage(PROGRAM_LINE)
+        raise SkipMessage(agent_sessions.PROGRAM_LINE)
     # The content of a message is a text or a list of blocks.
     blocks = list(message.objects("content"))
     text = message.text("content") or "\n\n".join(filter(None, map(_block_text, blocks)))
@@ -108,7 +101,7 @@ def _turns(line: Fields, number: int, *, is_sidechain: bool) -> Iterator[AgentTu
             if block.get("type") == "tool_use"
         ]
         if not has_text and not calls:
-            raise SkipMessage(MESSAGE_WITHOUT_TEXT)
+            raise SkipMessage(agent_sessions.MESSAGE_WITHOUT_TEXT)
         # An answer may be spread over several lines, one block on each; the message id joins them.
         yield replace(turn, text=text, calls=calls, model=message.line("model"), merge_key=message.line("id"))
         return
@@ -118,9 +111,9 @@ def _turns(line: Fields, number: int, *, is_sidechain: bool) -> Iterator[AgentTu
             result = block.text("content") or "\n".join(filter(None, map(_block_text, block.objects("content"))))
             results.append(AgentToolResult(block.line("tool_use_id"), result, bool(block.get("is_error"))))
     if not has_text and not results:
-        raise SkipMessage(MESSAGE_WITHOUT_TEXT)
+        raise SkipMessage(agent_sessions.MESSAGE_WITHOUT_TEXT)
     if text.lstrip().startswith(_COMMAND_OUTPUT):
-        raise SkipMessage(PROGRAM_LINE)
+        raise SkipMessage(agent_sessions.PROGRAM_LINE)
     # Tool results are recorded as messages of the user.
     if results:
         yield replace(turn, role="tool", key=f"{key} results" if has_text else key, results=results)
@@ -156,7 +149,7 @@ _SHELL_TOOLS = {"shell": "command", "local_shell": "command", "container.exec": 
 _EXIT_CODE = re.compile(r"^(?:Exit code:|Process exited with code) (\d++)[^\S\n]*+$", re.MULTILINE)
 
 
-class CodexImporter(SessionImporter):
+class CodexImporter(agent_sessions.SessionImporter):
     name = "codex"
     title = "Codex sessions (JSONL)"
 
@@ -166,12 +159,12 @@ class CodexImporter(SessionImporter):
             return 0.0
         return 0.95 if b'"session_meta"' in head else 0.0
 
-    def read_header(self, path: Path, lines: Sequence[Fields]) -> SessionHeader:
+    def read_header(self, path: Path, lines: Sequence[Fields]) -> agent_sessions.SessionHeader:
         lines = [line for line in lines if isinstance(line.get("payload"), dict)]
         meta = next((line.nested("payload") for line in lines if line.get("type") == "session_meta"), Fields())
         first_time = next((line.time("timestamp") for line in lines), None)
-        return SessionHeader(
-            session_id=valid_session_id(meta.get("id")),
+        return agent_sessions.SessionHeader(
+            session_id=agent_sessions.valid_session_id(meta.get("id")),
             working_dir=meta.line("cwd"),
             started_at=meta.time("timestamp") or first_time,
             metadata={"git_branch": meta.nested("git").line("branch"), "version": meta.line("cli_version")},
@@ -179,13 +172,13 @@ class CodexImporter(SessionImporter):
 
     def parse_line(self, path: Path, line: Fields, number: int, limits: ImportLimits) -> Sequence[AgentTurn]:
         if not isinstance(line.get("payload"), dict):
-            raise SkipMessage(PROGRAM_LINE)
+            raise SkipMessage(agent_sessions.PROGRAM_LINE)
         key, time, payload = f"line {number}", line.time("timestamp"), line.nested("payload")
         # The summary that replaces older messages when the context of the model is full.
         if line.get("type") == "compacted" and payload.line("message"):
             return [_summary_turn(key, payload["message"], time)]
         if line.get("type") != "response_item":
-            raise SkipMessage(PROGRAM_LINE)
+            raise SkipMessage(agent_sessions.PROGRAM_LINE)
         kind = payload.get("type")
         if kind == "message":
             role = payload.get("role")
@@ -195,15 +188,15 @@ class CodexImporter(SessionImporter):
             )
             text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
             if role not in ("user", "assistant") or text.lstrip().startswith(_CONTEXT):
-                raise SkipMessage(PROGRAM_LINE)
+                raise SkipMessage(agent_sessions.PROGRAM_LINE)
             if not text.strip():
-                raise SkipMessage(MESSAGE_WITHOUT_TEXT)
+                raise SkipMessage(agent_sessions.MESSAGE_WITHOUT_TEXT)
             return [AgentTurn(role=str(role), key=key, time=time, text=text)]
         if kind in ("function_call", "custom_tool_call", "local_shell_call"):
             return [AgentTurn(role="assistant", key=key, time=time, calls=(_tool_call(payload, limits),))]
         if kind in ("function_call_output", "custom_tool_call_output"):
             return [AgentTurn(role="tool", key=key, time=time, results=(_tool_result(payload, limits),))]
-        raise SkipMessage(PROGRAM_LINE)
+        raise SkipMessage(agent_sessions.PROGRAM_LINE)
 
 
 def _tool_call(payload: Fields, limits: ImportLimits) -> AgentToolCall:

@@ -9,30 +9,14 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
+from sources.importers.engine import markdown_text, values
 from sources.importers.engine.archives import decode_name, is_visible
 from sources.importers.engine.events import FailedItem, ImportEvent, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.files import decode_text, printable_name, text_max_bytes
 from sources.importers.engine.importer import Events, ExportImporter, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.input_file import ArchiveTree, FileTree, FolderTree
-from sources.importers.engine.markdown_text import (
-    first_heading,
-    inline_tags,
-    link_targets,
-    normalize_keys,
-    read_org_header,
-    remove_code,
-)
-from sources.importers.engine.values import (
-    Fields,
-    json_or_none,
-    parse_json,
-    short_title,
-    stored_date,
-    stored_time,
-    valid_uuid,
-    written_date,
-)
+from sources.importers.engine.values import Fields
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import decode_page, read_page
 
@@ -122,7 +106,7 @@ def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str])
     data = tree.read(name, text_max_bytes(limits))
     if path.suffix.lower() == ".md":
         text = decode_text(data, limits)
-        title = first_heading(remove_code(text))
+        title = markdown_text.first_heading(markdown_text.remove_code(text))
     else:
         page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
         title, text = page.title.strip(), page.text.build()
@@ -133,19 +117,20 @@ def _notion_note(tree: FileTree, name: str, key: str, databases: frozenset[str])
         matches = [_NOTION_PROPERTY.fullmatch(line) for line in block.split("\n")[:_NOTION_PROPERTIES_MAX]]
         if all(matches):
             properties = {match[1].strip(): match[2].strip() for match in matches if match}
-    fields = normalize_keys(properties)
+    fields = markdown_text.normalize_keys(properties)
     # Values of a property may contain spaces, so only commas separate them.
     tags = [word.strip() for field in _TAG_PROPERTIES for word in fields.get(field, "").split(",")]
     dates = (fields[field] for field in _DATE_PROPERTIES if fields.get(field))
     created_at = next(
-        (date for value in dates if (date := stored_date(value) or written_date(value, _DATE_FORMATS))), None
+        (date for value in dates if (date := values.stored_date(value) or values.written_date(value, _DATE_FORMATS))),
+        None,
     )
     readable_path = "/".join(_without_id(part) for part in path.with_suffix("").parts) + path.suffix
     return imported_note(
         str(UUID(page_id[1])) if page_id else stable_uuid("notion", "notes", f"{key}/{name}"),
         title or _ID.sub("", path.stem),
         text.strip("\n"),
-        tags=[*tags, *inline_tags(remove_code(text))],
+        tags=[*tags, *markdown_text.inline_tags(markdown_text.remove_code(text))],
         created=created_at or tree.modified_at(name),
         path=readable_path,
         properties=properties,
@@ -208,14 +193,14 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str) -> ImportEven
     # is named like its day.
     journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
     day = "-".join(journal.groups()) if journal else ""
-    page_name = day or short_title(unquote(path.stem.replace("___", "/")))
+    page_name = day or values.short_title(unquote(path.stem.replace("___", "/")))
     if not text.strip("\n"):
         return SkippedItem("empty page")
     tags: Sequence[str]
     properties: dict[str, str] = {}
     links: Sequence[str] = ()
     if path.suffix.lower() == ".org":
-        header = read_org_header(text)
+        header = markdown_text.read_org_header(text)
         title, tags = header.title, header.tags
     else:
         # The properties of the page: the lines with `::` at its top.
@@ -225,16 +210,16 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str) -> ImportEven
                 break
             properties[match[1].lower()] = match[2].strip()
         title, listed = properties.get("title", ""), properties.get("tags", "").split(",")
-        prose = remove_code(text)
-        links = link_targets(prose)
+        prose = markdown_text.remove_code(text)
+        links = markdown_text.link_targets(prose)
         tags = [tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]") for tag in listed]
-        tags = [*tags, *inline_tags(prose), *_WORDS_TAG.findall(prose)]
+        tags = [*tags, *markdown_text.inline_tags(prose), *_WORDS_TAG.findall(prose)]
     return imported_note(
         stable_uuid("logseq", "notes", f"{graph}/{path}"),
         title.strip() or page_name,
         text.strip("\n"),
         tags=tags,
-        created=(stored_date(day) if day else None) or tree.modified_at(name),
+        created=(values.stored_date(day) if day else None) or tree.modified_at(name),
         path=str(path),
         links=links or None,
         properties=properties,
@@ -260,7 +245,7 @@ class RoamImporter(ExportImporter):
         return name.lower().endswith(".json")
 
     def read_object(self, data: bytes, location: str, limits: ImportLimits) -> Events:
-        page = Fields.of(parse_json(data, limits))
+        page = Fields.of(values.parse_json(data, limits))
         title, created, edited = page.line("title"), page.get("create-time"), page.time("edit-time")
         if not title:
             raise InvalidParams("the page has no title")
@@ -268,16 +253,16 @@ class RoamImporter(ExportImporter):
             yield SkippedItem("page without blocks")
             return
         content = "\n".join(_outline(page))
-        prose = remove_code(content)
+        prose = markdown_text.remove_code(content)
         yield imported_note(
             # The uid of a daily page is its date, and so the same in every graph.
             stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
             title,
             content,
-            tags=[*inline_tags(prose), *_WORDS_TAG.findall(prose)],
-            created=stored_time(created) or edited,
+            tags=[*markdown_text.inline_tags(prose), *_WORDS_TAG.findall(prose)],
+            created=values.stored_time(created) or edited,
             modified=edited,
-            links=link_targets(prose),
+            links=markdown_text.link_targets(prose),
         )
 
 
@@ -361,23 +346,23 @@ def _read_bundle(tree: FileTree, name: str, key: str) -> ImportEvent:
         info = tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace")
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    bear = Fields.of(json_or_none(info, limits)).nested("net.shinyfrog.bear")
+    bear = Fields.of(values.json_or_none(info, limits)).nested("net.shinyfrog.bear")
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")
     if not text:
         return SkippedItem("empty note")
-    prose = remove_code(text)
+    prose = markdown_text.remove_code(text)
     bundle_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
     return imported_note(
         # Older versions of Bear add digits to the UUID.
-        valid_uuid(bear.text("uniqueIdentifier")[:36]) or stable_uuid("bear", "notes", f"{key}/{folder}"),
-        first_heading(prose) or bundle_name or text.partition("\n")[0],
+        values.valid_uuid(bear.text("uniqueIdentifier")[:36]) or stable_uuid("bear", "notes", f"{key}/{folder}"),
+        markdown_text.first_heading(prose) or bundle_name or text.partition("\n")[0],
         text,
-        tags=[*_BEAR_WORDS_TAG.findall(prose), *inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))],
+        tags=[*_BEAR_WORDS_TAG.findall(prose), *markdown_text.inline_tags(_BEAR_WORDS_TAG.sub(" ", prose))],
         created=bear.time("creationDate"),
         modified=bear.time("modificationDate"),
         path=folder,
-        links=link_targets(prose),
+        links=markdown_text.link_targets(prose),
         pinned=bear.get("pinned") in (1, True),
         archived=bear.get("archived") in (1, True),
     )

@@ -11,17 +11,8 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.exporters import lines
 from sources.exporters.lines import FILE_SUFFIX, MANIFEST, UNFINISHED_MANIFEST
+from sources.importers.engine import events
 from sources.importers.engine.archives import open_archive
-from sources.importers.engine.events import (
-    ImportedCharacter,
-    ImportedConversation,
-    ImportedMedia,
-    ImportedNote,
-    ImportedObservation,
-    ImportedPrompt,
-    ImportedRecord,
-    ImportedSearch,
-)
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
 from sources.importers.engine.input_file import base_name, read_export
 from sources.importers.engine.json_stream import decode_object
@@ -30,7 +21,11 @@ from sources.saved_searches import SavedSearch, checked
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12
 _PART_MESSAGES = 500
-_ITEMS = {"characters": ImportedCharacter, "prompts": ImportedPrompt, "observations": ImportedObservation}
+_ITEMS = {
+    "characters": events.ImportedCharacter,
+    "prompts": events.ImportedPrompt,
+    "observations": events.ImportedObservation,
+}
 
 
 class OwnExportImporter(FileImporter):
@@ -61,7 +56,7 @@ class OwnExportImporter(FileImporter):
 
         def read(data: bytes, location: str) -> Events:
             if base_name(location.partition(",")[0]) == lines.SAVED_SEARCHES_FILE:
-                yield ImportedSearch(checked(decode_object(data, SavedSearch)))
+                yield events.ImportedSearch(checked(decode_object(data, SavedSearch)))
                 return
             match decode_object(data, lines.LineHead).kind:
                 case "message":
@@ -70,7 +65,7 @@ class OwnExportImporter(FileImporter):
                     # Messages follow their conversation, so that they need not be collected from the whole file.
                     yield from conversation.begin(decode_object(data, lines.ConversationLine))
                 case "media":
-                    yield ImportedMedia(lines.media_draft(decode_object(data, lines.MediaLine)))
+                    yield events.ImportedMedia(lines.media_draft(decode_object(data, lines.MediaLine)))
                 case _:
                     fields = decode_object(data, dict[str, Any])
                     try:
@@ -79,9 +74,9 @@ class OwnExportImporter(FileImporter):
                     except msgspec.ValidationError as error:
                         raise InvalidParams(f"unexpected structure: {error}") from error
                     if source == "notes":
-                        yield ImportedNote(draft, images)
+                        yield events.ImportedNote(draft, images)
                     else:
-                        yield _ITEMS[source](draft) if source in _ITEMS else ImportedRecord(source, draft)
+                        yield _ITEMS[source](draft) if source in _ITEMS else events.ImportedRecord(source, draft)
 
         yield from read_export(file, _is_export_file, "line", read)
         yield from conversation.end()
@@ -99,11 +94,11 @@ class _ConversationBuilder:
         self._messages: list[MessageDraft] = []
         self._continues = False
 
-    def begin(self, line: lines.ConversationLine) -> Iterator[ImportedConversation]:
+    def begin(self, line: lines.ConversationLine) -> Iterator[events.ImportedConversation]:
         yield from self.end()
         self._draft, self._messages, self._continues = lines.conversation_draft(line), [], False
 
-    def add(self, line: lines.MessageLine) -> Iterator[ImportedConversation]:
+    def add(self, line: lines.MessageLine) -> Iterator[events.ImportedConversation]:
         """Raises InvalidParams for a message whose conversation could not be read."""
         if self._draft is None or self._draft.uuid != line.conversation_id:
             raise InvalidParams("message does not follow its conversation")
@@ -112,10 +107,10 @@ class _ConversationBuilder:
             yield self._part(self._draft)
             self._messages, self._continues = [], True
 
-    def end(self) -> Iterator[ImportedConversation]:
+    def end(self) -> Iterator[events.ImportedConversation]:
         if self._draft is not None and (self._messages or not self._continues):
             yield self._part(self._draft)
         self._draft = None
 
-    def _part(self, draft: ConversationDraft) -> ImportedConversation:
-        return ImportedConversation(draft, tuple(self._messages), self._continues)
+    def _part(self, draft: ConversationDraft) -> events.ImportedConversation:
+        return events.ImportedConversation(draft, tuple(self._messages), self._continues)

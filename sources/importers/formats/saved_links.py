@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
+from sources.importers.engine import values
 from sources.importers.engine.events import FailedItem, ImportedMedia, SkippedItem, imported_note, stable_uuid
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.files import decode_text, read_bytes
@@ -18,20 +19,7 @@ from sources.importers.engine.importer import Events, FileImporter, FileProbe, I
 from sources.importers.engine.input_file import FileTree
 from sources.importers.engine.markdown_text import normalize_keys
 from sources.importers.engine.table_reader import first_columns, table_rows
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    compact_metadata,
-    parse_json,
-    short_title,
-    stored_date,
-    stored_time,
-    text_or_empty,
-    url_or_empty,
-    valid_uuid,
-    written_date,
-)
+from sources.importers.engine.values import Fields
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, decode_page, html_text, read_page
 
@@ -53,7 +41,7 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
     repetitions."""
     seen: set[str] = set()
     for link in links:
-        url = url_or_empty(link.url.strip())
+        url = values.url_or_empty(link.url.strip())
         if not url.startswith(("https://", "http://", "ftp://", "gemini://")):
             yield SkippedItem("bookmark without a web address")
         # The address is the key of the item: a second one would overwrite the first.
@@ -61,16 +49,16 @@ def read_links(importer: str, links: Iterable[SavedLink]) -> Events:
             yield SkippedItem("bookmark of an address that is listed twice")
         else:
             seen.add(url)
-            title, description = clean_line(link.title) or url, link.description.strip()
+            title, description = values.clean_line(link.title) or url, link.description.strip()
             # The address is part of the text, so that its words are found.
             text = "\n".join((title, url, "", description) if description else (title, url))
             draft = MediaDraft(
-                title=short_title(title),
+                title=values.short_title(title),
                 media_type="bookmark",
                 url=url,
                 content=replace_unstorable(text).strip(),
-                tags=clean_tags([clean_line(tag) for tag in link.tags]),
-                metadata=compact_metadata(folder=link.folder, state=link.state),
+                tags=values.clean_tags([values.clean_line(tag) for tag in link.tags]),
+                metadata=values.compact_metadata(folder=link.folder, state=link.state),
                 uuid=stable_uuid(importer, "media", url),
                 created_at=link.created or UNSET,
             )
@@ -121,11 +109,11 @@ class _LinkReader(PageReader):
                     title=text,
                     tags=tuple(self._attributes.text("tags").split(",")),
                     folder="/".join(name for name in self._folders if name),
-                    created=stored_time(self._attributes.text("add_date", "time_added")),
+                    created=values.stored_time(self._attributes.text("add_date", "time_added")),
                 )
                 self._links.append(link)
             else:
-                self._name = clean_line(text)
+                self._name = values.clean_line(text)
             self._element = ""
         elif tag in ("dl", "ul"):
             self._end_description()
@@ -165,7 +153,7 @@ class BookmarksImporter(FileImporter):
 
     def read_file(self, file: InputFile) -> Events:
         data, limits = file.content(), file.limits
-        links = _json_links(parse_json(data, limits)) if is_json(data[:1024]) else _links_in_page(data, limits)
+        links = _json_links(values.parse_json(data, limits)) if is_json(data[:1024]) else _links_in_page(data, limits)
         yield from read_links("bookmarks", links)
 
 
@@ -179,13 +167,13 @@ def _json_links(value: object) -> Iterator[SavedLink]:
     while open_folders:
         path, entries = open_folders[-1]
         for entry in entries:
-            if url := text_or_empty(entry.get("url") or entry.get("uri")):
+            if url := values.text_or_empty(entry.get("url") or entry.get("uri")):
                 # Chrome writes a text and Firefox a number, both in microseconds.
                 chrome, firefox, created = entry.get("date_added"), entry.get("dateAdded"), None
                 if isinstance(chrome, str) and chrome.isdigit() and len(chrome) < 20:
-                    created = stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
+                    created = values.stored_time(int(chrome) / _MICROSECONDS - _SECONDS_FROM_1601_TO_1970)
                 elif isinstance(firefox, int) and firefox < 1e18:
-                    created = stored_time(firefox / _MICROSECONDS)
+                    created = values.stored_time(firefox / _MICROSECONDS)
                 tags = tuple(entry.text("tags").split(","))
                 yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=created)
             if entry.get("children"):
@@ -196,7 +184,7 @@ def _json_links(value: object) -> Iterator[SavedLink]:
 
 
 def _name(entry: Fields) -> str:
-    return clean_line(entry.get("name") or entry.get("title"))
+    return values.clean_line(entry.get("name") or entry.get("title"))
 
 
 # -- Pocket ------------------------------------------------------------------------------------------------------------
@@ -274,7 +262,7 @@ class KarakeepImporter(FileImporter):
                     stable_uuid("karakeep", "notes", f"{entry.get('createdAt')}/{title}"),
                     title or text or "Untitled",
                     "\n\n".join(filter(None, (text.strip(), entry.text("note").strip()))),
-                    tags=[clean_line(tag) for tag in entry.texts("tags")],
+                    tags=[values.clean_line(tag) for tag in entry.texts("tags")],
                     created=entry.time("createdAt"),
                     archived=entry.get("archived") is True,
                 )
@@ -322,7 +310,7 @@ class OmnivoreImporter(FileImporter):
 
 
 def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields) -> MediaDraft:
-    slug, url, limits = page.line("slug"), url_or_empty(page.get("url")), tree.limits
+    slug, url, limits = page.line("slug"), values.url_or_empty(page.get("url")), tree.limits
     title = page.line("title") or url or slug
     name, content = f"{folder}content/{slug}.html", ""
     if name in tree:
@@ -335,19 +323,19 @@ def _omnivore_media_draft(tree: FileTree, folder: str, page: Fields) -> MediaDra
     highlights = tree.text(name).strip() if name in tree else ""
     parts = (content or page.line("description"), f"## Highlights\n\n{highlights}" if highlights else "")
     return MediaDraft(
-        title=short_title(title),
+        title=values.short_title(title),
         media_type="article",
-        author=short_title(page.line("author")),
+        author=values.short_title(page.line("author")),
         url=url or UNSET,
         content="\n\n".join(part for part in parts if part) or title,
-        tags=clean_tags([clean_line(label) for label in page.texts("labels")]),
-        metadata=compact_metadata(
+        tags=values.clean_tags([values.clean_line(label) for label in page.texts("labels")]),
+        metadata=values.compact_metadata(
             state=page.line("state"),
             description=page.line("description"),
             published=page.time("publishedAt"),
             reading_progress=page.get("readingProgress"),
         ),
-        uuid=valid_uuid(page.get("id")) or stable_uuid("omnivore", "media", url or slug),
+        uuid=values.valid_uuid(page.get("id")) or stable_uuid("omnivore", "media", url or slug),
         created_at=page.time("savedAt") or UNSET,
     )
 
@@ -433,11 +421,11 @@ class KindleImporter(FileImporter):
                 continue
             *location, added = [part.strip() for part in lines[1].removeprefix("- ").split("|")]
             # Such as `Added on Friday, January 5, 2024 10:30:00 AM`. Dates in other languages are left out.
-            created = written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
+            created = values.written_date(added.removeprefix("Added on ").strip(), _DATE_FORMATS)
             label = " | ".join(location if created or location else [added])
             is_note = _NOTE_WORDS.search(location[0] if location else added)
             highlight = Highlight("" if is_note else text, text if is_note else "", label, created)
-            books.setdefault(clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
+            books.setdefault(values.clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
         if not books:
             raise InvalidParams("no highlights found")
         for line, highlights in books.items():
@@ -478,7 +466,7 @@ class ReadwiseImporter(FileImporter):
             book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
             kind, place = fields.line("location_type"), fields.line("location")
             label = f"{kind} {place}".strip() if place else ""
-            created, own_tags = stored_date(fields.get("highlighted_at")), _split(fields.get("tags"))
+            created, own_tags = values.stored_date(fields.get("highlighted_at")), _split(fields.get("tags"))
             text, note = fields.text("highlight").strip(), fields.text("note").strip()
             book.highlights.append(Highlight(text, note, label, created, own_tags))
         if not books:

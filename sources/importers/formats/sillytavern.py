@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams, TooLarge
 from config.times import format_time, parse_time
 from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft
+from sources.importers.engine import values
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.chat_messages import MessageReport, SkipMessage, conversation_draft, conversation_parts
 from sources.importers.engine.confined_files import open_file
@@ -23,16 +24,7 @@ from sources.importers.engine.importer import Events, FileImporter, FileProbe, I
 from sources.importers.engine.json_stream import decode_line
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.png_texts import SIGNATURE, is_webp, keywords, read_exif, read_text_chunk
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    parse_json,
-    require_storable,
-    short_title,
-    stored_time,
-    text_or_empty,
-)
+from sources.importers.engine.values import Fields
 from sources.importers.formats.agent_sessions import read_lines
 
 # -- chats -------------------------------------------------------------------------------------------------------------
@@ -80,7 +72,7 @@ class SillyTavernImporter(FileImporter):
             "sillytavern",
             key or f"{character}\0{first.line('create_date')}\0{stem}",
             # A backup is named after the character and the time of the backup.
-            (character if _is_backup(file.path) else "") or clean_line(stem),
+            (character if _is_backup(file.path) else "") or values.clean_line(stem),
             created=_parse_time(first.get("create_date")) or _parse_time(first.get("send_date")),
             character_name=character,
             user_name=first.line("user_name"),
@@ -130,7 +122,7 @@ class _TavernThread:
             if swipe == message.choice or not text.strip():
                 continue
             try:
-                require_storable(text, limits)
+                values.require_storable(text, limits)
                 yield self._message_draft(message, swipe, is_canonical=False)
             except InvalidParams as error:
                 yield FailedItem(f"line {message.number}, swipe {swipe + 1}", error.message)
@@ -199,8 +191,8 @@ def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMe
         raise SkipMessage("system message")
     if not text.strip():
         raise SkipMessage("empty message")
-    require_storable(text, limits)
-    swipes = [text_or_empty(swipe) for swipe in line["swipes"]] if isinstance(line.get("swipes"), list) else []
+    values.require_storable(text, limits)
+    swipes = [values.text_or_empty(swipe) for swipe in line["swipes"]] if isinstance(line.get("swipes"), list) else []
     swipe_id = line.get("swipe_id")
     choice = swipe_id if type(swipe_id) is int and 0 <= swipe_id < len(swipes) else 0
     # The message may have been edited since it was chosen, so it replaces its swipe.
@@ -209,7 +201,7 @@ def _parse_message(number: int, line: Fields, limits: ImportLimits) -> _TavernMe
 
 def _parse_time(value: Any) -> str | None:
     """Parses the forms that versions of SillyTavern write. They have no time zone; UTC is assumed."""
-    text = clean_line(value)
+    text = values.clean_line(value)
     long_date, compact_date = _LONG_DATE.match(text), _COMPACT_DATE.match(text)
     try:
         if long_date and long_date[1].lower() in _MONTHS:
@@ -222,7 +214,7 @@ def _parse_time(value: Any) -> str | None:
             return format_time(datetime(year, month, day, hour, minute, second, milliseconds * 1000, tzinfo=UTC))
     except ValueError:
         return None
-    return stored_time(value)
+    return values.stored_time(value)
 
 
 # -- character cards ---------------------------------------------------------------------------------------------------
@@ -278,7 +270,7 @@ class CharacterCardsImporter(FileImporter):
         return 0.7 if b'"first_mes"' in probe.head and b'"name"' in probe.head else 0.0
 
     def read_file(self, file: InputFile) -> Events:
-        card = parse_json(_read_card(file), file.limits)
+        card = values.parse_json(_read_card(file), file.limits)
         yield ImportedCharacter(_character_draft(card, file.key))
 
 
@@ -326,18 +318,18 @@ def _character_draft(card: Any, key: str) -> CharacterDraft:
     if not isinstance(name, str) or not name.strip():
         raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
     fields = {ours: data[theirs] for ours, theirs in _TEXT_FIELDS.items() if isinstance(data.get(theirs), str)}
-    fields |= {field: short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
+    fields |= {field: values.short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
     # What the character's own fields do not hold unchanged: unknown fields, and known ones that were shortened. Version
     # 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped.
     remaining = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
     if data is not card:
         remaining |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
     return CharacterDraft(
-        name=short_title(name),
+        name=values.short_title(name),
         **fields,
         alternate_greetings=_strings(data.get("alternate_greetings")),
         group_only_greetings=_strings(data.get("group_only_greetings")),
-        tags=clean_tags(split_words(data.get("tags"))),
+        tags=values.clean_tags(split_words(data.get("tags"))),
         card=remaining,
         uuid=stable_uuid("character_cards", "characters", key),
         created_at=data.time("creation_date") or UNSET,
@@ -352,7 +344,7 @@ def _is_kept_unchanged(field: str, value: Any) -> bool:
     if field in ("alternate_greetings", "group_only_greetings"):
         return isinstance(value, list) and _strings(value) == tuple(value)
     if field == "tags":
-        return isinstance(value, list) and clean_tags(split_words(value)) == tuple(value)
+        return isinstance(value, list) and values.clean_tags(split_words(value)) == tuple(value)
     if field in ("name", *(_TEXT_FIELDS[name] for name in _SHORT_FIELDS)):
-        return isinstance(value, str) and short_title(value) == value
+        return isinstance(value, str) and values.short_title(value) == value
     return field in _TEXT_FIELDS.values() and isinstance(value, str)

@@ -14,12 +14,9 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
+from sources.importers.engine import files
 from sources.importers.engine.events import FailedItem, ImportedMedia, stable_uuid
 from sources.importers.engine.file_probe import is_json
-from sources.importers.engine.files import (
-    encoding_doubts,
-    encoding_metadata,
-)
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.values import short_title
 from sources.records import MediaChunk, Segment
@@ -69,7 +66,7 @@ class SubtitlesImporter(FileImporter):
 
     def read_file(self, file: InputFile) -> Events:
         transcript = _parse_json(file.json(), file.limits) if is_json(file.head(64)) else _parse_text(file)
-        yield from encoding_doubts("", transcript.encoding, is_doubtful=transcript.is_encoding_doubtful)
+        yield from files.encoding_doubts("", transcript.encoding, is_doubtful=transcript.is_encoding_doubtful)
         yield from transcript.failures
         if not transcript.segments:
             raise InvalidParams(f"{file.name}: no lines with times")
@@ -97,7 +94,7 @@ class SubtitlesImporter(FileImporter):
             metadata={
                 "file": file.name,
                 **({"language": language} if language else {}),
-                **encoding_metadata(transcript.encoding),
+                **files.encoding_metadata(transcript.encoding),
             },
             uuid=stable_uuid("subtitles", "media", key),
             created_at=file.modified_at,

@@ -9,20 +9,13 @@ from msgspec import UNSET, Struct
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
 from sources.drafts import MediaDraft
+from sources.importers.engine import values
 from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, stable_uuid
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.files import file_size
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.json_stream import JsonElement, element_object
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    compact_metadata,
-    short_title,
-    stored_date,
-    url_or_empty,
-)
+from sources.importers.engine.values import Fields
 from sources.importers.parsers.web_page import html_text
 from sources.importers.parsers.xml_events import XmlHandler, attribute, read_xml
 
@@ -54,19 +47,19 @@ def reference_draft(importer: str, reference: BibliographicReference) -> MediaDr
     publication = f" {reference.publication}." if reference.publication else ""
     citation = f"{authors}{reference.title.rstrip('.')}.{publication}"
     parts = (citation, reference.abstract.strip(), *reference.notes)
-    url = url_or_empty(reference.url) or (f"https://doi.org/{doi}" if doi else "")
+    url = values.url_or_empty(reference.url) or (f"https://doi.org/{doi}" if doi else "")
     return MediaDraft(
-        title=short_title(reference.title),
+        title=values.short_title(reference.title),
         media_type="reference",
-        author=short_title("; ".join(reference.authors)),
+        author=values.short_title("; ".join(reference.authors)),
         url=url or UNSET,
         content=replace_unstorable("\n\n".join(filter(None, parts))),
-        tags=clean_tags([clean_line(tag) for tag in reference.tags]),
-        metadata=compact_metadata(
+        tags=values.clean_tags([values.clean_line(tag) for tag in reference.tags]),
+        metadata=values.compact_metadata(
             type=reference.type, date=reference.date, publication=reference.publication, doi=doi, **reference.fields
         ),
         uuid=stable_uuid(importer, "media", reference.key),
-        created_at=stored_date(reference.date) or UNSET,
+        created_at=values.stored_date(reference.date) or UNSET,
     )
 
 
@@ -102,12 +95,12 @@ def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator
     for collections_resource in handler.resources:
         if collections_resource.name == "Collection":
             for part in collections_resource.texts.get("hasPart@", ()):
-                collections.setdefault(part, []).append(clean_line(collections_resource.first("title")))
+                collections.setdefault(part, []).append(values.clean_line(collections_resource.first("title")))
     for resource in handler.resources:
-        title = clean_line(resource.first("title"))
+        title = values.clean_line(resource.first("title"))
         if resource.name not in _NOT_ITEMS and title:
             memos = [by_about[target] for target in resource.texts.get("isReferencedBy@", ()) if target in by_about]
-            identifiers, date = resource.texts.get("identifier", []), clean_line(resource.first("date"))
+            identifiers, date = resource.texts.get("identifier", []), values.clean_line(resource.first("date"))
             journal = by_about.get(resource.first("isPartOf@"))
             publications = (
                 texts[0]
@@ -119,24 +112,28 @@ def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator
                 names = [resource.texts.get(f"{role}/Seq/li/Person/{name}", []) for name in ("givenName", "surname")]
                 # If somebody has one name only, the lists do not tell which first name belongs to whom.
                 people = zip(*names, strict=True) if len(names[0]) == len(names[1]) else zip(names[1])
-                authors += (clean_line(" ".join(person)) for person in people)
+                authors += (values.clean_line(" ".join(person)) for person in people)
             notes = (html_text(memo.first("value"), limits.item_max_chars) for memo in memos if memo.name == "Memo")
             yield BibliographicReference(
                 # An id that starts with # is a number within the file.
                 key=resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
-                type=clean_line(resource.first("itemType")) or resource.name,
+                type=values.clean_line(resource.first("itemType")) or resource.name,
                 title=title,
                 authors=tuple(authors),
                 date=date,
-                publication=clean_line(journal.first("title") if journal is not None else next(publications, "")),
+                publication=values.clean_line(
+                    journal.first("title") if journal is not None else next(publications, "")
+                ),
                 abstract=resource.first("abstract"),
                 notes=tuple(notes),
-                url=clean_line(resource.first("identifier/URI/value")),
-                doi=next((clean_line(value[3:].strip()) for value in identifiers if value.startswith("DOI")), ""),
+                url=values.clean_line(resource.first("identifier/URI/value")),
+                doi=next(
+                    (values.clean_line(value[3:].strip()) for value in identifiers if value.startswith("DOI")), ""
+                ),
                 tags=(*resource.texts.get("subject", ()), *resource.texts.get("subject/AutomaticTag/value", ())),
                 fields={
-                    **{field: clean_line(resource.first(name)) for name, field in _METADATA.items()},
-                    "publisher": clean_line(resource.first("publisher/Organization/name")),
+                    **{field: values.clean_line(resource.first(name)) for name, field in _METADATA.items()},
+                    "publisher": values.clean_line(resource.first("publisher/Organization/name")),
                     "collections": collections.get(resource.about, []),
                 },
             )
@@ -213,7 +210,7 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
     for person in Fields.each(item.get("author") or item.get("editor")):
         names = (person.line(name) for name in ("given", "non-dropping-particle", "family"))
         authors.append(" ".join(filter(None, names)) or person.line("literal"))
-    identifier = clean_line(str(item.get("id", "")))
+    identifier = values.clean_line(str(item.get("id", "")))
     note = item.text("note").strip()
     csl_reference = BibliographicReference(
         # A short id such as smith2020 may mean another work in another file.
@@ -241,5 +238,5 @@ def _csl_date(issued: Any) -> str:
     first = lists[0] if isinstance(lists, list) and lists and isinstance(lists[0], list) else []
     numbers = [str(part) for part in first[:3] if isinstance(part, int | str) and str(part).isdigit()]
     if not numbers:
-        return clean_line(issued.get("literal") or issued.get("raw"))
+        return values.clean_line(issued.get("literal") or issued.get("raw"))
     return "-".join([numbers[0].zfill(4), *(number.zfill(2) for number in numbers[1:])])

@@ -24,13 +24,6 @@ from sources.storage.tables.conversation_tables import (
 )
 from sources.storage.tables.item_table import WriteContext
 from sources.storage.tables.sql import SqlConnection, SqlFilter, equals, json_array
-from sources.storage.tables.thread_upsert import (
-    CreatedQuery,
-    ThreadUpserter,
-    messages_outside,
-    with_sender,
-    withdraw_thread,
-)
 from sources.storage.tables.upsert import withdraw_rows
 from sources.storage.tables.validation import clamp_count, is_storable, storable_beginning
 
@@ -100,7 +93,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         metadata: MetadataFilter | None = None,
         is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
-        query = CreatedQuery(namespace, after, metadata, is_archived)
+        query = thread_upsert.CreatedQuery(namespace, after, metadata, is_archived)
         return await self._read(lambda connection: thread_upsert.list_created(connection, query, limit))
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
@@ -226,7 +219,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         self._require_batch([*threads, *(message for thread in threads for message in thread.messages)])
 
         def work(connection: SqlConnection, context: WriteContext) -> Sequence[ThreadUpsertResult]:
-            upserter = ThreadUpserter(connection, threads, context, keeps_edits=keeps_edits)
+            upserter = thread_upsert.ThreadUpserter(connection, threads, context, keeps_edits=keeps_edits)
             return [upserter.upsert(thread) for thread in threads]
 
         return await self._write(work, len(threads), may_exist=True)
@@ -249,7 +242,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         self._require_batch(uuids)
 
         def work(connection: SqlConnection, context: WriteContext) -> Sequence[str]:
-            withdrawn = messages_outside(connection, uuids, outside)
+            withdrawn = thread_upsert.messages_outside(connection, uuids, outside)
             return withdraw_rows(connection, MESSAGES, withdrawn, context, keeps_edits=keeps_edits)
 
         return await self._remove(work)
@@ -325,7 +318,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
 
 
 def _withdrawal(uuid: str, *, keeps_edits: bool) -> Callable[[SqlConnection, WriteContext], Sequence[str]]:
-    return lambda connection, context: withdraw_thread(connection, uuid, context, keeps_edits=keeps_edits)
+    return lambda connection, context: thread_upsert.withdraw_thread(connection, uuid, context, keeps_edits=keeps_edits)
 
 
 def _append_messages(
@@ -336,7 +329,7 @@ def _append_messages(
     rowids = [
         MESSAGES.insert(
             connection,
-            with_sender(draft),
+            thread_upsert.with_sender(draft),
             context,
             id=number + offset,
             conversation_id=conversation,

@@ -43,13 +43,6 @@ from sources.storage.tables.item_table import PINNED_LINK, DraftT, ItemKey, Item
 from sources.storage.tables.kind_tables import has_tags, observation_conditions
 from sources.storage.tables.sql import SqlConnection, SqlFilter, TableWork, TextIndex, between, equals
 from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once, withdraw_rows
-from sources.storage.tables.validation import (
-    FieldLimits,
-    clamp_count,
-    invalid_field,
-    is_storable,
-    storable_beginning,
-)
 
 # What a batch of changes may take beyond the deadline of a single write: the tags of a media item are indexed with all
 # of its chunks.
@@ -78,7 +71,7 @@ class UserDatabase(Protocol):
 class StorageSettings(Struct, frozen=True, kw_only=True):
     """The settings that apply to every collection of every user."""
 
-    limits: FieldLimits
+    limits: validation.FieldLimits
     idempotency: IdempotencyLimits
     clock: Callable[[], float]
     steady_clock: Callable[[], float]
@@ -112,7 +105,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         # No row can have a value of a column that the table lacks, or that cannot be stored.
         if any(value is not None and not table.has_column(name) for name, value in columns.items()):
             return None
-        if not all(is_storable(value) for value in (*where.tags, *columns.values()) if value is not None):
+        if not all(validation.is_storable(value) for value in (*where.tags, *columns.values()) if value is not None):
             return None
         condition = has_tags(where.tags, table.name, f"{table.name}.id")
         for name, value in columns.items():
@@ -131,7 +124,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         if condition is None:
             return ()
         sql = f"SELECT id, {self.table.key} FROM {self.table.name} WHERE deleted = 0{condition.sql} AND id > ?"
-        parameters = (*condition.parameters, clamp_count(after), clamp_count(limit))
+        parameters = (*condition.parameters, validation.clamp_count(after), validation.clamp_count(limit))
         return await self._read(
             lambda connection: connection.execute(f"{sql} ORDER BY id LIMIT ?", parameters).fetchall()
         )
@@ -275,7 +268,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
     def _require_batch(self, drafts: Sequence[object]) -> None:
         limit = self._settings.limits.batch_max_items
         if len(drafts) > limit:
-            raise invalid_field("items", expected=f"at most {limit} per call", got=f"{len(drafts)}")
+            raise validation.invalid_field("items", expected=f"at most {limit} per call", got=f"{len(drafts)}")
 
 
 class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
@@ -285,7 +278,7 @@ class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
         return await self._read(lambda connection: self.table.page(connection, limit, offset))
 
     async def list_after(self, uuid: str, limit: int) -> Sequence[RecordT]:
-        parameters = (storable_beginning(uuid), clamp_count(limit))
+        parameters = (validation.storable_beginning(uuid), validation.clamp_count(limit))
         return await self._read(
             lambda connection: self.table.select(connection, "uuid > ? ORDER BY uuid LIMIT ?", parameters)
         )

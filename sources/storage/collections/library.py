@@ -8,21 +8,10 @@ from config.errors import NotFound
 from sources.drafts import CharacterDraft
 from sources.installed import ITEM_KINDS
 from sources.records import OBSERVATION, Character
+from sources.storage import contract
 from sources.storage.collections.collection import SearchSettings, UserDatabase
 from sources.storage.collections.followed_files import StoredFollowedFiles
 from sources.storage.collections.items import StoredAgents, StoredBookmarks
-from sources.storage.contract import (
-    Agents,
-    Bookmarks,
-    Chats,
-    FollowedFiles,
-    ItemCollection,
-    LibraryUsage,
-    Media,
-    Notes,
-    Observations,
-    Prompts,
-)
 from sources.storage.quota import UserQuota
 from sources.storage.redaction import redact_for_agents
 from sources.storage.tables.kind_tables import PLAIN_TABLES
@@ -54,65 +43,65 @@ class StoredLibrary(Generic[SettingsT]):
         """Returns the collection of a source, or the observations, in the classes of the engine."""
         raise NotImplementedError
 
-    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
+    def collection(self, source: str) -> contract.ItemCollection[Any, Any, Any]:
         if source in PLAIN_TABLES:
             self._require_source(source)
-            items: ItemCollection[Any, Any, Any] = self._open(source)
+            items: contract.ItemCollection[Any, Any, Any] = self._open(source)
             return items
         if source not in ITEM_KINDS and source != OBSERVATION.source:
             raise NotFound("source", source)
-        built_in: ItemCollection[Any, Any, Any] = getattr(self, source)
+        built_in: contract.ItemCollection[Any, Any, Any] = getattr(self, source)
         return built_in
 
     @property
-    def notes(self) -> Notes:
+    def notes(self) -> contract.Notes:
         self._require_source("notes")
-        notes: Notes = self._open("notes")
+        notes: contract.Notes = self._open("notes")
         return notes
 
     @property
-    def media(self) -> Media:
+    def media(self) -> contract.Media:
         self._require_source("media")
-        media: Media = self._open("media")
+        media: contract.Media = self._open("media")
         return media
 
     @property
-    def chats(self) -> Chats:
+    def chats(self) -> contract.Chats:
         self._require_source("chats")
-        chats: Chats = self._open("chats")
+        chats: contract.Chats = self._open("chats")
         return redact_for_agents(chats) if self._is_agent else chats
 
     @property
-    def characters(self) -> ItemCollection[Character, CharacterDraft, int]:
+    def characters(self) -> contract.ItemCollection[Character, CharacterDraft, int]:
         return self.collection("characters")
 
     @property
-    def prompts(self) -> Prompts:
+    def prompts(self) -> contract.Prompts:
         self._require_source("prompts")
-        prompts: Prompts = self._open("prompts")
+        prompts: contract.Prompts = self._open("prompts")
         return prompts
 
     @property
-    def observations(self) -> Observations:
+    def observations(self) -> contract.Observations:
         # What sessions learned and what agents on the bus write are conversations too.
         self._require_source("chats")
-        observations: Observations = self._open(OBSERVATION.source)
+        observations: contract.Observations = self._open(OBSERVATION.source)
         return observations
 
     @property
-    def agents(self) -> Agents:
+    def agents(self) -> contract.Agents:
         self._require_source("chats")
         return StoredAgents(self._tables, self._settings.limits)
 
     @property
-    def bookmarks(self) -> Bookmarks:
+    def bookmarks(self) -> contract.Bookmarks:
         return StoredBookmarks(self._tables, self._settings.limits)
 
     @property
-    def followed_files(self) -> FollowedFiles:
+    def followed_files(self) -> contract.FollowedFiles:
         return StoredFollowedFiles(self._tables)
 
-    async def usage(self) -> LibraryUsage:
+    async def usage(self) -> contract.LibraryUsage:
         return await self._quota.usage()
 
     async def require_room(self) -> None:

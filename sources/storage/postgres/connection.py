@@ -335,6 +335,11 @@ class LibraryConnection(PostgresConnection):
             job.set_connection(None)
             self.job = None
 
+    def restart_clock(self, limit_s: float) -> None:
+        """Implements `TimedConnection`."""
+        assert self.job is not None
+        self.job.start(limit_s)
+
     def _prepare_statement(self) -> None:
         if self.job is not None:
             self.job.check()

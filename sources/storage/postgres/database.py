@@ -7,16 +7,19 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
+from config.errors import FlorilegiumError
 from config.paths import UserId
-from config.postgres.connection import Transaction
+from config.postgres.connection import StatementInterrupted, Transaction
 from config.tracing import span
 from sources.installed import ITEM_KINDS
+from sources.storage.collections.collection import SearchWork
 from sources.storage.job_queue import JobGroup, JobLane, current_call, current_job_group, job_group
+from sources.storage.joint_read import JointRead, JointReads, RunAlone
 from sources.storage.postgres.connection import (
     LibraryConnection,
     LibraryRemoved,
@@ -32,11 +35,10 @@ from sources.storage.postgres.index.entries import known_index_state
 from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
 from sources.storage.postgres.index.trigrams import TrigramIndexBuilder
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
-from sources.storage.postgres.joint_read import JointReads, RunAlone
 from sources.storage.postgres.schema import LibrarySchemas
+from sources.storage.postgres.search.meaning import CoverageMemory
 from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.tables import TENANT_TABLES
-from sources.storage.postgres.vectors.changed_rows import CoverageMemory
 from sources.storage.postgres.vectors.vector_tables import VectorExtension, VectorExtensionMemory, count_passages
 from sources.storage.quota import QuotaLimits, UserQuota
 from sources.storage.search.vocabulary import VocabularyMemory
@@ -137,7 +139,7 @@ class PostgresDatabase:
         self._readers = [JobLane() for _ in range(_READERS)]
         self._background_reader = JobLane()
         self._writer = JobLane()
-        self._joint_reads = JointReads(self._run_joint_job)
+        self._joint_reads = JointReads(self._run_joint_read)
         self._opening: asyncio.Task[str] | None = None
         self._meter = RowMeter(self)
         self.quota = UserQuota(self._meter, options.quota)
@@ -159,7 +161,6 @@ class PostgresDatabase:
             call = current_call()
             if call is not None:
                 with suppress(RunAlone):
-                    # Runs the work together with other reads of the call, or raises RunAlone.
                     try:
                         return await self._joint_reads.read(call, work, deadline_ms / 1000)
                     except job_errors() as error:
@@ -168,22 +169,40 @@ class PostgresDatabase:
                         ) from error
             return await self._run(source, None, work, deadline_ms, LibraryTransaction)
 
-    async def _run_joint_job(self, work: LibraryWork[None], limit_s: float) -> None:
+    async def _run_joint_read(self, joint: JointRead) -> None:
         """Its parts are repeated as jobs of their own, not the job. A library that exists is opened in the same
         transaction."""
         tenant, has_ended = self._tenant, asyncio.Event()
+        searches = [part.work for part in joint.parts if isinstance(part.work, SearchWork)]
+
+        def work(connection: LibraryConnection) -> None:
+            if searches:
+                cast("Any", searches[0].collection).read_ahead(connection, searches)
+            joint.work(connection)
+            # Before the commit, which a transaction that reads does not need.
+            joint.pass_on_soon()
+
         transaction: Callable[[int], Transaction]
         if tenant is None:
             await self._options.prepare()
-            work = partial(self._find_and_run, work)
+            run: LibraryWork[None] = partial(self._find_and_run, work)
             self.index_update.start(after=has_ended)
             transaction = self._opening_transaction
         else:
+            run = work
             transaction = partial(self._transaction, LibraryTransaction, tenant)
+        limit_s = max([part.limit_s for part in joint.parts])
         try:
             await self._options.threads.run(
-                self.user_id, self._reader(), work, limit_s, transaction, gives_up=False, is_repeatable=False
+                self.user_id, self._reader(), run, limit_s, transaction, gives_up=False, is_repeatable=False
             )
+        except (FlorilegiumError, StatementInterrupted):
+            if any(part.started_at is not None for part in joint.parts):
+                raise
+            raise RunAlone from None
+        except job_errors():
+            # The transaction has failed: the read that was running is run again, too.
+            raise RunAlone from None
         finally:
             has_ended.set()
 
@@ -335,7 +354,7 @@ class PostgresDatabase:
 
     async def _find_tenant(self, source: str) -> str:
         await self._options.prepare()
-        find_or_create = partial(self._options.schemas.find_or_create, self.user_id)
+        find_or_create = partial(self._options.schemas.open, self.user_id)
         self._tenant, is_new = tenant, _ = await self.run_control(source, find_or_create)
         if not is_new:
             self.index_update.start()

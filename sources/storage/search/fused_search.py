@@ -159,7 +159,7 @@ class FusedSearch(TextSearch):
         if not self._scan.has_vectors:
             return super()._rank(tiers, scoring)
         offset, limit = self._search.offset, self._search.limit
-        lexical, has_rest = self._window(tiers, scoring, 0, self._target.lexical_head)
+        lexical, has_rest = self._window(tiers, scoring, 0, self.head_rows)
         # Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words.
         known = {candidate.entry >> self._item_bits for candidate in lexical}
         nearest = self._nearest(NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW, self._length * LEAST_COSINE)

@@ -52,6 +52,7 @@ _TWO_EDITS_MIN_CHARS = 7
 # The first part of a compound, by which others are found, and the parts around one that is in it.
 COMPOUND_MIN_CHARS = 5
 _COMPOUND_PART_MIN_CHARS = 3
+_FIRST_PART = "haus"
 
 
 def can_be_misspelled(word: str) -> bool:
@@ -93,6 +94,12 @@ def compounds_with(word: str, vocabulary: str) -> list[str]:
     return [one for one in found if _is_compound(one, word)]
 
 
+def last_part_stem(word: str) -> str:
+    """Returns what the stem of a compound ends with whose last part is this word. Endings are only removed from words
+    that are long enough: wasser is its own stem, and leitungswass that of Leitungswasser."""
+    return stem(_FIRST_PART + word).removeprefix(_FIRST_PART)
+
+
 def _is_compound(compound: str, word: str) -> bool:
     at = compound.find(word, _COMPOUND_PART_MIN_CHARS)
     while at >= 0:
@@ -106,6 +113,8 @@ def _is_compound(compound: str, word: str) -> bool:
 def roots_with_other_endings(word: str) -> list[str]:
     """Returns the stems that a word has if its ending is a misspelled one: appointmnet has no ending that could be
     removed, so that it is far from the stem of appointment."""
+    if not word.isascii():
+        return []  # the endings are English
     from rapidfuzz.distance import OSA  # noqa: PLC0415 - as above
 
     roots: dict[str, None] = {}
@@ -211,7 +220,11 @@ class LibraryVocabulary(Generic[IndexT]):
         stems = self._near_stems(words)
         tokens = {near: token for own in stems for near in own if (token := word_with_stem(near))}
         texts = self._find_texts(tokens)
-        return [[_spelling(near, tokens[near], texts[near]) for near in own if near in texts] for own in stems]
+        spelled = [{near: _spelling(near, tokens[near], texts[near]) for near in own if near in texts} for own in stems]
+        return [
+            [text for near, text in own.items() if not _is_chance(word, near, text)]
+            for word, own in zip(words, spelled, strict=True)
+        ]
 
     def _near_stems(self, misspelled: Sequence[str]) -> list[list[str]]:
         """The candidates of all words are counted together, because an engine may have to ask a server."""
@@ -244,8 +257,15 @@ class LibraryVocabulary(Generic[IndexT]):
         for edits in sorted({edits for one in similar for edits in one.values()}):
             yield [[other for other, number in one.items() if number == edits] for one in similar]
         # The stem of a compound ends with the stem of its last part; in the middle, parts are not stemmed.
+        last = last_part_stem(word)
         yield [
-            list({**dict.fromkeys(compounds_with(word, one)), **dict.fromkeys(compounds_with(root, one))})
+            list(
+                {
+                    **dict.fromkeys(compounds_with(word, one)),
+                    **dict.fromkeys(compounds_with(root, one)),
+                    **dict.fromkeys([other for other in compounds_with(last, one) if other.endswith(last)]),
+                }
+            )
             for one in vocabularies
         ]
 
@@ -278,6 +298,12 @@ class MultiIndexVocabulary(LibraryVocabulary[IndexWords]):
             if text:
                 texts[near] = text
         return texts
+
+
+def _is_chance(word: str, near: str, text: str) -> bool:
+    """Returns whether a compound has only the stem of its last part in common with a word: Benchmark and Marker."""
+    is_by_last_part = near.endswith(last_part_stem(word)) and len(near) >= len(word) + _COMPOUND_PART_MIN_CHARS
+    return is_by_last_part and word not in text and stem(word) not in near
 
 
 def _spelling(near: str, token: str, text: str) -> str:

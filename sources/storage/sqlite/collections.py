@@ -9,35 +9,13 @@ from typing import Any, TypeVar
 
 from config.errors import SourceTimeout
 from config.paths import DataRoot, UserId
+from sources import records
 from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
 from sources.query import ParsedQuery
-from sources.records import (
-    Conversation,
-    ExactHits,
-    MediaItem,
-    MessageHits,
-    Note,
-    Observation,
-    SavedPrompt,
-)
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
+from sources.storage.collections import collection, items
 from sources.storage.collections.chats import StoredChats, exact_hits, message_hits
-from sources.storage.collections.collection import (
-    IdT,
-    SearchableChats,
-    SearchableCollection,
-    SearchableObservations,
-    SearchSettings,
-    StoredItems,
-    has_human_only_messages,
-)
-from sources.storage.collections.items import (
-    StoredMedia,
-    StoredNotes,
-    StoredObservations,
-    StoredPrompts,
-)
 from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
@@ -52,25 +30,18 @@ from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_IN
 from sources.storage.sqlite.search.fts5_engine import TARGETS, QueryMeaning
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, vector_tables
+from sources.storage.tables import sql
 from sources.storage.tables.item_table import DraftT, RecordT, WriteContext
 from sources.storage.tables.kind_tables import PLAIN_TABLES
-from sources.storage.tables.sql import (
-    CHATS_INDEX,
-    SqlConnection,
-    SqlFilter,
-    contains_ascii,
-    contains_ignoring_case,
-    either,
-)
 
 T = TypeVar("T")
 
 
-class SqliteSearchSettings(SearchSettings, frozen=True, kw_only=True):
+class SqliteSearchSettings(collection.SearchSettings, frozen=True, kw_only=True):
     vector_memory: VectorMemory
 
 
-class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
+class SqliteCollection(collection.SearchableCollection[RecordT, DraftT, collection.IdT]):
     """A collection in one of the user's files, with its search."""
 
     def __init__(self, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
@@ -117,7 +88,9 @@ _ID_MAX_CHARS = 128
 _READING_SHARE = 0.1
 
 
-class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
+class SqliteChats(
+    collection.SearchableChats, SqliteCollection[records.Conversation, ConversationDraft, str], StoredChats
+):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
     target = TARGETS["chats"]
@@ -138,12 +111,12 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         self._vector_memory = settings.vector_memory
         self._index_builder = index_builder
 
-    async def find_messages(self, search: MessageSearch) -> MessageHits:
+    async def find_messages(self, search: MessageSearch) -> records.MessageHits:
         """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
         until its deadline."""
         due = time.monotonic() + search.deadline_ms / 1000
 
-        def work(connection: JobConnection) -> MessageHits:
+        def work(connection: JobConnection) -> records.MessageHits:
             matches = substring.find(
                 connection, search, self._search_settings.scanned_rows_max, is_agent=self._is_agent
             )
@@ -155,7 +128,9 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         self._index_builder.start(SUBSTRING_INDEX)
         return await self._scan_messages(search, hits, due)
 
-    async def _scan_messages(self, search: MessageSearch, newest: MessageHits, due: float) -> MessageHits:
+    async def _scan_messages(
+        self, search: MessageSearch, newest: records.MessageHits, due: float
+    ) -> records.MessageHits:
         """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
         shortly before `due`, or `newest` if not even that could be read."""
         scan = FullScan(search, self._search_settings.scanned_rows_max, newest, is_agent=self._is_agent)
@@ -171,7 +146,7 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         except SourceTimeout:
             return newest
 
-    async def match_messages(self, search: ExactSearch) -> ExactHits:
+    async def match_messages(self, search: ExactSearch) -> records.ExactHits:
         """The first call builds the index. In a large library it can return the newest messages before all of them are
         indexed."""
         hits = await self._read_file(lambda connection: self._match_messages(connection, search), search.deadline_ms)
@@ -187,25 +162,25 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
             hits = await self._read_file(
                 lambda connection: self._match_messages(connection, search), search.deadline_ms
             )
-        return hits or ExactHits(hits=(), is_complete=False)
+        return hits or records.ExactHits(hits=(), is_complete=False)
 
-    def _find_conversations(self, connection: SqlConnection, listed: SqlFilter, folded: str) -> Sequence[int]:
-        in_title = contains_ignoring_case("title", folded)
+    def _find_conversations(self, connection: sql.SqlConnection, listed: sql.SqlFilter, folded: str) -> Sequence[int]:
+        in_title = sql.contains_ignoring_case("title", folded)
         can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
-        condition = listed & (either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title)
+        condition = listed & (sql.either(in_title, sql.contains_ascii("uuid", folded)) if can_be_in_id else in_title)
         # With an index, SQLite would read all rows in the order of their age, each from a different page.
         rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{condition.sql}"
-        sql = f"{rows} ORDER BY last_modified DESC, id DESC"
-        return [rowid for (rowid,) in connection.execute(sql, condition.parameters)]
+        statement = f"{rows} ORDER BY last_modified DESC, id DESC"
+        return [rowid for (rowid,) in connection.execute(statement, condition.parameters)]
 
     async def change_token(self) -> str:
         """Versions of a file can be compared only on the connection that read them."""
         return await self._read_file(lambda connection: f"{connection.id}-{connection.data_version('chacha')}")
 
-    async def _remove(self, work: Callable[[SqlConnection, WriteContext], T], extra_ms: int = 0) -> T:
+    async def _remove(self, work: Callable[[sql.SqlConnection, WriteContext], T], extra_ms: int = 0) -> T:
         """Also updates the indexes that are built on demand, in the same transaction."""
 
-        def work_and_update_indexes(connection: SqlConnection, context: WriteContext) -> T:
+        def work_and_update_indexes(connection: sql.SqlConnection, context: WriteContext) -> T:
             result = work(connection, context)
             assert isinstance(connection, JobConnection)
             SUBSTRING_INDEX.apply_changes(connection)
@@ -219,9 +194,9 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
     def _exact_indexes(self) -> tuple[MessageIndex, ...]:
         return (EXACT_INDEX,) if self._is_agent else (EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 
-    def _match_messages(self, connection: JobConnection, search: ExactSearch) -> ExactHits | None:
+    def _match_messages(self, connection: JobConnection, search: ExactSearch) -> records.ExactHits | None:
         """Returns None if an index does not exist yet."""
-        indexes = self._exact_indexes if has_human_only_messages(connection) else (EXACT_INDEX,)
+        indexes = self._exact_indexes if collection.has_human_only_messages(connection) else (EXACT_INDEX,)
         is_complete = True
         for index in indexes:
             progress = index.progress(connection)
@@ -240,15 +215,17 @@ def _remaining_ms(due: float) -> int:
 # Notes, media, characters and prompts in the user's files.
 
 
-class SqliteNotes(SqliteCollection[Note, NoteDraft, str], StoredNotes):
+class SqliteNotes(SqliteCollection[records.Note, NoteDraft, str], items.StoredNotes):
     target = TARGETS["notes"]
 
 
-class SqliteMedia(SqliteCollection[MediaItem, MediaDraft, int], StoredMedia):
+class SqliteMedia(SqliteCollection[records.MediaItem, MediaDraft, int], items.StoredMedia):
     target = TARGETS["media"]
 
 
-class SqliteItems(SqliteCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
+class SqliteItems(
+    SqliteCollection[RecordT, DraftT, collection.IdT], collection.StoredItems[RecordT, DraftT, collection.IdT]
+):
     """The items of a kind that needs no more than its declaration."""
 
     def __init__(self, source: str, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
@@ -257,7 +234,7 @@ class SqliteItems(SqliteCollection[RecordT, DraftT, IdT], StoredItems[RecordT, D
         self.target = TARGETS[source]
 
 
-class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
+class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], items.StoredPrompts):
     target = TARGETS["prompts"]
 
 
@@ -266,7 +243,9 @@ class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPromp
 
 
 class SqliteObservations(
-    SearchableObservations, SqliteCollection[Observation, ObservationDraft, str], StoredObservations
+    collection.SearchableObservations,
+    SqliteCollection[records.Observation, ObservationDraft, str],
+    items.StoredObservations,
 ):
     target = TARGETS["observations"]
 
@@ -287,7 +266,7 @@ class UserDatabases:
         self.quota = UserQuota(FileMeter(self.all), options.quota)
         for database in self.all:
             database.quota = self.quota
-        self.index_builder = IndexBuilder(self.chacha, CHATS_INDEX)
+        self.index_builder = IndexBuilder(self.chacha, sql.CHATS_INDEX)
         self._known_writes = 0
 
     @property

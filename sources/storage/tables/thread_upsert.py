@@ -11,6 +11,7 @@ from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult, UpsertResult
 from sources.records import Conversation, ListPage, Message, Namespace
 from sources.storage.contract import DEFAULT_NAMESPACE, CreationPosition, MetadataFilter
+from sources.storage.tables import upsert
 from sources.storage.tables.conversation_tables import (
     CONVERSATIONS,
     DEFAULT_ROLE,
@@ -22,20 +23,6 @@ from sources.storage.tables.conversation_tables import (
 )
 from sources.storage.tables.item_table import WriteContext
 from sources.storage.tables.sql import Delete, Insert, SqlConnection, SqlFilter, Update, equals, json_array, metadata_in
-from sources.storage.tables.upsert import (
-    DELETED,
-    NEW,
-    UNCHANGED,
-    UPDATED,
-    StoredRow,
-    Upserter,
-    combine_results,
-    is_older,
-    next_stamp,
-    rows_by_uuid,
-    uuid_of,
-    withdraw_rows,
-)
 from sources.storage.tables.validation import clamp_count, is_storable
 
 # A message without a stamp was added here, and one whose version is not that of its stamp was edited in the library.
@@ -66,7 +53,7 @@ class ThreadUpserter:
         keeps_edits: bool = False,
     ) -> None:
         self._connection = connection
-        self._conversations: Upserter[ConversationDraft] = Upserter(
+        self._conversations: upsert.Upserter[ConversationDraft] = upsert.Upserter(
             connection, CONVERSATIONS, [thread.draft for thread in threads], context, keeps_edits=keeps_edits
         )
         self._messages = _MessageUpserter(
@@ -80,40 +67,40 @@ class ThreadUpserter:
         """If the conversation is older than the last imported state, existing rows are not changed, and messages that
         only the older state has are stored as an alternate branch."""
         row = self._conversations.rows.get(uuid) if isinstance(uuid := thread.draft.uuid, str) else None
-        is_outdated = row is not None and not row.is_deleted and is_older(thread.draft, row)
-        own = UNCHANGED if is_outdated else self._conversations.upsert(thread.draft)
+        is_outdated = row is not None and not row.is_deleted and upsert.is_older(thread.draft, row)
+        own = upsert.UNCHANGED if is_outdated else self._conversations.upsert(thread.draft)
         if own.outcome == "refused":
             return ThreadUpsertResult(own)
         if own.outcome == "deleted":
-            return ThreadUpsertResult(own, [DELETED] * len(thread.messages))
-        conversation = self._conversations.rows[uuid_of(thread.draft)].rowid
-        self._messages.begin_conversation(conversation, is_new=own == NEW)
+            return ThreadUpsertResult(own, [upsert.DELETED] * len(thread.messages))
+        conversation = self._conversations.rows[upsert.uuid_of(thread.draft)].rowid
+        self._messages.begin_conversation(conversation, is_new=own == upsert.NEW)
         results = [self._messages.upsert_into(draft, is_outdated=is_outdated) for draft in thread.messages]
-        updated = [draft for draft, result in zip(thread.messages, results, strict=True) if result == UPDATED]
+        updated = [draft for draft, result in zip(thread.messages, results, strict=True) if result == upsert.UPDATED]
         # A conversation is as new as its newest message.
         newest = [self._messages.newest] if self._messages.newest else []
         if updated:
-            rowids = json_array([self._messages.rows[uuid_of(draft)].rowid for draft in updated])
+            rowids = json_array([self._messages.rows[upsert.uuid_of(draft)].rowid for draft in updated])
             listed = self._connection.dialect.listed()
             sql = f"SELECT max(r.last_modified) FROM {listed} CROSS JOIN messages r WHERE r.id = CAST(value AS BIGINT)"
             newest += self._connection.execute(sql, (rowids,)).fetchone()
         if newest:
             self._connection.executemany_later(TOUCH_CONVERSATION, [(max(newest), conversation)])
-        return ThreadUpsertResult(combine_results(own, results), results)
+        return ThreadUpsertResult(upsert.combine_results(own, results), results)
 
 
 def withdraw_thread(connection: SqlConnection, uuid: str, context: WriteContext, *, keeps_edits: bool) -> list[str]:
     """Withdraws a conversation and its messages, because not all of them may come back with it. One with a message that
     was edited or added here counts as edited."""
-    row = rows_by_uuid(connection, CONVERSATIONS.name, [uuid]).get(uuid)
+    row = upsert.rows_by_uuid(connection, CONVERSATIONS.name, [uuid]).get(uuid)
     if row is None or row.is_deleted:
         return []
     has_own_messages = connection.execute(_HAS_OWN_MESSAGES, (row.rowid,)).fetchone() is not None
     if keeps_edits and (row.has_edits or has_own_messages):
         return [uuid]
     messages = [message for (message,) in connection.execute(_LIVE_MESSAGES, (row.rowid,))]
-    withdraw_rows(connection, MESSAGES, messages, context, keeps_edits=False)
-    return withdraw_rows(connection, CONVERSATIONS, [uuid], context, keeps_edits=False)
+    upsert.withdraw_rows(connection, MESSAGES, messages, context, keeps_edits=False)
+    return upsert.withdraw_rows(connection, CONVERSATIONS, [uuid], context, keeps_edits=False)
 
 
 def messages_outside(connection: SqlConnection, uuids: Sequence[str], conversations: Sequence[str]) -> Sequence[str]:
@@ -127,7 +114,7 @@ def messages_outside(connection: SqlConnection, uuids: Sequence[str], conversati
     return [uuid for (uuid,) in rows]
 
 
-class _MessageUpserter(Upserter[MessageDraft]):
+class _MessageUpserter(upsert.Upserter[MessageDraft]):
     """Upserts messages into the conversation of the last `begin_conversation`."""
 
     def __init__(
@@ -159,11 +146,11 @@ class _MessageUpserter(Upserter[MessageDraft]):
         if not is_outdated:
             return self.upsert(draft)
         if row is not None:
-            return DELETED if row.is_deleted else UNCHANGED
+            return upsert.DELETED if row.is_deleted else upsert.UNCHANGED
         return self.upsert(replace(draft, is_canonical=False))
 
-    def _insert(self, draft: MessageDraft, uuid: str, import_stamp: str | None) -> StoredRow:
-        stamp = next_stamp(draft, import_stamp, 0)
+    def _insert(self, draft: MessageDraft, uuid: str, import_stamp: str | None) -> upsert.StoredRow:
+        stamp = upsert.next_stamp(draft, import_stamp, 0)
         rowid = MESSAGES.insert(
             self._connection,
             with_sender(draft),
@@ -176,12 +163,12 @@ class _MessageUpserter(Upserter[MessageDraft]):
         self._next_number += 1
         self._next_position += 1
         self.newest = max(self.newest, MESSAGES.creation_time(draft, self._context))
-        return StoredRow(rowid, uuid, stamp, parent=self._conversation)
+        return upsert.StoredRow(rowid, uuid, stamp, parent=self._conversation)
 
-    def _update(self, row: StoredRow, draft: MessageDraft, import_stamp: str | None) -> None:
+    def _update(self, row: upsert.StoredRow, draft: MessageDraft, import_stamp: str | None) -> None:
         super()._update(row, with_sender(draft), import_stamp)
 
-    def _has_values_of(self, row: StoredRow, draft: MessageDraft) -> bool:
+    def _has_values_of(self, row: upsert.StoredRow, draft: MessageDraft) -> bool:
         return super()._has_values_of(row, with_sender(draft))
 
 

@@ -1,5 +1,6 @@
 // Shows the page of the search tools in the reference host of MCP Apps: the official client negotiates the extension and
-// reads the page, and `AppBridge` of @modelcontextprotocol/ext-apps talks to it in a sandboxed frame.
+// reads the page, and `AppBridge` of @modelcontextprotocol/ext-apps talks to it through the two frames of a web host: a
+// proxy of another origin, and in it the page, sandboxed (specification 2026-01-26, "Sandbox proxy").
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
@@ -7,8 +8,28 @@ import { dirname, join, resolve } from "node:path";
 
 const PACKAGES = JSON.parse(process.argv[2]).packages;
 const CONDITIONS = ["browser", "import", "module", "default"];
-// What hosts must at least enforce (specification 2026-01-26, "Host behavior").
-const POLICY = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; frame-src 'self'";
+const SANDBOX = "http://sandbox.example";
+const HOST_POLICY = `default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; connect-src 'self'; frame-src ${SANDBOX}`;
+// What hosts must at least enforce for a resource without domains (specification 2026-01-26, "Host behavior"). The inner
+// frame, which has its document from the proxy, inherits it.
+const PAGE_POLICY = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; media-src 'self' data:; connect-src 'none'";
+// Passes messages on, except its own.
+const PROXY = `<!doctype html><html lang=en><title>Sandbox</title><style>html, body { margin: 0; height: 100% } iframe { width: 100%; height: 100%; border: 0 }</style>
+<iframe id="page" title="App"></iframe>
+<script>
+const page = document.querySelector("#page");
+const own = "ui/notifications/sandbox-";
+addEventListener("message", ({ source, data }) => {
+  if (source === parent && data.method === own + "resource-ready") {
+    page.sandbox = data.params.sandbox;
+    page.srcdoc = data.params.html;
+  } else if (!data.method?.startsWith(own)) {
+    if (source === parent) page.contentWindow.postMessage(data, "*");
+    else if (source === page.contentWindow) parent.postMessage(data, "*");
+  }
+});
+parent.postMessage({ jsonrpc: "2.0", method: own + "proxy-ready", params: {} }, "*");
+</script>`;
 
 function conditional(target) {
   if (typeof target === "string" || !target) return target;
@@ -40,10 +61,12 @@ function moduleText(file) {
   });
 }
 
-async function serveHost(page, url) {
+async function serveHost(page, url, expectHost) {
+  expectHost(SANDBOX);
+  await page.route(`${SANDBOX}/`, (route) => route.fulfill({ contentType: "text/html", headers: { "Content-Security-Policy": PAGE_POLICY }, body: PROXY }));
   await page.route(`${url}/host/**`, (route) => {
     const path = new URL(route.request().url()).pathname.slice("/host".length);
-    if (path === "/") return route.fulfill({ contentType: "text/html", headers: { "Content-Security-Policy": POLICY }, body: "<!doctype html><html lang=en><title>Host</title><h1>Host</h1><main></main>" });
+    if (path === "/") return route.fulfill({ contentType: "text/html", headers: { "Content-Security-Policy": HOST_POLICY }, body: "<!doctype html><html lang=en><title>Host</title><h1>Host</h1><main></main>" });
     const body = path === "/empty.js" ? "export default {}" : moduleText(path.slice("/file".length));
     return route.fulfill({ contentType: "text/javascript", body });
   });
@@ -53,8 +76,8 @@ async function serveHost(page, url) {
 }
 
 /** Connects the official client, with or without the extension, and returns what it lists. */
-async function connect(page, url, values, hasApps = true) {
-  const modules = await serveHost(page, url);
+async function connect({ page, url, values, expectHost }, hasApps = true) {
+  const modules = await serveHost(page, url, expectHost);
   return page.evaluate(
     async ([modules, values, hasApps]) => {
       const { Client, StreamableHTTPClientTransport } = await import(modules.client);
@@ -73,13 +96,14 @@ async function connect(page, url, values, hasApps = true) {
 /** Calls a tool and shows its result in the page that its metadata names. */
 async function showTool(page, name, args, theme) {
   await page.evaluate(
-    async ([name, args, theme]) => {
+    async ([name, args, theme, sandbox]) => {
       const { client, tools, modules, links, sizes, calls } = globalThis.state;
       const { AppBridge, PostMessageTransport } = await import(modules.bridge);
       const uri = tools.find((tool) => tool.name === name)._meta.ui.resourceUri;
       const { contents } = await client.readResource({ uri });
       const frame = Object.assign(document.createElement("iframe"), { title: "App", width: 700, height: 300 });
-      frame.sandbox = "allow-scripts";
+      // The proxy needs its origin; the page in it has none.
+      frame.sandbox = "allow-scripts allow-same-origin";
       document.querySelector("main").replaceChildren(frame);
       const capabilities = { openLinks: {}, serverTools: {}, logging: {} };
       const bridge = new AppBridge(client, { name: "reference-host", version: "1" }, capabilities, { hostContext: { theme } });
@@ -89,8 +113,9 @@ async function showTool(page, name, args, theme) {
         frame.height = height;
       };
       const initialized = new Promise((done) => (bridge.oninitialized = done));
+      bridge.addEventListener("sandboxready", () => bridge.sendSandboxResourceReady({ html: contents[0].text, sandbox: "allow-scripts", csp: contents[0]._meta.ui.csp }));
       await bridge.connect(new PostMessageTransport(frame.contentWindow, frame.contentWindow));
-      frame.srcdoc = contents[0].text;
+      frame.src = sandbox;
       await initialized;
       await bridge.sendToolInput({ arguments: args });
       const result = await client.callTool({ name, arguments: args });
@@ -98,26 +123,27 @@ async function showTool(page, name, args, theme) {
       await bridge.sendToolResult(result);
       globalThis.state.contents = contents;
     },
-    [name, args, theme],
+    [name, args, theme, `${SANDBOX}/`],
   );
-  return page.frameLocator("iframe");
+  return page.frames().find((frame) => frame.parentFrame()?.parentFrame());
 }
 
-export async function metadata({ page, url, values }) {
-  const withApps = await connect(page, url, values, true);
-  const withoutApps = await connect(page, url, values, false);
+export async function metadata(test) {
+  const withApps = await connect(test, true);
+  const withoutApps = await connect(test, false);
   return { withApps, withoutApps };
 }
 
 /** Searches, filters, reads an item at its place, goes back, and opens it on the server. */
-export async function results({ page, url, values, audit }) {
-  await connect(page, url, values);
+export async function results(test) {
+  const { page, values, audit } = test;
+  await connect(test);
   const app = await showTool(page, "knowledge_search", { query: values.query }, values.theme);
   await app.locator("#results li").first().waitFor();
   const titles = await app.locator("#results h2").allInnerTexts();
   const text = await app.locator("body").innerText();
   const elements = await app.locator("script, b, img, a").count();
-  const findings = await audit();
+  const findings = await audit(undefined, app);
   if (values.folder) await page.screenshot({ path: `${values.folder}/${values.name}-results.png`, fullPage: true });
   const chips = await app.locator("#filters button").allInnerTexts();
   await app.locator("#filters button", { hasText: "notes" }).click();
@@ -132,20 +158,25 @@ export async function results({ page, url, values, audit }) {
     const first = box.querySelector("mark").getBoundingClientRect();
     return [box.scrollTop > 0, first.top >= box.getBoundingClientRect().top && first.bottom <= box.getBoundingClientRect().bottom];
   });
-  findings.push(...(await audit()));
+  findings.push(...(await audit(undefined, app)));
   if (values.folder) await page.screenshot({ path: `${values.folder}/${values.name}-item.png`, fullPage: true });
   await app.locator("#open").click();
   await page.waitForFunction(() => globalThis.state.links.length);
   await app.locator("#back").click();
   await app.locator("#list:not([hidden])").waitFor();
   const { links, sizes, contents } = await page.evaluate(() => globalThis.state);
+  const reach = await app.evaluate(async () => {
+    const attempts = [async () => parent.document.title, async () => top.document.title, async () => localStorage.length];
+    return (await Promise.allSettled(attempts.map((attempt) => attempt()))).map((one) => one.status);
+  });
   const scheme = await app.locator("html").evaluate((root) => root.style.colorScheme);
-  return { titles, text, elements, findings, chips, filtered, read, place, links, sizes, scheme, mimeType: contents[0].mimeType, meta: contents[0]._meta };
+  return { titles, text, elements, findings, chips, filtered, read, place, links, sizes, reach, scheme, mimeType: contents[0].mimeType, meta: contents[0]._meta };
 }
 
 /** Shows an item that a model has read. */
-export async function item({ page, url, values }) {
-  await connect(page, url, values);
+export async function item(test) {
+  const { page, values } = test;
+  await connect(test);
   const app = await showTool(page, "knowledge_get", { uri: values.uri }, "light");
   await app.locator("#item:not([hidden])").waitFor();
   return { title: await app.locator("#title").innerText(), text: await app.locator("#text").innerText(), back: await app.locator("#back").isVisible() };

@@ -235,3 +235,18 @@ async def test_ask_cites_a_passage_with_the_answer_for_eight_of_ten_questions(tm
     assert answered[_CHOSEN] >= 8
     # With the smaller model of semantic search, the better one is not installed everywhere.
     assert answered[_HELD_OUT] >= 6
+
+
+@pytest.mark.slow("asks 55 questions")
+async def test_by_words_alone_ask_cites_the_answer_of_nine_of_ten_questions_that_share_words_with_it(
+    tmp_path: Path,
+) -> None:
+    questions = msgspec.convert(tomllib.loads(QUESTIONS.read_text())["question"], list[AnswerQuestion])
+    kept = [one for index, one in enumerate(questions) if index % _STEP not in (_CHOSEN, _HELD_OUT)]
+    asked = [one for one in kept if not one.own_words]
+    async with open_rest_client(tmp_path, semantic_model="off", **NO_RATE_LIMITS) as api:
+        ada = await api.library_user("ada")
+        await fill_demo(ada.libraries, ada.context)
+        cited = [(one, (await ask(api, one.ask))["citations"]) for one in asked]
+    answered = [one for one, citations in cited if any(one.is_answered_by(normalise(c["text"])) for c in citations)]
+    assert len(answered) >= 0.9 * len(asked)

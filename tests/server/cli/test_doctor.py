@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from config.paths import DataRoot
-from server.cli.checks import (
+from server.cli.doctor import (
     check_auth,
     check_control_database,
     check_data_directory,

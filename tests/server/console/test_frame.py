@@ -30,7 +30,7 @@ SECTIONS = {
     "/threads": ["Chats", "Threads"],
     "/import": ["Import"],
     "/connect": ["Settings", "Connect"],
-    "/account": ["Settings", "ada"],
+    "/account": ["Settings", "Account"],
 }
 
 

@@ -1,5 +1,6 @@
 """The language of the pages: how it is chosen, and how texts of catalogs are found and filled."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from server.console.language import _, ngettext, parse_po, translations, use_pre
 from tests.cases import each_case
 from tests.server.console.signed_in import HTML
 from tests.server.rest.rest_client import RestClient
+from tests.sources.source_fixture import LibraryUser
 
 CASES = {
     "nothing": ({}, "en"),
@@ -43,6 +45,20 @@ async def test_page_has_the_language_and_direction_of_its_texts(api: RestClient)
     assert '<html lang="en" dir="ltr">' in english.body.decode()
     assert '<html lang="ar" dir="rtl">' in arabic.body.decode()
     assert "<h1>غير موجود</h1>" in arabic.body.decode()
+
+
+async def test_sources_and_sizes_are_shown_in_the_language_and_direction_of_the_page(
+    api: RestClient, ada: LibraryUser
+) -> None:
+    await ada.add_note("Voyage", "A galleon.")
+    arabic = {"accept": HTML, "cookie": "florilegium-language=ar"}
+    search, timeline, library = [
+        (await api.get(path, **arabic)).body.decode() for path in ("/?q=galleon", "/library/timeline", "/library")
+    ]
+
+    assert ["ملاحظات" in search, "الملاحظات" in timeline, "الملاحظات" in library] == [True] * 3
+    assert [">Notes" in page for page in (search, timeline, library)] == [False] * 3
+    assert re.search("\u2066[0-9.]+ kB\u2069", library)
 
 
 async def test_theme_of_the_cookie_is_part_of_the_page(api: RestClient) -> None:

@@ -7,7 +7,7 @@ import asyncpg
 from auth.registry import Registry
 from config.paths import DataRoot
 from config.postgres.connection import ConnectionOptions
-from server.cli.checks import check_postgres, check_semantic, check_session_server
+from server.cli.doctor import check_postgres, check_semantic, check_session_server
 from tests.live import make_settings
 from tests.servers.shared import SharedServer
 from tests.servers.valkey import own_valkey

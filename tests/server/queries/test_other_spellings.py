@@ -22,7 +22,13 @@ from tests.sources.source_fixture import LibraryUser
         ("ISBN 9783161484100", "978-3-16-148410-0"),
         ("Pay to DE89 3704 0044 0532 0130 00", "DE89370400440532013000"),
         ("Pay to DE89370400440532013000", "DE89 3704 0044 0532 0130 00"),
+        ("Pay to FR1420041010050500013M02606", "FR14 2004 1010 0505 0001 3M02 606"),
+        ("Call +49 (0)89 1234-5678 after five.", "+49 89 12345678"),
+        ("Call 5558675309 after five.", "555 867 5309"),
+        ("A speed of 120 km/h", "120km/h"),
         ("The villages co-operate.", "cooperate"),
+        ("They pre-empt the question.", "preempt"),
+        ("The indices rose.", "index"),
         ("The villages cooperate.", "co-operate"),
         ("The X-ray showed a fracture.", "xray"),
         ("An xray of the hand", "X-ray"),
@@ -31,6 +37,8 @@ from tests.sources.source_fixture import LibraryUser
         ("Das Krankenhausbett war schmal.", "Bett"),
         ("Das Krankenhausbett war schmal.", "Haus"),
         ("Eine Lebensversicherungsgesellschaft rief an.", "Versicherung"),
+        ("Das Leitungswasser ist kalt.", "Wasser"),
+        ("Unser Kinderzimmer ist leer.", "Zimmer"),
         ("The appointment is on Friday.", "appointmnet"),
         ("The inscription is in Latin.", "inscriptoin"),
     ],
@@ -44,9 +52,9 @@ async def test_query_finds_another_spelling(ada: LibraryUser, ben: LibraryUser, 
     assert any(text.startswith(hit["snippet"].strip("…")) for hit in hits)
 
 
-@each_case("query", ["<script>", "script", "rape", "ration"])
+@each_case("query", ["<script>", "script", "rape", "ration", "marker"])
 async def test_word_is_not_corrected_to_a_stranger(ada: LibraryUser, query: str) -> None:
-    await ada.add_note("Bell", "The inscription on the bell is in Latin. The therapeutic narration went on.")
+    await ada.add_note("Bell", "The inscription on the bell is in Latin. The therapeutic narration is a benchmark.")
     assert await ada.search("notes_search", query) == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from aggregator.libraries import own_only
@@ -136,12 +136,16 @@ async def read_passage(
     *,
     loc: Loc | None = None,
     neighbours: int = 1,
+    whole_max_tokens: int = 0,
 ) -> str:
-    """Returns the passage at the position of a hit, or at another one of its item."""
+    """Returns the passage at the position of a hit, or at another one of its item, or all of an item of at most
+    `whole_max_tokens`."""
     # A message says little without its neighbours.
     mode: Mode = "chunk" if hit.message_id is None else "chunk_with_siblings"
+    if hit.message_id is None and hit.cost_tokens is not UNSET and hit.cost_tokens <= whole_max_tokens:
+        mode = "full"
     options = RetrievalOptions(mode=mode, sibling_window=neighbours, max_tokens=max_tokens + _ENVELOPE_TOKENS)
-    position = msgspec.to_builtins(loc or hit.loc or Loc())
+    position = {} if mode == "full" else msgspec.to_builtins(loc or hit.loc or Loc())
     request = KnowledgeGet(uri=hit.uri, loc=position or None, query=query, retrieval=options)
     text = (await services.knowledge.retriever.get(context, request)).content.strip()
     max_chars = max_tokens * _CHARS_PER_TOKEN

@@ -264,8 +264,9 @@ class EntryStatistics:
             search = work.search if query is None else replace(work.search, query=query, corpus=None)
             target = work.collection.target
             is_fused = not isinstance(work.meaning, SemanticStatus)
-            window = (0, target.lexical_head) if is_fused else (search.offset, search.limit)
-            first = work.collection.text_search(connection, search).first_page(*window)
+            text_search = work.collection.text_search(connection, search)
+            window = (0, text_search.head_rows) if is_fused else (search.offset, search.limit)
+            first = text_search.first_page(*window)
             if first is None or search.ranking == "meaning":
                 continue
             match_sql, page = first

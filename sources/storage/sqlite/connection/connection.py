@@ -23,18 +23,8 @@ from msgspec import Struct
 
 from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
-from sources.storage.job_queue import (
-    BackgroundPace,
-    CallGroup,
-    JobLane,
-    JobQueue,
-    QueuedJob,
-    RunTimer,
-    charged_user,
-    current_call,
-    current_job_group,
-    job_group,
-)
+from sources.storage import job_queue
+from sources.storage.joint_read import JointRead, JointReads, RunAlone
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
 
@@ -66,7 +56,7 @@ class Job(Generic[T]):
 
     __slots__ = ("due", "is_finished", "is_stopped", "limit_s", "pace", "work")
 
-    def __init__(self, work: Work[T], limit_s: float, pace: BackgroundPace | None = None) -> None:
+    def __init__(self, work: Work[T], limit_s: float, pace: job_queue.BackgroundPace | None = None) -> None:
         self.work = work
         self.limit_s = limit_s
         self.pace = pace
@@ -162,7 +152,7 @@ class JobConnection(RowConnection):
                     raise
 
     def restart_clock(self, limit_s: float) -> None:
-        """Gives the running job so much time from now on. Called by its thread."""
+        """Implements `TimedConnection`."""
         assert self._job is not None
         self._job.due = time.monotonic() + limit_s
 
@@ -221,79 +211,6 @@ class ConnectionStuck(Exception):
     """The job before this one does not stop. The connection was given up, and the job can be run on another one."""
 
 
-class _RunAlone(Exception):
-    """A read could not be run together with others, and has to be a job of its own."""
-
-
-class _ReadPart(Generic[T]):
-    """One of several reads that run in one job. `outcome` has what it returned, and is set by the thread of the job."""
-
-    __slots__ = ("is_started", "limit_s", "outcome", "result", "work")
-
-    def __init__(self, work: Work[T], limit_s: float) -> None:
-        self.work = work
-        self.limit_s = limit_s
-        self.is_started = False
-        self.outcome: tuple[T] | None = None
-        self.result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-
-# How long the results of a joint read wait for the other reads of the same job.
-_HELD_UP_MAX_S = 0.25
-
-
-class _JointRead:
-    """The reads that a call starts at the same time. The sources of a search share a transaction, the counts of their
-    terms and the hand-over to the thread. If one of them is slow or fails, those that are done return, and the rest
-    become jobs of their own."""
-
-    def __init__(self) -> None:
-        self.parts: list[_ReadPart[Any]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, call: CallGroup, run_job: Callable[[Work[None], float], Coroutine[Any, Any, None]]) -> None:
-        limit_s = sum([part.limit_s for part in self.parts])
-        with job_group(call):
-            self._task = asyncio.create_task(run_job(self._work, limit_s))
-        self._task.add_done_callback(self._finish)
-        self._timer = self._task.get_loop().call_later(_HELD_UP_MAX_S, self._pass_on)
-
-    def _work(self, connection: JobConnection) -> None:
-        """Called by the thread of the job, again if it has to be repeated."""
-        for part in self.parts:
-            if part.outcome is None and not part.result.done():
-                part.is_started = True
-                connection.restart_clock(part.limit_s)
-                part.outcome = (part.work(connection),)
-
-    def _pass_on(self) -> None:
-        """Returns what has been read. Reads that were not started run alone: time in a queue would not count as
-        theirs, but that of the reads before them does."""
-        for part in self.parts:
-            if part.outcome is not None and not part.result.done():
-                part.result.set_result(part.outcome[0])
-            elif not part.is_started and not part.result.done():
-                part.result.set_exception(_RunAlone())
-
-    def _finish(self, task: asyncio.Task[None]) -> None:
-        # It is cancelled if the caller of the read that was running gave up.
-        error = None if task.cancelled() else task.exception()
-        if self._timer is not None:
-            self._timer.cancel()
-        if error is None or any(part.is_started for part in self.parts):
-            self._pass_on()
-        for part in self.parts:
-            if not part.result.done():
-                part.result.set_exception(error or _RunAlone())
-
-    def leave(self, part: _ReadPart[Any]) -> None:
-        """Stops the job if nobody waits for the read that is running, or for any. Those that are left run alone."""
-        is_running = part.is_started and part.outcome is None
-        if self._task is not None and (is_running or all(other.result.done() for other in self.parts)):
-            self._task.cancel()
-
-
 class QueuedConnection(aiosqlite.Connection):
     """Gives the event loop access to one connection of a user: one job at a time, in the order of the job queue.
 
@@ -304,7 +221,7 @@ class QueuedConnection(aiosqlite.Connection):
     def __init__(
         self,
         connect: Callable[[], JobConnection],
-        jobs: JobQueue,
+        jobs: job_queue.JobQueue,
         user_id: UserId,
         queue_max: int,
         stop_s: float = 1.0,
@@ -315,14 +232,13 @@ class QueuedConnection(aiosqlite.Connection):
         self._jobs = jobs
         self._user_id = user_id
         self._queue_max = queue_max
-        self._lane = JobLane()
-        self._pending: dict[QueuedJob, asyncio.Future[Any]] = {}
+        self._lane = job_queue.JobLane()
+        self._pending: dict[job_queue.QueuedJob, asyncio.Future[Any]] = {}
         self._stopped: asyncio.Future[Any] | None = None
         self._stop_s = stop_s
         self._abandoned: Job[Any] | None = None
         self._has_ended = asyncio.Event()
-        # Reads that begin in this pass of the event loop.
-        self._joint_reads: dict[CallGroup, _JointRead] = {}
+        self._joint_reads = JointReads(self._run_joint_read)
         self.on_stuck: Callable[[QueuedConnection], None] | None = None
 
     @property
@@ -342,35 +258,14 @@ class QueuedConnection(aiosqlite.Connection):
     async def read(self, work: Work[T], limit_s: float) -> T:
         """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
         caller stops the work. Reads that a call starts at the same time run in one job."""
-        call = current_call()
+        call = job_queue.current_call()
         if call is not None:
-            try:
-                return await self._read_jointly(call, work, limit_s)
-            except _RunAlone:
-                pass
+            with suppress(RunAlone):
+                return await self._joint_reads.read(call, work, limit_s)
         return await self._run(work, limit_s, "BEGIN", gives_up=True)
 
-    async def _read_jointly(self, call: CallGroup, work: Work[T], limit_s: float) -> T:
-        joint = self._joint_reads.get(call)
-        part = _ReadPart(work, limit_s)
-        if joint is None:
-            joint = self._joint_reads[call] = _JointRead()
-            # The other sources of the search get as far as this in the same pass of the event loop.
-            asyncio.get_running_loop().call_soon(self._start_joint_read, call)
-        joint.parts.append(part)
-        try:
-            return await part.result
-        finally:
-            part.result.cancel()
-            joint.leave(part)
-
-    def _start_joint_read(self, call: CallGroup) -> None:
-        joint = self._joint_reads.pop(call)
-        joint.parts = [part for part in joint.parts if not part.result.done()]
-        if len(joint.parts) > 1:
-            joint.start(call, partial(self._run, begin="BEGIN", gives_up=True))
-        elif joint.parts:
-            joint.parts[0].result.set_exception(_RunAlone())
+    async def _run_joint_read(self, joint: JointRead) -> None:
+        await self._run(joint.work, sum([part.limit_s for part in joint.parts]), "BEGIN", gives_up=True)
 
     async def write(self, work: Work[T], limit_s: float) -> T:
         """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.
@@ -440,9 +335,9 @@ class QueuedConnection(aiosqlite.Connection):
         if len(self._pending) >= self._queue_max:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")
         raw = self._raw
-        group = current_job_group()
+        group = job_queue.current_job_group()
         is_background = group is not None and group.is_background
-        job = Job(work, limit_s, BackgroundPace(self._jobs) if is_background else None)
+        job = Job(work, limit_s, job_queue.BackgroundPace(self._jobs) if is_background else None)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 
@@ -460,10 +355,10 @@ class QueuedConnection(aiosqlite.Connection):
                 self._jobs.finish(queued)
 
         begin_job = partial(self._tx.put_nowait, (result, run_on_thread))
-        queued = QueuedJob(charged_user(self._user_id, group), self._lane, group, begin_job)
+        queued = job_queue.QueuedJob(job_queue.charged_user(self._user_id, group), self._lane, group, begin_job)
         self._pending[queued] = result
         self._jobs.add(queued)
-        timer = RunTimer(queued, result, limit_s) if gives_up else None
+        timer = job_queue.RunTimer(queued, result, limit_s) if gives_up else None
         try:
             return await result
         finally:

@@ -39,15 +39,8 @@ from sources.storage.sqlite.connection.open import (
     connect_reader,
     connect_writer,
 )
+from sources.storage.sqlite.index import text_index
 from sources.storage.sqlite.index.statistics import CorpusStatistics, LibraryIndexes
-from sources.storage.sqlite.index.text_index import (
-    BEFORE_FIRST_ROWID,
-    apply_queue,
-    resegment_batch,
-    save_segment_version,
-    segment_version,
-    weigh_batch,
-)
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from sources.storage.tables.sql import TextIndex
 from sources.text.segmentation import SEGMENT_VERSION
@@ -307,7 +300,9 @@ class Database:
         try:
             with background_jobs():
                 schema = self._file.schema
-                while schema.has_text_weights and await self.write(schema.kind, schema.segmented[0].index, weigh_batch):
+                while schema.has_text_weights and await self.write(
+                    schema.kind, schema.segmented[0].index, text_index.weigh_batch
+                ):
                     pass
                 await self._resegment()
         except (StorageError, Unavailable) as error:
@@ -317,16 +312,16 @@ class Database:
     async def _resegment(self) -> None:
         """Updates the index after an upgrade that segments text differently."""
         kind, tables = self._file.schema.kind, self._file.schema.segmented
-        if await self.read(kind, lambda connection: segment_version(connection, kind)) == SEGMENT_VERSION:
+        if await self.read(kind, lambda connection: text_index.segment_version(connection, kind)) == SEGMENT_VERSION:
             return
         for table in tables:
-            last: int | None = BEFORE_FIRST_ROWID
+            last: int | None = text_index.BEFORE_FIRST_ROWID
             while last is not None:
-                last = await self.write(kind, table.index, partial(resegment_batch, table, last))
-        await self.write(kind, tables[0].index, save_segment_version)
+                last = await self.write(kind, table.index, partial(text_index.resegment_batch, table, last))
+        await self.write(kind, tables[0].index, text_index.save_segment_version)
 
 
 def _work_and_apply_queue(work: Work[T], index: TextIndex, connection: JobConnection) -> T:
     result = work(connection)
-    apply_queue(connection, index)
+    text_index.apply_queue(connection, index)
     return result

@@ -17,6 +17,7 @@ from config.paths import DatabaseKind, DataRoot, UserId, save_copy_before_migrat
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.sqlite.connection import errors
 from sources.storage.sqlite.connection.connection import (
     BUSY_PAUSE_S,
     BUSY_TIMEOUT_MS,
@@ -24,21 +25,8 @@ from sources.storage.sqlite.connection.connection import (
     Job,
     JobConnection,
 )
-from sources.storage.sqlite.connection.errors import (
-    is_busy,
-    is_out_of_descriptors,
-    is_unwritable,
-    too_many_open_files,
-)
 from sources.storage.sqlite.index.text_index import lacks_weights, segment_version
-from sources.storage.sqlite.schema.kinds import (
-    DatabaseSchema,
-    create_kinds,
-    has_current_kinds,
-    is_current,
-    migrate,
-    schema_version,
-)
+from sources.storage.sqlite.schema import kinds
 from sources.text.segmentation import SEGMENT_VERSION, contains_literal, literal_form, separate_letters
 
 _CACHED_STATEMENTS = 256
@@ -91,7 +79,7 @@ class SqliteOptions(Struct, frozen=True):
 class DatabaseFile(Struct, frozen=True):
     """One of a user's files."""
 
-    schema: DatabaseSchema
+    schema: kinds.DatabaseSchema
     data_root: DataRoot
     user_id: UserId
 
@@ -108,13 +96,13 @@ class DatabaseFile(Struct, frozen=True):
         try:
             return self.data_root.ensure_database(self.user_id, self.schema.kind)
         except StorageError as error:
-            if is_out_of_descriptors(error.__cause__):
-                raise too_many_open_files() from error
+            if errors.is_out_of_descriptors(error.__cause__):
+                raise errors.too_many_open_files() from error
             raise
 
     def require_new(self, connection: sqlite3.Connection) -> None:
         """Raises if a file without a schema once had one, for example because its write-ahead log was deleted."""
-        if self._is_recorded() and schema_version(connection) == 0:
+        if self._is_recorded() and kinds.schema_version(connection) == 0:
             raise self.missing()
 
     def record(self) -> None:
@@ -141,14 +129,14 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
     first = () if path.exists() and path.stat().st_size else ("PRAGMA synchronous = OFF",)
     connection = _connect(path, (*first, *options.writer_pragmas), due)
     try:
-        version = schema_version(connection)
-        if not is_current(file.schema, version):
+        version = kinds.schema_version(connection)
+        if not kinds.is_current(file.schema, version):
             if version:
                 save_copy_before_migration(connection, path, version, options.copies_max)
             else:
                 file.require_new(connection)
             # The caller times out at the deadline. The migration of a large file continues for the next caller.
-            job = Job(lambda writer: migrate(file.schema, writer), max(due - time.monotonic(), _MIGRATION_MAX_S))
+            job = Job(lambda writer: kinds.migrate(file.schema, writer), max(due - time.monotonic(), _MIGRATION_MAX_S))
             connection.run(job, "BEGIN IMMEDIATE")
             if not version:
                 # The file is recorded durably. Without a flush, a power failure could leave it empty, and a recorded
@@ -156,7 +144,7 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
                 connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
                 file.record()
         if _lacks_kinds(connection, file.schema.kind, "main"):
-            connection.run(Job(create_kinds, max(due - time.monotonic(), _MIGRATION_MAX_S)), "BEGIN IMMEDIATE")
+            connection.run(Job(kinds.create_kinds, max(due - time.monotonic(), _MIGRATION_MAX_S)), "BEGIN IMMEDIATE")
         connection.watch_file(path)
     except BaseException as error:
         _close_after(error, connection)
@@ -176,7 +164,7 @@ def connect_reader(files: Sequence[DatabaseFile], options: SqliteOptions, due: f
             try:
                 attach_file(connection, file, options, due)
             except (StorageError, *DATABASE_ERRORS) as error:
-                if is_out_of_descriptors(error):
+                if errors.is_out_of_descriptors(error):
                     raise
                 # Whoever reads it tries again, and gets the error.
                 logger.warning("The {} file of a library cannot be opened: {}", file.schema.kind, error)
@@ -191,7 +179,7 @@ def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOp
     kind = file.schema.kind
     is_immutable = _attach(connection, kind, file.ensure_path(), due)
     try:
-        is_complete = is_current(file.schema, schema_version(connection, kind))
+        is_complete = kinds.is_current(file.schema, kinds.schema_version(connection, kind))
         if is_complete and not is_immutable:
             is_complete = not _lacks_kinds(connection, kind, kind)
         if not is_complete:
@@ -218,7 +206,7 @@ def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOp
 
 def _lacks_kinds(connection: JobConnection, kind: DatabaseKind, schema: str) -> bool:
     """Whether a file with a current schema lacks tables of kinds that other distributions add."""
-    return kind == "chacha" and not has_current_kinds(connection, schema)
+    return kind == "chacha" and not kinds.has_current_kinds(connection, schema)
 
 
 def _attach(connection: JobConnection, kind: str, path: Path, due: float) -> bool:
@@ -226,9 +214,9 @@ def _attach(connection: JobConnection, kind: str, path: Path, due: float) -> boo
     attach = f"ATTACH DATABASE ? AS {kind}"
     try:
         _execute_with_retry(connection, attach, due, (str(path),))
-        schema_version(connection, kind)  # SQLite does not read the file before
+        kinds.schema_version(connection, kind)  # SQLite does not read the file before
     except sqlite3.OperationalError as error:
-        if not is_unwritable(error) or is_out_of_descriptors(error):
+        if not errors.is_unwritable(error) or errors.is_out_of_descriptors(error):
             raise
     else:
         return False
@@ -238,7 +226,7 @@ def _attach(connection: JobConnection, kind: str, path: Path, due: float) -> boo
     log = path.with_name(path.name + "-wal")
     option = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
     _execute_with_retry(connection, attach, due, (f"{path.as_uri()}?{option}",))
-    schema_version(connection, kind)
+    kinds.schema_version(connection, kind)
     return True
 
 
@@ -254,7 +242,7 @@ def _connect(path: Path | str, pragmas: Sequence[str], due: float) -> JobConnect
         add_functions(connection)
         for pragma in pragmas:
             _execute_with_retry(connection, pragma, due)
-        schema_version(connection)  # SQLite does not open the file before the first read
+        kinds.schema_version(connection)  # SQLite does not open the file before the first read
     except BaseException as error:
         _close_after(error, connection)
         raise
@@ -264,10 +252,10 @@ def _connect(path: Path | str, pragmas: Sequence[str], due: float) -> JobConnect
 def _close_after(error: BaseException, connection: sqlite3.Connection) -> None:
     """Closes a connection that cannot be used. Raises Unavailable if the process has no descriptors left, which is
     checked before closing frees some."""
-    is_out = is_out_of_descriptors(error)
+    is_out = errors.is_out_of_descriptors(error)
     connection.close()
     if is_out:
-        raise too_many_open_files() from error
+        raise errors.too_many_open_files() from error
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
@@ -297,7 +285,7 @@ def _execute_with_retry(connection: sqlite3.Connection, sql: str, due: float, pa
         try:
             connection.execute(sql, parameters).fetchall()
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() > due:
+            if not errors.is_busy(error) or time.monotonic() > due:
                 raise
         else:
             return

@@ -24,12 +24,7 @@ from auth.library_files import record_file
 from config.errors import DATABASE_ERRORS, Conflict, DiskFull, NotFound, StorageError
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, copy_database, set_aside, sync_directory
 from sources.storage.sqlite.connection.errors import is_no_space, translate
-from sources.storage.sqlite.maintenance.library_check import (
-    connect_immutable,
-    find_fault,
-    find_foreign_object,
-    missing_files,
-)
+from sources.storage.sqlite.maintenance import library_check
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.kinds import schema_version
 
@@ -145,7 +140,7 @@ def back_up(
         with closing(connect_reader(data_root.control_path)) as control:
             begin_snapshot(control)
             copy_database(control, target.control_path)
-        if fault := find_fault(target.control_path):
+        if fault := library_check.find_fault(target.control_path):
             raise StorageError(f"control.db {fault}; restore it from an older backup")
         audit = _copy_audit(data_root, target)
         copies: dict[str, BackupUser] = {}
@@ -258,14 +253,14 @@ def _copy_audit(data_root: DataRoot, target: DataRoot) -> BackupFile | None:
     with closing(connect_reader(data_root.audit_path)) as audit:
         begin_snapshot(audit)
         copy_database(audit, target.audit_path)
-    if fault := find_fault(target.audit_path):
+    if fault := library_check.find_fault(target.audit_path):
         raise StorageError(f"audit.db {fault}; move it out of the data directory to start a new audit log")
     return _describe(target.audit_path)
 
 
 def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot) -> BackupUser:
     paths: dict[DatabaseKind, Path] = {kind: path for kind, path in _paths(data_root, user_id).items() if path.exists()}
-    problems = missing_files(data_root, user_id)
+    problems = library_check.missing_files(data_root, user_id)
     files: dict[DatabaseKind, BackupFile] = {}
     with ExitStack() as stack:
         readers: dict[DatabaseKind, sqlite3.Connection] = {}
@@ -298,7 +293,7 @@ def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
         log = path.with_name(path.name + "-wal")
         if not is_no_space(error) or (log.exists() and log.stat().st_size):
             raise
-        return connect_immutable(path), False
+        return library_check.connect_immutable(path), False
     return connection, True
 
 
@@ -324,7 +319,7 @@ def _copy(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> Bac
     """Keeps no copy that `restore` would reject."""
     try:
         copy_database(connection, path)
-        if fault := find_fault(path):
+        if fault := library_check.find_fault(path):
             raise _DamagedCopy(f"{kind}.db {fault}")
         return _describe(path)
     except BaseException:
@@ -347,7 +342,7 @@ def _copy_verified(source: Path, target: Path, file: BackupFile) -> None:
 
 
 def _describe(path: Path) -> BackupFile:
-    with closing(connect_immutable(path)) as connection:
+    with closing(library_check.connect_immutable(path)) as connection:
         return BackupFile(
             size_bytes=path.stat().st_size,
             sha256=_digest(path),
@@ -372,12 +367,12 @@ def _verify_file(path: Path, name: str, file: BackupFile, kind: DatabaseKind | N
         raise StorageError(f"the backup is incomplete: {name} is missing")
     if path.stat().st_size != file.size_bytes or _digest(path) != file.sha256:
         raise StorageError(f"the backup is damaged: {name} differs from what was written")
-    if fault := find_fault(path):
+    if fault := library_check.find_fault(path):
         raise StorageError(f"the backup is damaged: {name} {fault}")
-    with closing(connect_immutable(path)) as connection:
+    with closing(library_check.connect_immutable(path)) as connection:
         if schema_version(connection) != file.schema or _count_rows(connection) != file.rows:
             raise StorageError(f"the backup is damaged: {name} does not have the rows listed in the manifest")
-        if foreign := find_foreign_object(connection, kind, file.schema):
+        if foreign := library_check.find_foreign_object(connection, kind, file.schema):
             raise StorageError(
                 f"the backup was changed: {name} contains the {foreign}, which Florilegium did not create; remove it, "
                 "or use another backup"

@@ -20,19 +20,13 @@ from sources.storage.sqlite.connection.connection import Job, JobConnection
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version
-from sources.storage.sqlite.schema.kinds import (
-    DatabaseSchema,
-    create_kinds,
-    has_current_kinds,
-    migrate_to,
-    schema_version,
-)
+from sources.storage.sqlite.schema import kinds
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
-SCHEMAS: dict[DatabaseKind, DatabaseSchema] = {schema.kind: schema for schema in (CHACHA, MEDIA, PROMPTS)}
+SCHEMAS: dict[DatabaseKind, kinds.DatabaseSchema] = {schema.kind: schema for schema in (CHACHA, MEDIA, PROMPTS)}
 # Indexes of messages that are created when they are first needed.
 ON_DEMAND_INDEXES = (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 # Tables with rows of their own, and whether they have no rowids. Queues are empty between transactions.
@@ -76,8 +70,8 @@ def schema_statuses(data_root: DataRoot, user_id: UserId) -> list[SchemaStatus]:
             # Without a log, a file that is opened as immutable is complete and nothing is created next to it.
             mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
             with _translated_errors(kind), closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection:
-                version, newest = schema_version(connection), schema.newest_version
-                has_kinds = version != newest or kind != "chacha" or has_current_kinds(connection, "main")
+                version, newest = kinds.schema_version(connection), schema.newest_version
+                has_kinds = version != newest or kind != "chacha" or kinds.has_current_kinds(connection, "main")
                 statuses.append(SchemaStatus(kind, version, newest, has_kinds))
     return statuses
 
@@ -95,7 +89,7 @@ def reindex(data_root: DataRoot, user_id: UserId, kind: DatabaseKind, options: S
         return connection.run(job, "BEGIN IMMEDIATE")
 
 
-def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
+def _rebuild(schema: kinds.DatabaseSchema, connection: JobConnection) -> int:
     indexes = tuple(
         dict.fromkeys(index for table in schema.segmented for index in (table.index, *table.index.companions))
     )
@@ -181,7 +175,7 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
     connection.execute("PRAGMA query_only = ON")
     connection.text_factory = replace_undecodable
     with closing(connection) as source, closing(sqlite3.connect(target_path)) as target:
-        version = schema_version(source)
+        version = kinds.schema_version(source)
         if not 0 < version <= SCHEMAS[kind].newest_version:
             raise StorageError(f"nothing can be salvaged from {kind}.db: its schema is {version}")
         triggers = _create_schema(source, target, kind)
@@ -208,15 +202,15 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
 
 def _create_schema(source: sqlite3.Connection, target: sqlite3.Connection, kind: DatabaseKind) -> list[str]:
     """Creates empty tables without triggers, which would queue every copied row. Returns the triggers."""
-    version = schema_version(source)
+    version = kinds.schema_version(source)
     if version < SCHEMAS[kind].first_version:  # the file is converted when it is next opened
         for (sql,) in source.execute(_TABLE_STATEMENTS).fetchall():
             target.execute(sql)
         target.execute(f"PRAGMA user_version = {version}")
     else:
-        migrate_to(SCHEMAS[kind], target, version)
+        kinds.migrate_to(SCHEMAS[kind], target, version)
         if kind == "chacha":
-            create_kinds(target)
+            kinds.create_kinds(target)
     triggers = target.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
         target.execute(f"DROP TRIGGER {name}")

@@ -19,25 +19,12 @@ from config.errors import StorageError
 from config.paths import DatabaseKind
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind
-from sources.storage.sqlite.index.text_index import (
-    BEFORE_FIRST_ROWID,
-    fts_ddl,
-    fts_triggers,
-    resegment_batch,
-    save_segment_version,
-)
+from sources.storage.sqlite.index import text_index
 from sources.storage.sqlite.schema.conversion import convert
 from sources.storage.sqlite.vectors.kinds import vector_ddl
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
+from sources.storage.tables import kind_tables
 from sources.storage.tables.dialect import SQLITE
-from sources.storage.tables.kind_tables import (
-    ITEM_COLUMNS,
-    column_definitions,
-    index_columns,
-    indexed_sql,
-    segmented_table,
-    text_index,
-)
 from sources.storage.tables.sql import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS, SegmentedTable, TextIndex
 from sources.storage.vector_kinds import ITEM_VECTORS
 
@@ -60,7 +47,7 @@ def item_indexes(table: str) -> tuple[str, ...]:
 def kind_statements(kind: Kind) -> tuple[str, ...]:
     """The statements that create everything for a kind. Numbers that are public ids are never used again."""
     number = "id INTEGER PRIMARY KEY AUTOINCREMENT" if kind.key == "id" else "id INTEGER PRIMARY KEY"
-    columns = ",\n    ".join((number, *ITEM_COLUMNS, *column_definitions(kind)))
+    columns = ",\n    ".join((number, *kind_tables.ITEM_COLUMNS, *kind_tables.column_definitions(kind)))
     return (
         f"CREATE TABLE {kind.source} (\n    {columns}\n) STRICT",
         *item_indexes(kind.source),
@@ -69,16 +56,16 @@ def kind_statements(kind: Kind) -> tuple[str, ...]:
 
 
 def _index_statements(kind: Kind) -> tuple[str, ...]:
-    columns, index = index_columns(kind), text_index(kind)
-    selected = (f"{sql} AS {column.name}" for sql, column in zip(indexed_sql(kind), columns, strict=True))
+    columns, index = kind_tables.index_columns(kind), kind_tables.text_index(kind)
+    selected = (f"{sql} AS {column.name}" for sql, column in zip(kind_tables.indexed_sql(kind), columns, strict=True))
     texts = dict.fromkeys(name for column in columns for name in column.fields)
     watched = ", ".join((*texts, *(column.form for column in columns), "deleted"))
     return (
         f"""CREATE VIEW {index.table}_source AS
         SELECT id, {", ".join(selected)}
         FROM {kind.source} WHERE deleted = 0""",
-        *fts_ddl(index),
-        *fts_triggers(index, kind.source, watched),
+        *text_index.fts_ddl(index),
+        *text_index.fts_triggers(index, kind.source, watched),
     )
 
 
@@ -105,9 +92,9 @@ def create_kinds(connection: sqlite3.Connection) -> None:
 
 def _change(connection: sqlite3.Connection, kind: Kind) -> None:
     """Adds columns and builds the index again, in the form that the declaration has now."""
-    table, index = kind.source, text_index(kind).table
+    table, index = kind.source, kind_tables.text_index(kind).table
     known = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
-    for definition in column_definitions(kind):
+    for definition in kind_tables.column_definitions(kind):
         if definition.partition(" ")[0] not in known:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {definition}")
     for event in ("added", "changing", "removing"):
@@ -118,9 +105,9 @@ def _change(connection: sqlite3.Connection, kind: Kind) -> None:
     for statement in _index_statements(kind):
         connection.execute(statement)
     connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
-    last: int | None = BEFORE_FIRST_ROWID
+    last: int | None = text_index.BEFORE_FIRST_ROWID
     while last is not None:
-        last = resegment_batch(segmented_table(kind, SQLITE), last, connection)
+        last = text_index.resegment_batch(kind_tables.segmented_table(kind, SQLITE), last, connection)
 
 
 def _stored_versions(connection: sqlite3.Connection, schema: str) -> set[tuple[str, str]]:
@@ -210,7 +197,7 @@ def migrate(schema: DatabaseSchema, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {schema.first_version}")
     migrate_to(schema, connection, schema.newest_version)
     if version == 0:
-        save_segment_version(connection)
+        text_index.save_segment_version(connection)
 
 
 def migrate_to(schema: DatabaseSchema, connection: sqlite3.Connection, version: int) -> None:

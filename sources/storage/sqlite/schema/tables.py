@@ -8,21 +8,10 @@ change without a migration: a backup with others is rejected (see `maintenance.l
 
 from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
-from sources.storage.sqlite.schema.kinds import (
-    MESSAGE_CONTEXT,
-    DatabaseSchema,
-    item_indexes,
-    kind_statements,
-)
+from sources.storage.sqlite.schema import kinds
+from sources.storage.tables import sql
 from sources.storage.tables.dialect import SQLITE
 from sources.storage.tables.kind_tables import ITEM_COLUMNS, segmented_tables
-from sources.storage.tables.sql import (
-    CHATS_INDEX,
-    CHUNK_BITS,
-    HUMAN_ONLY_INDEX,
-    MEDIA_INDEX,
-    MESSAGE_OWN,
-)
 
 # -- shared ------------------------------------------------------------------------------------------------------------
 
@@ -45,7 +34,7 @@ SHARED_TABLES = (
 # Notes, conversations with their messages, characters, observations, agents, and followed files.
 
 _NOTES = (
-    *kind_statements(NOTE),
+    *kinds.kind_statements(NOTE),
     # Images that imported notes show.
     """CREATE TABLE note_images (
         note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE,
@@ -90,7 +79,7 @@ _CHATS = (
         {_ITEM_COLUMNS},
         title_seg TEXT
     ) STRICT""",
-    *item_indexes("conversations"),
+    *kinds.item_indexes("conversations"),
     """CREATE UNIQUE INDEX conversations_by_session ON conversations (session_id)
         WHERE deleted = 0 AND session_id <> ''""",
     """CREATE INDEX conversations_by_namespace ON conversations (namespace, last_modified DESC, id DESC)
@@ -122,7 +111,7 @@ _CHATS = (
     "CREATE INDEX messages_by_time ON messages (created_at, id, conversation_id, role) WHERE deleted = 0",
     "CREATE INDEX messages_human_only ON messages (created_at, id) WHERE human_only = 1 AND deleted = 0",
     f"""CREATE VIEW message_source AS
-        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {MESSAGE_CONTEXT} AS context, m.conversation_id
+        SELECT m.id, '' AS title, {sql.MESSAGE_OWN} AS own, {kinds.MESSAGE_CONTEXT} AS context, m.conversation_id
         FROM messages m JOIN conversations c ON c.id = m.conversation_id
         WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = 0""",
     """CREATE VIEW title_source AS
@@ -131,7 +120,7 @@ _CHATS = (
     """CREATE VIEW chats_index_source AS
         SELECT id, title, own, context FROM message_source
         UNION ALL SELECT id, title, own, context FROM title_source""",
-    *fts_ddl(CHATS_INDEX),
+    *fts_ddl(sql.CHATS_INDEX),
     """CREATE TRIGGER messages_added AFTER INSERT ON messages BEGIN
         INSERT OR IGNORE INTO chats_index_queue (id) VALUES (new.id); END""",
     # What is in the context of an answer depends on the role of its question.
@@ -150,10 +139,10 @@ _CHATS = (
         BEGIN {_WHOLE_CONVERSATION}; END""",
     f"""CREATE TRIGGER conversations_removing BEFORE DELETE ON conversations BEGIN {_WHOLE_CONVERSATION}; END""",
     f"""CREATE VIEW human_only_index_source AS
-        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, '' AS context
+        SELECT m.id, '' AS title, {sql.MESSAGE_OWN} AS own, '' AS context
         FROM messages m JOIN conversations c ON c.id = m.conversation_id
         WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = 1""",
-    *fts_ddl(HUMAN_ONLY_INDEX),
+    *fts_ddl(sql.HUMAN_ONLY_INDEX),
     """CREATE TRIGGER human_only_added AFTER INSERT ON messages WHEN new.human_only = 1 BEGIN
         INSERT OR IGNORE INTO human_only_index_queue (id) VALUES (new.id); END""",
     f"""CREATE TRIGGER human_only_changing
@@ -170,7 +159,7 @@ _CHATS = (
 )
 
 _OBSERVATIONS = (
-    *kind_statements(OBSERVATION),
+    *kinds.kind_statements(OBSERVATION),
     "CREATE INDEX observations_by_time ON observations (created_at, id) WHERE deleted = 0",
     # The values that filters are compared with, in folded form.
     """CREATE TABLE observations_values (
@@ -213,14 +202,14 @@ _AGENTS_AND_FILES = (
     "CREATE INDEX followed_items_by_uuid ON followed_items (uuid, kind)",
 )
 
-CHACHA = DatabaseSchema(
+CHACHA = kinds.DatabaseSchema(
     kind="chacha",
     first_version=9,
     statements=(
         *SHARED_TABLES,
         *_NOTES,
         *_CHATS,
-        *kind_statements(CHARACTER),
+        *kinds.kind_statements(CHARACTER),
         *_OBSERVATIONS,
         *_AGENTS_AND_FILES,
     ),
@@ -247,7 +236,7 @@ _MEDIA = (
         {_ITEM_COLUMNS},
         title_seg TEXT
     ) STRICT""",
-    *item_indexes("media"),
+    *kinds.item_indexes("media"),
     "CREATE INDEX media_without_weight ON media (id) WHERE text_weight IS NULL",
     "CREATE INDEX media_by_type ON media (media_type) WHERE deleted = 0",
     "CREATE TABLE texts (id INTEGER PRIMARY KEY REFERENCES media (id), content TEXT NOT NULL) STRICT",
@@ -275,20 +264,20 @@ _MEDIA = (
 
 _OLD_CHUNKS = f"""
     INSERT OR IGNORE INTO media_index_queue SELECT id, title, text FROM media_index_source
-        WHERE id >= old.id << {CHUNK_BITS} AND id < (old.id + 1) << {CHUNK_BITS}
+        WHERE id >= old.id << {sql.CHUNK_BITS} AND id < (old.id + 1) << {sql.CHUNK_BITS}
 """
 
 _MEDIA_INDEX = (
     f"""CREATE VIEW media_index_source AS
         SELECT c.id, coalesce(m.title_seg, m.title) AS title, coalesce(c.text_seg, c.text) AS text
-        FROM chunks c JOIN media m ON m.id = c.id >> {CHUNK_BITS} WHERE m.deleted = 0""",
-    *fts_ddl(MEDIA_INDEX),
-    *fts_triggers(MEDIA_INDEX, "chunks", "text, text_seg"),
+        FROM chunks c JOIN media m ON m.id = c.id >> {sql.CHUNK_BITS} WHERE m.deleted = 0""",
+    *fts_ddl(sql.MEDIA_INDEX),
+    *fts_triggers(sql.MEDIA_INDEX, "chunks", "text, text_seg"),
     f"CREATE TRIGGER media_changing BEFORE UPDATE OF title, title_seg, deleted ON media BEGIN {_OLD_CHUNKS}; END",
     f"CREATE TRIGGER media_removing BEFORE DELETE ON media BEGIN {_OLD_CHUNKS}; END",
 )
 
-MEDIA = DatabaseSchema(
+MEDIA = kinds.DatabaseSchema(
     kind="media",
     first_version=3,
     statements=(*SHARED_TABLES, *_MEDIA, *_MEDIA_INDEX),
@@ -300,12 +289,12 @@ MEDIA = DatabaseSchema(
 # -- prompts -----------------------------------------------------------------------------------------------------------
 # Prompts. Their keywords are stored as tags.
 
-PROMPTS = DatabaseSchema(
+PROMPTS = kinds.DatabaseSchema(
     kind="prompts",
     first_version=2,
     statements=(
         *SHARED_TABLES,
-        *kind_statements(PROMPT),
+        *kinds.kind_statements(PROMPT),
         "CREATE INDEX prompts_by_name ON prompts (name COLLATE NOCASE) WHERE deleted = 0",
     ),
     segmented=_SEGMENTED["prompts"],

@@ -11,9 +11,10 @@ from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.query import parse
 from sources.registry import SOURCES
+from sources.storage import joint_read
 from sources.storage.contract import Library, Search
 from sources.storage.job_queue import CallGroup, JobGroup, job_group
-from sources.storage.postgres import PostgresLibraries, joint_read
+from sources.storage.postgres import PostgresLibraries
 from tests.sources.storage.library_fixture import LibraryFixture
 from tests.sources.storage.postgres.conftest import OpenEngine
 

@@ -281,9 +281,7 @@ class Fanout:
         """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to a
         thread takes as long as rendering a hit."""
         hits = [(hit, hit.stream or hit.source) for hit in pending]
-        scan_hits(
-            [(hit, self._queries[key]) for hit, key in hits if isinstance(self.sources[key], LibrarySource)], topic
-        )
+        scan_hits([(hit, self._queries[key]) for hit, key in hits if key in self.own], topic)
         while pending:
             hit = pending[0]
             key = hit.stream or hit.source

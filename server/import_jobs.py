@@ -28,15 +28,7 @@ from config.errors import DiskFull, FlorilegiumError, NotFound, SharedStateUnava
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from config.times import format_time_seconds
-from server.import_board import (
-    POST_INTERVAL_S,
-    ImportBoard,
-    ImportHistory,
-    ImportJob,
-    ImportState,
-    NoImportBoard,
-    PostedImport,
-)
+from server import import_board
 from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
@@ -174,7 +166,7 @@ class _RunningJob:
         self.progress = ImportProgress(before_batch=before_batch)
         self.started_at = time.time()
         # Set when the import has ended.
-        self.outcome: ImportState | None = None
+        self.outcome: import_board.ImportState | None = None
         self.ended_at: float | None = None
         self.summary: ImportSummary | None = None
         self.problem = ""
@@ -183,7 +175,7 @@ class _RunningJob:
         self.is_handed_over = False
 
     @property
-    def state(self) -> ImportState:
+    def state(self) -> import_board.ImportState:
         return self.outcome or ("running" if self.turn.has_slot else "waiting")
 
     @property
@@ -194,8 +186,8 @@ class _RunningJob:
     def is_left_to_others(self) -> bool:
         return self.is_handed_over and self.outcome == "cancelled"
 
-    def snapshot(self) -> ImportJob:
-        return ImportJob(
+    def snapshot(self) -> import_board.ImportJob:
+        return import_board.ImportJob(
             id=self.id,
             state=self.state,
             name=self.name,
@@ -231,13 +223,13 @@ class ImportJobs:
         data_root: DataRoot,
         libraries: Libraries,
         load_importers: Callable[[], Sequence[Importer]],
-        board: ImportBoard | None = None,
+        board: import_board.ImportBoard | None = None,
         limits: ImportJobLimits = IMPORT_JOB_LIMITS,
         sharing: Sharing | None = None,
     ) -> None:
         self._limits = limits
         self._sharing = sharing
-        self._board = board or NoImportBoard()
+        self._board = board or import_board.NoImportBoard()
         self._board.on_cancel(self._cancel_for_peer)
         self._data_root = data_root
         self._settings = settings
@@ -246,9 +238,9 @@ class ImportJobs:
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}
         self._slots = ImportSlots(settings.import_jobs_max, limits.turn_s)
-        self._history = ImportHistory(libraries, limits.history_max)
+        self._history = import_board.ImportHistory(libraries, limits.history_max)
         # Imports that ended, by outcome, and the items they read, since the start of the process.
-        self.outcomes: Counter[ImportState] = Counter()
+        self.outcomes: Counter[import_board.ImportState] = Counter()
         self.items_total = 0
 
     async def start(
@@ -260,7 +252,7 @@ class ImportJobs:
         *,
         is_dry_run: bool,
         manager_id: UserId | None = None,
-    ) -> ImportJob:
+    ) -> import_board.ImportJob:
         """Starts a job on a copy of the file; the caller may close the file afterwards. A job for a group fails as soon
         as the person who started it is no manager of the group any more."""
         self._require_capacity(context.user_id)
@@ -282,7 +274,7 @@ class ImportJobs:
         except BaseException:
             del self._jobs[job.id]
             raise
-        posted = PostedImport(job.snapshot(), context.principal, str(folder), format_name, manager_id)
+        posted = import_board.PostedImport(job.snapshot(), context.principal, str(folder), format_name, manager_id)
         await self._board.post(posted)
         job.task = asyncio.create_task(self._run_posted(job, context, posted))
         await asyncio.sleep(0)  # it takes a slot at once if one is free
@@ -292,11 +284,11 @@ class ImportJobs:
         """Returns the formats that can be read. Loading them for the first time takes a moment."""
         return await asyncio.to_thread(self._load_importers)
 
-    async def get(self, context: RequestContext, job_id: str) -> ImportJob:
+    async def get(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
         job = self._owned_job(context, job_id)
         return job.snapshot() if job is not None else await self._earlier_job(context, job_id)
 
-    async def list(self, context: RequestContext) -> Sequence[ImportJob]:
+    async def list(self, context: RequestContext) -> Sequence[import_board.ImportJob]:
         """Returns the newest job first: those of this process, of others, and those that were kept before."""
         jobs = [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
         known = {job.id for job in jobs}
@@ -310,7 +302,7 @@ class ImportJobs:
         """Returns how many imports of the user run or wait."""
         return sum(job.owner == context.user_id and not job.has_ended for job in self._jobs.values())
 
-    async def cancel(self, context: RequestContext, job_id: str) -> ImportJob:
+    async def cancel(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
         """Stops a running job. Items that were already written are kept."""
         job = self._owned_job(context, job_id)
         if job is None:
@@ -329,7 +321,9 @@ class ImportJobs:
         for job in jobs:
             self._jobs.pop(job.id, None)
 
-    async def watch(self, context: RequestContext, job_id: str, interval_s: float) -> AsyncIterator[ImportJob]:
+    async def watch(
+        self, context: RequestContext, job_id: str, interval_s: float
+    ) -> AsyncIterator[import_board.ImportJob]:
         """Yields the current state, then every change, until the job has ended."""
         job = self._owned_job(context, job_id)
         last = job.snapshot() if job is not None else await self._earlier_job(context, job_id)
@@ -379,7 +373,7 @@ class ImportJobs:
             self._jobs[job.id] = job
             job.task = asyncio.create_task(self._run_posted(job, context, posted))
 
-    async def _run_posted(self, job: _RunningJob, context: RequestContext, posted: PostedImport) -> None:
+    async def _run_posted(self, job: _RunningJob, context: RequestContext, posted: import_board.PostedImport) -> None:
         posting = asyncio.create_task(self._keep_posting(job, posted))
         try:
             await self._run(job, context, Path(posted.folder), posted.format_name)
@@ -394,16 +388,16 @@ class ImportJobs:
             else:
                 await self._board.remove(posted)
 
-    async def _keep_posting(self, job: _RunningJob, posted: PostedImport) -> None:
+    async def _keep_posting(self, job: _RunningJob, posted: import_board.PostedImport) -> None:
         while self._board.is_shared:
             if not await self._board.post(replace(posted, job=job.snapshot())):
                 logger.warning("import {} is continued by another process", job.id)
                 if not job.has_ended and job.task is not None:
                     job.is_handed_over = True
                     job.task.cancel()
-            await asyncio.sleep(POST_INTERVAL_S)
+            await asyncio.sleep(import_board.POST_INTERVAL_S)
 
-    async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> ImportJob:
+    async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
         """Asks the process that runs the job, and waits until it has ended."""
         last = await self._earlier_job(context, job_id)
         if last.state in ("waiting", "running"):
@@ -520,7 +514,7 @@ class ImportJobs:
         job = self._jobs.get(job_id)
         return job if job is not None and job.owner == context.user_id else None
 
-    async def _earlier_job(self, context: RequestContext, job_id: str) -> ImportJob:
+    async def _earlier_job(self, context: RequestContext, job_id: str) -> import_board.ImportJob:
         """An import that ends meanwhile enters the history before it leaves the board, so the history is read again."""
         for list_jobs in (self._history.list, self._list_posted, self._history.list):
             for job in await list_jobs(context):
@@ -528,7 +522,7 @@ class ImportJobs:
                     return job
         raise NotFound("import", job_id)
 
-    async def _list_posted(self, context: RequestContext) -> Sequence[ImportJob]:
+    async def _list_posted(self, context: RequestContext) -> Sequence[import_board.ImportJob]:
         return [posted.job for posted in await self._board.list(context.user_id)]
 
 
@@ -538,7 +532,7 @@ async def open_import_jobs(
     data_root: DataRoot,
     libraries: Libraries,
     load_importers: Callable[[], Sequence[Importer]],
-    board: ImportBoard | None = None,
+    board: import_board.ImportBoard | None = None,
     limits: ImportJobLimits = IMPORT_JOB_LIMITS,
     sharing: Sharing | None = None,
 ) -> AsyncIterator[ImportJobs]:
@@ -546,7 +540,7 @@ async def open_import_jobs(
 
     async def take_over_periodically() -> None:
         while True:
-            await asyncio.sleep(POST_INTERVAL_S)
+            await asyncio.sleep(import_board.POST_INTERVAL_S)
             await jobs.take_over()
 
     taking_over = asyncio.create_task(take_over_periodically()) if board is not None and board.is_shared else None

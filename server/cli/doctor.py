@@ -29,14 +29,7 @@ from auth.redis import RedisConnection, RedisReplyError
 from auth.registry import Registry, read_users
 from auth.signing_keys import fetch_url, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
-from config.errors import (
-    DATABASE_ERRORS,
-    ConfigurationError,
-    DatabaseUnavailable,
-    FlorilegiumError,
-    StorageError,
-    Unavailable,
-)
+from config import errors
 from config.loading import LoadedConfig
 from config.paths import DataRoot, is_read_only, stored_bytes_of_user
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
@@ -88,7 +81,7 @@ def doctor(overrides: SettingsOverrides, url: str | None, client: str | None, to
     else:
         try:
             loaded = overrides.load()
-        except ConfigurationError as error:
+        except errors.ConfigurationError as error:
             # The other checks depend on the settings, so these are the only result.
             checks = [Check("settings", "fail", sentence) for sentence in error.message.splitlines()]
         else:
@@ -157,7 +150,7 @@ async def _check_pgvector(settings: Settings) -> list[Check]:
         version = ".".join(map(str, extension.require().version))
     except SemanticUnavailable as error:
         return [Check("pgvector", "warn", f"{error.reason}; until then, {_EFFECT}")]
-    except StorageError:
+    except errors.StorageError:
         return []
     finally:
         await threads.close()
@@ -246,9 +239,9 @@ async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
             users, quotas = await registry.list_owners(), Quotas(registry.database, settings)
             sizes = await stored_bytes(settings, root, [user.id for user in users])
             limits = {user.id: (await quotas.limits(user.id)).max_bytes for user in users}
-    except DatabaseUnavailable as error:
+    except errors.DatabaseUnavailable as error:
         return [Check("PostgreSQL", "fail", f"{url}: {error.message} ({error.reason})")]
-    except FlorilegiumError as error:
+    except errors.FlorilegiumError as error:
         return [Check("PostgreSQL", "fail", f"{url}: {error.message}")]
     # A quota of 0 means no limit.
     shares = [(sizes[user.id] / limits[user.id], user.name) for user in users if limits[user.id]]
@@ -285,14 +278,14 @@ def check_control_database(root: DataRoot) -> Check:
     name, path = "control database", root.control_path
     try:
         root.require_control()
-    except StorageError as error:
+    except errors.StorageError as error:
         return Check(name, "fail", error.message)
     if not path.exists():
         return Check(name, "ok", "does not exist yet; it is created on first start")
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             (result,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    except DATABASE_ERRORS as error:
+    except errors.DATABASE_ERRORS as error:
         return Check(name, "fail", f"cannot be read: {error}")
     if result != "ok":
         return Check(name, "fail", "damaged; restore it from a backup")
@@ -310,7 +303,7 @@ def check_sample(root: DataRoot) -> Check:
         for user_id, user in sample:
             checks = check_library(root, user_id, is_quick=True)
             faults += [f"{user}: {file.kind}.db is {file.state}" for file in checks if file.state in _SAMPLE_FAULTS]
-    except (FlorilegiumError, *DATABASE_ERRORS) as error:
+    except (errors.FlorilegiumError, *errors.DATABASE_ERRORS) as error:
         return Check(name, "fail", f"cannot be checked: {error}")
     if faults:
         return Check(name, "fail", f"{'; '.join(faults[:_FAULTS_SHOWN])}; run `florilegium check`")
@@ -324,7 +317,7 @@ def check_quotas(root: DataRoot, max_bytes: int) -> Check:
     try:
         users = read_users(root.control_path) if root.control_path.exists() else []
         own = read_own_max_bytes(root.control_path) if users else {}
-    except FlorilegiumError as error:
+    except errors.FlorilegiumError as error:
         return Check("quotas", "fail", f"cannot be checked: {error.message}")
     shares = [
         (stored_bytes_of_user(root.paths_of(user_id)) / quota, user)
@@ -377,7 +370,7 @@ def check_port(settings: Settings) -> Check:
         # In use is what an operator expects while the server runs, if it is this server, and of this version.
         try:
             health = fetch_health(local_url(settings))
-        except Unavailable:
+        except errors.Unavailable:
             return Check("port", "fail", f"{where} is unavailable ({cause}); choose another port with --port")
         if health.version != VERSION:
             advice = f"but {VERSION} is installed: restart the server"
@@ -401,7 +394,7 @@ async def check_auth(settings: Settings, now: float) -> Check:
             return Check(name, "ok", f"{settings.jwt_key_file} contains a usable public key")
         if settings.jwt_jwks_url:
             return await _check_jwks(settings)
-    except FlorilegiumError as error:
+    except errors.FlorilegiumError as error:
         return Check(name, "fail", error.message)
     if settings.require_auth:
         sign_in = ", and sign-in with a browser" if settings.has_oauth_server else " only"

@@ -14,15 +14,7 @@ from auth.registry import UserRecord
 from config.errors import Conflict, FlorilegiumError, NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings
-from server.console.browser import (
-    ACCOUNT_PATH,
-    SIGN_IN_PATH,
-    client_address,
-    safe_path,
-    second_factor_path,
-    see_other,
-    sign_in_required,
-)
+from server.console import browser
 from server.console.language import _
 from server.http_services import HttpServices
 from server.middleware import error_headers
@@ -42,16 +34,16 @@ class SignInPages:
         self._passkeys = services.passkeys
 
     async def show(self, request: Request) -> Response:
-        target = safe_path(request.query_params.get("next", ""))
+        target = browser.safe_path(request.query_params.get("next", ""))
         session, is_again = await self._browser.session_of(request), "again" in request.query_params
         if session is not None and not is_again:
-            return see_other(target)
+            return browser.see_other(target)
         if await self._browser.partial_session_of(request) is not None:
-            return see_other(second_factor_path(target))
+            return browser.see_other(browser.second_factor_path(target))
         providers = self._settings.openid_providers
         if len(providers) == 1 and not self._settings.password_sign_in and "next" in request.query_params:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
-            return see_other(_start_path(providers[0], target))
+            return browser.see_other(_start_path(providers[0], target))
         is_deleted = "deleted" in request.query_params
         done = _("Your account is deleted.") if is_deleted else _("Please sign in again.") if is_again else ""
         response = await self._page(request, target, done=done)
@@ -63,9 +55,9 @@ class SignInPages:
     async def sign_in(self, request: Request) -> Response:
         values = await self._browser.check_form(request)
         if not self._settings.password_sign_in:
-            raise NotFound("page", SIGN_IN_PATH)
-        target, name = safe_path(values.get("next", "")), values.get("name", "")
-        address, known_secret = client_address(request), self._browser.known_secret(request)
+            raise NotFound("page", browser.SIGN_IN_PATH)
+        target, name = browser.safe_path(values.get("next", "")), values.get("name", "")
+        address, known_secret = browser.client_address(request), self._browser.known_secret(request)
         try:
             user = await self._accounts.sign_in(name, values.get("password", ""), address, known_secret)
         except (SignInFailed, RateLimited) as error:
@@ -101,9 +93,9 @@ class SignInPages:
 
     async def start_openid(self, request: Request) -> Response:
         """Leads to the provider. It changes nothing here, so that it can be a link."""
-        secret, target = self._browser.form_secret(request), safe_path(request.query_params.get("next", ""))
+        secret, target = self._browser.form_secret(request), browser.safe_path(request.query_params.get("next", ""))
         location = await self._openid.start(request.path_params["provider"], secret, target)
-        return self._browser.with_form_secret(request, see_other(location), secret)
+        return self._browser.with_form_secret(request, browser.see_other(location), secret)
 
     async def complete_openid(self, request: Request) -> Response:
         provider, secret = request.path_params["provider"], self._browser.form_secret(request)
@@ -115,7 +107,7 @@ class SignInPages:
                 detail = f"openid {provider}"
                 self._browser.record(request, "sign_in.failed", error.user_id, target=error.subject, detail=detail)
             raise
-        return await self._browser.sign_in(request, user, safe_path(target), method=f"openid {provider}")
+        return await self._browser.sign_in(request, user, browser.safe_path(target), method=f"openid {provider}")
 
     # -- passkeys: their script, `passkeys.js`, asks the device and sends ordinary forms --
 
@@ -136,14 +128,14 @@ class SignInPages:
         partial = await self._browser.partial_session_of(request)
         if partial is not None and partial.user.id != user.id:
             raise SignInFailed("this passkey belongs to another account than the password", user.id)
-        return await self._browser.sign_in(request, user, safe_path(values.get("next", "")), method="passkey")
+        return await self._browser.sign_in(request, user, browser.safe_path(values.get("next", "")), method="passkey")
 
     async def show_second_factor(self, request: Request) -> Response:
         """The page for someone who has entered a password where a passkey is required, too."""
-        target = safe_path(request.query_params.get("next", ""))
+        target = browser.safe_path(request.query_params.get("next", ""))
         partial = await self._browser.partial_session_of(request)
         if partial is None:
-            return see_other(target)
+            return browser.see_other(target)
         return await self._browser.render(
             request,
             "second-factor.html",
@@ -164,13 +156,15 @@ class SignInPages:
         values = await self._browser.check_form(request)
         user = partial.user
         await self._add_passkey(request, user, self._browser.form_secret(request), values, is_first=True)
-        return await self._browser.sign_in(request, user, safe_path(values.get("next", "")), method="first passkey")
+        return await self._browser.sign_in(
+            request, user, browser.safe_path(values.get("next", "")), method="first passkey"
+        )
 
     async def _require_first_passkey(self, request: Request) -> BrowserSession:
         """A password must not be enough to add a passkey to an account that has one."""
         partial = await self._browser.partial_session_of(request)
         if partial is None:
-            raise sign_in_required(request)
+            raise browser.sign_in_required(request)
         require_recent_sign_in(browser_principal(partial))
         if await self._passkeys.list(partial.user.id):
             raise Conflict("this account has a passkey; use it to sign in")
@@ -185,7 +179,7 @@ class SignInPages:
         session = await self._browser.require_recent_session(request)
         values = await self._browser.check_form(request)
         await self._add_passkey(request, session.user, session.csrf_token, values)
-        return see_other(f"{ACCOUNT_PATH}?done=passkey")
+        return browser.see_other(f"{browser.ACCOUNT_PATH}?done=passkey")
 
     async def _add_passkey(
         self, request: Request, user: UserRecord, secret: str, values: Mapping[str, str], *, is_first: bool = False
@@ -199,11 +193,11 @@ class SignInPages:
         values = await self._browser.check_form(request)
         await self._passkeys.remove(session.user.id, values.get("passkey", ""))
         self._browser.record(request, "passkey.remove", session.user.id)
-        return see_other(f"{ACCOUNT_PATH}?done=passkey-removed")
+        return browser.see_other(f"{browser.ACCOUNT_PATH}?done=passkey-removed")
 
 
 def _start_path(provider: OpenIdProvider, target: str) -> str:
-    return f"{SIGN_IN_PATH}/openid/{provider.id}?next={quote(target, safe='/')}"
+    return f"{browser.SIGN_IN_PATH}/openid/{provider.id}?next={quote(target, safe='/')}"
 
 
 def _json(text: str) -> Response:

@@ -155,11 +155,11 @@ _LEASE_S = 10.0
 _NOTES_LOOK_S = 1.0
 
 
-class _Followed:
+class _Followed(FollowSchedule):
     """A followed source and what this process knows about it."""
 
     def __init__(self, record: FollowRecord, settings: Settings) -> None:
-        self.schedule = FollowSchedule(record, settings)
+        super().__init__(record, settings)
         # Of a single file, when it was last looked at.
         self.signature: str | None = None
         # Of the folder that is watched. Another folder at the same path has to be watched again.
@@ -168,10 +168,6 @@ class _Followed:
         # When a note of the owner was last modified, and when to look again.
         self.notes_modified = ""
         self.next_notes_look_at = 0.0
-
-    @property
-    def record(self) -> FollowRecord:
-        return self.schedule.record
 
 
 class FollowService:
@@ -213,7 +209,7 @@ class FollowService:
 
     @property
     def running(self) -> int:
-        return sum(followed.schedule.is_running for followed in self._followed.values())
+        return sum(followed.is_running for followed in self._followed.values())
 
     async def forget(self, user_id: UserId) -> None:
         """Ends following for a user, whose library is about to be deleted."""
@@ -280,7 +276,7 @@ class FollowService:
                 newest = (await library.notes.list(1, 0)).rows
             modified = newest[0].last_modified if newest else ""
             if modified != source.notes_modified:
-                source.schedule.request_changed()
+                source.request_changed()
             source.notes_modified = modified
         # Without events, no folder is watched.
         followed_now = self._followed.values() if self._settings.fixed.follow_events else ()
@@ -293,9 +289,9 @@ class FollowService:
         )
         now = time.monotonic()
         for followed in self._followed.values():
-            work = followed.schedule.due(now)
+            work = followed.due(now)
             if work is not None:
-                followed.schedule.is_running = True
+                followed.is_running = True
                 followed.task = asyncio.create_task(self._run_source(followed, work))
 
     async def _reload(self) -> None:
@@ -309,7 +305,7 @@ class FollowService:
                     task.cancel()
             for follow_id, record in current.items():
                 if follow_id in self._followed:
-                    self._followed[follow_id].schedule.update(record)
+                    self._followed[follow_id].update(record)
                 else:
                     self._followed[follow_id] = _Followed(record, self._settings)
             self._deployments = await Deployments(self._registry.database).list()
@@ -342,43 +338,43 @@ class FollowService:
                 followed.folder_id = signature = None
                 if was_there:
                     # A folder that is moved away causes no event. The run reports that it is missing.
-                    followed.schedule.request_changed()
+                    followed.request_changed()
             if signature is not None:
                 # Looking at a file finds all of its changes.
-                followed.schedule.is_watched = True
+                followed.is_watched = True
                 if followed.signature is None:
                     # It may have been missing for some time.
-                    followed.schedule.request_full()
+                    followed.request_full()
                 elif signature != followed.signature:
-                    followed.schedule.request_changed()
+                    followed.request_changed()
             followed.signature = signature
 
     def _note_watching(self, is_watching: bool) -> None:
         """Changes before the folders were watched are found by a scan."""
         for followed in self._followed.values():
             if followed.folder_id is not None:
-                followed.schedule.is_watched = is_watching
-                followed.schedule.request_full()
+                followed.is_watched = is_watching
+                followed.request_full()
         self._wake.set()
 
     def _note_changes(self, changes: Mapping[str, Sequence[bytes]]) -> None:
         now = time.monotonic()
         for followed in self._followed.values():
-            followed.schedule.add_changes(changes.get(followed.record.location, ()), now)
+            followed.add_changes(changes.get(followed.record.location, ()), now)
         self._wake.set()
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     async def _run_source(self, followed: _Followed, work: DueWork) -> None:
-        schedule, started_at = followed.schedule, time.monotonic()
+        started_at = time.monotonic()
         try:
             report = await self._sync(followed.record, work)
             now = time.monotonic()
-            schedule.finish(work, report, now, took_s=now - started_at)
+            followed.finish(work, report, now, took_s=now - started_at)
             self.runs += 1
         except SourceBusy:
             # A command or another process reads it, and may have begun before the last change.
-            schedule.fail(time.monotonic())
+            followed.fail(time.monotonic())
         except FlorilegiumError as error:
             self._fail(followed, error.message)
         except Exception:
@@ -386,13 +382,13 @@ class FollowService:
             logger.exception("Followed source {} failed", followed.record.id)
             self._fail(followed, "internal error")
         finally:
-            schedule.is_running = False
+            followed.is_running = False
             self._wake.set()
 
     def _fail(self, followed: _Followed, problem: str) -> None:
         self.runs += 1
         self.failures += 1
-        followed.schedule.fail(time.monotonic())
+        followed.fail(time.monotonic())
         logger.info("Followed source {} is not current: {}", followed.record.id, problem)
 
     async def _sync(self, record: FollowRecord, work: DueWork) -> SyncReport:

@@ -128,7 +128,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         stack.enter_context(_transaction(target, _WRITING))
         schemas = LibrarySchemas()
         schemas.prepare(target)
-        tenant = schemas.open(user_id, target)
+        tenant, _ = schemas.open(user_id, target)
         target.enter_library(tenant, has_role=schemas.has_role)
         digests = copy_tables(LibraryFiles(files), PostgresTables(target, LIBRARY_SCHEMA), LIBRARY_TABLES)
         target.execute(Delete("idempotency"))
@@ -249,7 +249,7 @@ def _open_source(user_id: UserId, options: ConnectionOptions) -> Iterator[tuple[
         with _transaction(source, _WRITING):
             schemas.prepare(source)
             if schemas.find(user_id, source) is not None:
-                tenant = schemas.open(user_id, source)
+                tenant, _ = schemas.open(user_id, source)
         with _transaction(source, _READING):
             if tenant is None:
                 yield source, ""

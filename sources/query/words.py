@@ -5,7 +5,7 @@ Literal words are used with operators: the text must match as typed. Loose words
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import ceil
 from unicodedata import normalize
@@ -53,8 +53,12 @@ class LooseWord(Struct, frozen=True):
     is_weak: bool
 
 
-def loose_words(text: str) -> list[LooseWord]:
+def loose_words(text: str) -> Sequence[LooseWord]:
     """Returns the words of which any may match: the whole text, and its parts if they are significant."""
+    return _known_loose_words(text) if len(text) <= _KNOWN_MAX_CHARS else _loose_words(text)
+
+
+def _loose_words(text: str) -> Sequence[LooseWord]:
     text = strip_punctuation(text)
     if is_plain_word(text):
         return [_loose_token(text.lower(), text)]  # most words of most queries
@@ -80,6 +84,11 @@ def loose_words(text: str) -> list[LooseWord]:
     if any(_EMOJI_TOKEN.fullmatch(token) for token in tokens):
         return [_loose_token(token, _display_text(token)) for token in tokens]
     return _loose_compound(text, tokens) if tokens else []
+
+
+# Most words of a query are common words of its language.
+_known_loose_words = lru_cache(maxsize=4_096)(_loose_words)
+_KNOWN_MAX_CHARS = 32
 
 
 def is_plain_word(text: str) -> bool:

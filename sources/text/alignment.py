@@ -12,31 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Literal, Protocol
 from unicodedata import category, combining, normalize
 
-from sources.text.folding import (
-    IGNORABLE,
-    INDEX_FOLDING,
-    compose,
-    composition_form,
-    folds_bytewise,
-    folds_to_lower_case,
-    folds_to_single_characters,
-    is_vietnamese,
-    tone_words,
-)
-from sources.text.segmentation import (
-    Spelling,
-    all_camel_case_parts,
-    camel_case_part_spans,
-    camel_case_words,
-    encode_latin1,
-    fold_identifiers,
-    has_camel_case,
-    has_dependent_sign,
-    identifier_spellings,
-    letter_clusters,
-    segment_parts,
-    spell,
-)
+from sources.text import folding, segmentation
 
 Span = tuple[int, int]
 
@@ -48,12 +24,12 @@ class AlignedForm:
     def __init__(self, text: str, *, splits_runs: bool = True) -> None:
         self._text = text
         self._splits_runs = splits_runs
-        self._is_bytewise = folds_bytewise(text)
-        self._spellings: list[Spelling] = []
-        is_composed = self._is_bytewise or folds_to_lower_case(text)
-        self._composed = text if is_composed else compose(text)
+        self._is_bytewise = folding.folds_bytewise(text)
+        self._spellings: list[segmentation.Spelling] = []
+        is_composed = self._is_bytewise or folding.folds_to_lower_case(text)
+        self._composed = text if is_composed else folding.compose(text)
         # The text with normalized letters: where unspaced runs can be searched before they are split.
-        self.letters = self._spelled = text if is_composed else IGNORABLE.sub("", self._composed)
+        self.letters = self._spelled = text if is_composed else folding.IGNORABLE.sub("", self._composed)
         # These are not cached properties: the lock of one would take as long as folding a short text.
         self._form: str | None = None
         self._has_camel_case: bool | None = None
@@ -64,14 +40,14 @@ class AlignedForm:
         """The index form without the parts of camelCase words."""
         if self._form is None:
             if self._is_bytewise:
-                self._spelled, self._encoded, self._form, self._spellings = fold_identifiers(self._text)
+                self._spelled, self._encoded, self._form, self._spellings = segmentation.fold_identifiers(self._text)
             else:
-                self._encoded = encode_latin1(self.letters)
-                self._spellings = identifier_spellings(self.letters, self._encoded)
+                self._encoded = segmentation.encode_latin1(self.letters)
+                self._spellings = segmentation.identifier_spellings(self.letters, self._encoded)
                 if self._spellings:
-                    self._spelled = spell(self.letters, self._spellings)
-                    self._encoded = encode_latin1(self._spelled)
-                self._parts, self._segments = segment_parts(self._spelled, splits_runs=self._splits_runs)
+                    self._spelled = segmentation.spell(self.letters, self._spellings)
+                    self._encoded = segmentation.encode_latin1(self._spelled)
+                self._parts, self._segments = segmentation.segment_parts(self._spelled, splits_runs=self._splits_runs)
                 self._form = " ".join(self._segments)
         return self._form
 
@@ -83,7 +59,7 @@ class AlignedForm:
     @cached_property
     def _tail(self) -> list[str]:
         """The tokens after the form: the parts of camelCase words, then Vietnamese words with their marks."""
-        parts = all_camel_case_parts(self._spelled, self._camel_case_words)
+        parts = segmentation.all_camel_case_parts(self._spelled, self._camel_case_words)
         return parts if self._is_bytewise else [*parts, *(token for _, _, token in self._tone_words)]
 
     @property
@@ -91,7 +67,7 @@ class AlignedForm:
         """The letters of a Vietnamese text in lower case, in which words can be found by their marks; empty for any
         other text, which is indexed without marks."""
         if self._marked_letters is None:
-            lowered = self.letters.lower() if not self._is_bytewise and is_vietnamese(self.letters) else ""
+            lowered = self.letters.lower() if not self._is_bytewise and folding.is_vietnamese(self.letters) else ""
             # The lower case of some Turkish letters is longer, which would move the others.
             self._marked_letters = lowered if len(lowered) in (0, len(self.letters)) else self.letters
         return self._marked_letters
@@ -103,7 +79,7 @@ class AlignedForm:
         for beginning in beginnings:
             if beginning in form:
                 if self._has_camel_case is None:
-                    self._has_camel_case = has_camel_case(self._encoded)
+                    self._has_camel_case = segmentation.has_camel_case(self._encoded)
                 return self._has_camel_case
             if self.marked_letters and not beginning.isalpha() and not beginning.isdigit():
                 return beginning in self.full_form
@@ -142,7 +118,7 @@ class AlignedForm:
 
     @cached_property
     def _tone_words(self) -> list[tuple[int, int, str]]:
-        return tone_words(self.letters)
+        return folding.tone_words(self.letters)
 
     @cached_property
     def _tone_starts(self) -> list[int]:
@@ -172,12 +148,12 @@ class AlignedForm:
 
     @cached_property
     def _camel_case_words(self) -> list[Span]:
-        return camel_case_words(self._encoded)
+        return segmentation.camel_case_words(self._encoded)
 
     @cached_property
     def _camel_case_parts(self) -> list[tuple[int, int, int]]:
         """Start and end of each part, and the end of its word, before segmentation."""
-        return camel_case_part_spans(self._spelled, self._camel_case_words)
+        return segmentation.camel_case_part_spans(self._spelled, self._camel_case_words)
 
     @cached_property
     def _part_starts(self) -> list[int]:
@@ -211,7 +187,7 @@ def _trace_normalization(text: str, composed: str) -> list[_Step]:
     steps: list[_Step] = []
     if composed is not text:
         steps.append(_trace_composition(text, composed))
-    ignored = [(*match.span(), 0) for match in IGNORABLE.finditer(composed)]
+    ignored = [(*match.span(), 0) for match in folding.IGNORABLE.finditer(composed)]
     if ignored:
         steps.append(_Replacements(ignored))
     return steps
@@ -267,9 +243,9 @@ _DECOMPOSED_LETTER = re.compile(f"[{''.join(_DECOMPOSED)}]")
 def _trace_composition(text: str, composed: str) -> _Replacements:
     if _DECOMPOSED_LETTER.sub(lambda match: _DECOMPOSED[match[0]], text) == composed:
         return _Replacements((*match.span(), len(_DECOMPOSED[match[0]])) for match in _DECOMPOSED_LETTER.finditer(text))
-    if len(composed) == len(text) and IGNORABLE.sub("\0", composed) == IGNORABLE.sub("\0", text):
+    if len(composed) == len(text) and folding.IGNORABLE.sub("\0", composed) == folding.IGNORABLE.sub("\0", text):
         return _Replacements(())  # only the order of marks changed, which is common in Arabic
-    form = composition_form(text)
+    form = folding.composition_form(text)
     letters = {letter: normalize(form, letter) for letter in set(text)}
     changed = [letter for letter, normalized in letters.items() if normalized != letter]
     replaced = text
@@ -316,7 +292,7 @@ def _any_of(letters: str) -> re.Pattern[str]:
 
 
 def _is_unmoved(gap: str, folded: str) -> bool:
-    return gap == folded or (len(gap) == len(folded) and folds_to_single_characters(gap))
+    return gap == folded or (len(gap) == len(folded) and folding.folds_to_single_characters(gap))
 
 
 class _RunsAndGaps:
@@ -346,7 +322,7 @@ class _RunsAndGaps:
         part = self._parts[index]
         step: _PartStep
         if index % 2 and part != self._segments[index]:
-            step = _LetterClusters(part) if has_dependent_sign(part) else _SINGLE_LETTERS
+            step = _LetterClusters(part) if segmentation.has_dependent_sign(part) else _SINGLE_LETTERS
         else:
             step = _UNMOVED if _is_unmoved(part, self._segments[index]) else _trace_folding(part)
         self._part_steps[index] = step
@@ -362,7 +338,7 @@ class _PartStep(Protocol):
 
 
 def _trace_folding(text: str) -> _Replacements:
-    lengths = {letter: len(INDEX_FOLDING[ord(letter)]) for letter in set(text)}
+    lengths = {letter: len(folding.INDEX_FOLDING[ord(letter)]) for letter in set(text)}
     moved = [letter for letter, length in lengths.items() if length != 1]
     return _Replacements((*match.span(), lengths[match[0]]) for match in _find_any(moved, text))
 
@@ -381,7 +357,7 @@ class _LetterClusters:
     """Splits a run of letters with dependent signs: a token for each pair of clusters, and one for the last."""
 
     def __init__(self, run: str) -> None:
-        lengths = [*map(len, letter_clusters(run)), 0]
+        lengths = [*map(len, segmentation.letter_clusters(run)), 0]
         self._sources = list(accumulate(lengths, initial=0))
         self._starts = list(accumulate((first + second + 1 for first, second in pairwise(lengths)), initial=0))
 

@@ -152,7 +152,18 @@ def fold_encoded(encoded: bytes) -> str:
 
 def fold(text: str) -> str:
     """Returns the text as lower-case unaccented letters, digits and spaces. Unspaced scripts are not split."""
+    if text.isascii():
+        return fold_bytewise(text)
+    return _fold_word(text) if len(text) <= _WORD_MAX_CHARS else _fold(text)
+
+
+def _fold(text: str) -> str:
     return fold_bytewise(text) if folds_bytewise(text) else fold_by_table(compose(text), FOLDING)
+
+
+# A query needs the fold of each of its words several times.
+_fold_word = lru_cache(maxsize=4_096)(_fold)
+_WORD_MAX_CHARS = 32
 
 
 def fold_joined(texts: Sequence[str]) -> tuple[str, list[int]]:

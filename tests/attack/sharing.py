@@ -216,7 +216,11 @@ class SharingAttack:
             self.result.calls += 1
             request = self._next_request()
             before = self._changes.before_call()
-            response = await self._client.send(request, self._credential)
+            try:
+                response = await self._client.send(request, self._credential)
+            except TimeoutError:
+                self.result.failures.append(f"{request.target}: no response in time")
+                continue
             if response.status >= 500 and response.status != 503:
                 self.result.failures.append(f"{request.target}: {response.status} {response.body[:200]!r}")
             shown = self._detector.owners_in(response.body, None)

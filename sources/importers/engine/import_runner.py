@@ -15,16 +15,10 @@ from msgspec.structs import replace
 from config.errors import Conflict, SourceTimeout
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
-from sources.importers.engine import events, known_files
+from sources.importers.engine import events, known_files, reader_process
 from sources.importers.engine.batches import Batch, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.limits import FileProgress, ImportLimits, ImportProgress, import_limits
-from sources.importers.engine.reader_process import (
-    ProcessBatchReader,
-    ReaderProcess,
-    is_read_in_a_process,
-    open_reader_process,
-)
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.records import OBSERVATION
@@ -72,7 +66,7 @@ async def run_import(
     # The process may open these paths and no others.
     paths = [file.path.resolve() for file in files]
     limits = limits or import_limits(settings)
-    async with open_reader_process(limits, paths) as process:
+    async with reader_process.open_reader_process(limits, paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged, limits=limits)
         runner.locations = {known_files.bookmark_key(file) for file in files}
         for result in results:
@@ -95,7 +89,7 @@ class ImportRunner:
         library: Library | None,
         settings: Settings,
         progress: ImportProgress,
-        process: ReaderProcess,
+        process: reader_process.ReaderProcess,
         *,
         rereads_unchanged: bool = True,
         keeps_edits: bool = False,
@@ -184,9 +178,11 @@ class _FileImport:
         if self._library is not None and keeps_position and not self._from_start:
             bookmark = await self._library.bookmarks.get(known_files.bookmark_key(self.file))
             position = None if bookmark is None else msgspec.json.decode(bookmark, type=events.ReadPosition)
-        reader: BatchReader | ProcessBatchReader
-        if is_read_in_a_process(importer):
-            reader = ProcessBatchReader(process, importer, path, limits, batches, file_progress, position)
+        reader: BatchReader | reader_process.ProcessBatchReader
+        if reader_process.is_read_in_a_process(importer):
+            reader = reader_process.ProcessBatchReader(
+                process, importer, path, limits, batches, file_progress, position
+            )
         else:
             reader = BatchReader(limit_events(importer.read(path, limits, file_progress, position), limits), batches)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))

@@ -11,20 +11,12 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
-from sources.importers.engine import events
+from sources.importers.engine import events, values
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.events import FailedItem, ImportedObservation, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, ImportLimits, InputFile
 from sources.importers.engine.table_reader import TableReader, TableSpec
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    json_or_none,
-    key_label,
-    require_storable,
-    texts,
-)
+from sources.importers.engine.values import Fields
 from sources.importers.formats.conversation_archive import require_allowed_id
 from sources.importers.formats.session_observations import AgentToolCall, AgentToolResult, AgentTurn, turn_content
 from sources.text.chunking import first_sentence
@@ -61,7 +53,7 @@ class _ConversationDatabase(FileImporter):
                     require_allowed_id(_text_id(row))
                     draft = self.conversation(row, file.limits)
                 except InvalidParams as error:
-                    yield FailedItem(f"{self.noun} {key_label(key)}", error.message)
+                    yield FailedItem(f"{self.noun} {values.key_label(key)}", error.message)
                 else:
                     yield from conversation_parts(draft, self._read_messages(reader, rowids))
             yield from (SkippedItem(f"{self.noun} without messages") for _ in range(empty))
@@ -73,7 +65,7 @@ class _ConversationDatabase(FileImporter):
             try:
                 draft = self.message(reader.row(self.messages, rowid), reader.limits)
                 if isinstance(draft, MessageDraft):
-                    require_storable(str(draft.content), reader.limits)
+                    values.require_storable(str(draft.content), reader.limits)
                 yield draft
             except InvalidParams as error:
                 yield FailedItem(f"{self.messages.name}, row {rowid}", error.message)
@@ -88,7 +80,7 @@ class _ConversationDatabase(FileImporter):
 
 def _text_id(row: Fields) -> str:
     if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
+        raise InvalidParams(f"id: expected text, got {values.key_label(row['id'])!r}")
     return row["id"]
 
 
@@ -118,7 +110,7 @@ class AgentKitImporter(_ConversationDatabase):
             title=row.line("title"),
             namespace=row.line("namespace") or UNSET,
             session_id=row.line("session_id"),
-            metadata=Fields.of(json_or_none(row["metadata"], limits)),
+            metadata=Fields.of(values.json_or_none(row["metadata"], limits)),
             created_at=row.time("created_at") or UNSET,
             last_modified=row.time("updated_at") or UNSET,
         )
@@ -131,8 +123,8 @@ class AgentKitImporter(_ConversationDatabase):
             content=row.text("content"),
             model=row.line("model") or None,
             tool=row.line("tool_used") or None,
-            attachments=tuple(Fields.each(json_or_none(row["attachments"], limits))),
-            citations=tuple(Fields.each(json_or_none(row["citations"], limits))),
+            attachments=tuple(Fields.each(values.json_or_none(row["attachments"], limits))),
+            citations=tuple(Fields.each(values.json_or_none(row["citations"], limits))),
             created_at=row.time("timestamp") or UNSET,
         )
 
@@ -163,7 +155,7 @@ class AgentChatBusImporter(_ConversationDatabase):
 
     def conversation(self, row: Fields, limits: ImportLimits) -> ConversationDraft:
         fields = {name: row.line(name) for name in ("summary", "system_prompt") if row.line(name)}
-        metadata = {**Fields.of(json_or_none(row["metadata"], limits)), **fields}
+        metadata = {**Fields.of(values.json_or_none(row["metadata"], limits)), **fields}
         return ConversationDraft(
             uuid=_text_id(row),
             title=row.line("topic"),
@@ -176,7 +168,7 @@ class AgentChatBusImporter(_ConversationDatabase):
     def message(self, row: Fields, limits: ImportLimits) -> MessageDraft | SkippedItem:
         if row["deleted_at"]:
             return SkippedItem("deleted message")
-        metadata = Fields.of(json_or_none(row["metadata"], limits))
+        metadata = Fields.of(values.json_or_none(row["metadata"], limits))
         return MessageDraft(
             uuid=_text_id(row),
             role=row.line("role"),
@@ -190,8 +182,8 @@ class AgentChatBusImporter(_ConversationDatabase):
 
 def _with_bus_fields(metadata: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     """Adds the fields of the bus that differ from their defaults."""
-    values = {name: clean_line(value) for name, value in fields.items()}
-    bus_fields = {name: value for name, value in values.items() if value and value not in _DEFAULTS}
+    lines = {name: values.clean_line(value) for name, value in fields.items()}
+    bus_fields = {name: line for name, line in lines.items() if line and line not in _DEFAULTS}
     # The key is ours: metadata of the file must not set what only the bus may.
     own = {name: value for name, value in metadata.items() if name != _BUS_KEY}
     return {**own, _BUS_KEY: bus_fields} if bus_fields else own
@@ -277,7 +269,7 @@ def _observation_draft(table: TableSpec, row: Fields, limits: ImportLimits) -> O
         # The parts of a session summary, each after its name.
         parts = {part: text for part in _SUMMARY_PARTS if (text := row.text(part).strip())}
         narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
-        title = clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
+        title = values.clean_line(first_sentence(next(iter(parts.values()), ""), _TITLE_CHARS))
         uuid = events.observation_id("imported", "summary", str(row["id"]))
         fields["type"] = "summary"
     elif table is _OBSERVATIONS_V3:
@@ -286,11 +278,11 @@ def _observation_draft(table: TableSpec, row: Fields, limits: ImportLimits) -> O
     else:
         uuid = events.imported_observation_id(str(row["id"]))
         lists = {
-            name: tuple(text for text in texts(json_or_none(row[name], limits)) if "\0" not in text)
+            name: tuple(text for text in values.texts(values.json_or_none(row[name], limits)) if "\0" not in text)
             for name in ("facts", "concepts", "files_read", "files_modified")
         }
-        fields |= {**lists, "concepts": clean_tags(lists["concepts"]), "subtitle": row.line("subtitle")}
-    require_storable(narrative, limits)
+        fields |= {**lists, "concepts": values.clean_tags(lists["concepts"]), "subtitle": row.line("subtitle")}
+    values.require_storable(narrative, limits)
     return ObservationDraft(
         uuid=uuid,
         title=title,
@@ -315,7 +307,7 @@ def _read_conversations(reader: TableReader) -> Events:
         first, path = next(rows, None), str(group)
         if first is not None:
             # Without its folders, which reveal where files are on the user's disk.
-            file_name = clean_line(PureWindowsPath(path).stem)
+            file_name = values.clean_line(PureWindowsPath(path).stem)
             metadata = {
                 "imported_from": "conversation_memory",
                 "project": first.line("project"),
@@ -325,7 +317,7 @@ def _read_conversations(reader: TableReader) -> Events:
             # Without a session id, because the conversation imported from the session's own file has it.
             draft = ConversationDraft(
                 uuid=events.archived_conversation_id(path),
-                title=clean_line(first_sentence(first.text("user_message"), _TITLE_CHARS)),
+                title=values.clean_line(first_sentence(first.text("user_message"), _TITLE_CHARS)),
                 metadata={name: value for name, value in metadata.items() if value},
                 created_at=first.time("timestamp") or UNSET,
             )
@@ -349,7 +341,7 @@ def _messages(reader: TableReader, row: Fields, failures: list[FailedItem]) -> I
     try:
         for turn in _turns(reader, row):
             content = turn_content(turn)
-            require_storable(content, reader.limits)
+            values.require_storable(content, reader.limits)
             if content:
                 is_empty = False
                 yield MessageDraft(
@@ -368,7 +360,7 @@ def _messages(reader: TableReader, row: Fields, failures: list[FailedItem]) -> I
         if is_empty:
             yield SkippedItem("exchange without text")
     except InvalidParams as error:
-        failures.append(FailedItem(f"exchange {clean_line(str(row['id']))[:60]}", error.message))
+        failures.append(FailedItem(f"exchange {values.clean_line(str(row['id']))[:60]}", error.message))
 
 
 def _turns(reader: TableReader, row: Fields) -> Iterator[AgentTurn]:
@@ -377,7 +369,7 @@ def _turns(reader: TableReader, row: Fields) -> Iterator[AgentTurn]:
     calls = reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"])
     for call in calls:
         key, name, result = call.line("id"), call.line("tool_name") or "tool", call.text("tool_result")
-        arguments = json_or_none(call["tool_input"], reader.limits)
+        arguments = values.json_or_none(call["tool_input"], reader.limits)
         # Arguments that are not an object are kept as text.
         is_object = isinstance(arguments, dict)
         yield AgentTurn(

@@ -13,13 +13,6 @@ from msgspec import Struct
 
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.importers.formats import conversation_archive
-from sources.importers.formats.conversation_archive import (
-    MANIFEST,
-    ArchiveManifest,
-    ArchivePart,
-    ArchiveReader,
-    ConversationPart,
-)
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats
 
@@ -44,7 +37,9 @@ class ArchiveImportResult(Struct, frozen=True, kw_only=True):
     problems: tuple[ArchiveProblem, ...]
 
 
-async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int) -> ArchiveImportResult:
+async def import_archive(
+    chats: Chats, reader: conversation_archive.ArchiveReader, problems_max: int
+) -> ArchiveImportResult:
     """Reads the zip in worker threads, because unpacking takes time."""
     manifest = await asyncio.to_thread(reader.manifest)
     importing = _ArchiveImport(chats, problems_max)
@@ -76,8 +71,8 @@ class _ArchiveImport:
     def result(self) -> ArchiveImportResult:
         return ArchiveImportResult(**self._counts, problems=tuple(self._problems))
 
-    async def add_part(self, part: ArchivePart) -> None:
-        if not isinstance(part, ConversationPart):
+    async def add_part(self, part: conversation_archive.ArchivePart) -> None:
+        if not isinstance(part, conversation_archive.ConversationPart):
             self._fail(part.entry, part.reason)
             return
         try:
@@ -95,7 +90,7 @@ class _ArchiveImport:
         except (Conflict, InvalidParams) as error:
             self._fail(part.entry, error.message)
 
-    async def add_namespaces(self, manifest: ArchiveManifest) -> None:
+    async def add_namespaces(self, manifest: conversation_archive.ArchiveManifest) -> None:
         """Creates the namespaces that have no conversation."""
         # Last, because conversations create the namespaces that they are in.
         existing = {namespace.name for namespace in await self._chats.namespaces()}
@@ -106,9 +101,9 @@ class _ArchiveImport:
                 await self._chats.create_namespace(name)
                 self._counts["namespaces"] += 1
             except (Conflict, InvalidParams) as error:
-                self._fail(MANIFEST, error.message)
+                self._fail(conversation_archive.MANIFEST, error.message)
 
-    async def _create(self, part: ConversationPart) -> None:
+    async def _create(self, part: conversation_archive.ConversationPart) -> None:
         await self._chats.create(
             conversation_archive.conversation_draft(part.conversation),
             list(map(conversation_archive.message_draft, part.messages)),
@@ -117,7 +112,7 @@ class _ArchiveImport:
         self._counts["created"] += 1
         self._counts["messages"] += len(part.messages)
 
-    async def _continue_existing(self, part: ConversationPart, conflict: Conflict) -> bool:
+    async def _continue_existing(self, part: conversation_archive.ConversationPart, conflict: Conflict) -> bool:
         """Continues the conversation that has this id. If that one is deleted, purges it, so that the id can be used
         again, and returns False."""
         try:
@@ -133,7 +128,7 @@ class _ArchiveImport:
         await self._append_missing(part)
         return True
 
-    async def _append_missing(self, part: ConversationPart) -> None:
+    async def _append_missing(self, part: conversation_archive.ConversationPart) -> None:
         """Appends the messages that the library lacks, if those that it has are the first ones of the archived
         conversation."""
         stored = self._stored
@@ -212,10 +207,10 @@ class ArchiveWriter:
         self._file.close()
 
     def finish(self, namespaces: Iterable[str]) -> None:
-        manifest = ArchiveManifest(
+        manifest = conversation_archive.ArchiveManifest(
             conversations=self._conversations, messages=self._messages, namespaces=tuple(sorted(namespaces))
         )
-        self._zip.writestr(_zip_entry(MANIFEST), msgspec.json.encode(manifest) + b"\n")
+        self._zip.writestr(_zip_entry(conversation_archive.MANIFEST), msgspec.json.encode(manifest) + b"\n")
         self._zip.close()
 
     @property

@@ -12,13 +12,8 @@ from msgspec import UNSET, Raw
 
 from config.errors import InvalidParams
 from sources.drafts import MessageDraft
-from sources.importers.engine.chat_messages import (
-    MessageTree,
-    SkipMessage,
-    conversation_draft,
-    conversation_parts,
-    message_id,
-)
+from sources.importers.engine import chat_messages
+from sources.importers.engine.chat_messages import MessageTree, SkipMessage
 from sources.importers.engine.events import FailedItem, SkippedItem, report_failure, stable_uuid
 from sources.importers.engine.file_probe import is_json
 from sources.importers.engine.importer import Events, ExportImporter, FileImporter, FileProbe, ImportLimits, InputFile
@@ -127,7 +122,7 @@ class ChatGptImporter(ExportImporter):
 
 
 # Both formats give a message the same id.
-message_uuid = partial(message_id, "chatgpt")
+message_uuid = partial(chat_messages.message_id, "chatgpt")
 
 
 def conversation_uuid(key: str) -> str:
@@ -166,7 +161,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Even
     own_id = conversation.text("conversation_id", "id")
     uuid = conversation_uuid(own_id or f"{conversation.get('create_time')}\0{root}")
     path = _canonical_path(tree, conversation.get("current_node"), messages, drafts)
-    draft = conversation_draft(
+    draft = chat_messages.conversation_draft(
         "chatgpt",
         uuid,
         conversation.line("title"),
@@ -179,7 +174,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Even
         is_starred=conversation.get("is_starred") is True,
     )
     threaded = tree.messages(path, drafts, partial(message_uuid, uuid), draft.created_at)
-    yield from conversation_parts(draft, threaded)
+    yield from chat_messages.conversation_parts(draft, threaded)
 
 
 def _canonical_path(
@@ -349,12 +344,14 @@ def _read_viewer_conversation(reader: TableReader, conversation: Fields, rowids:
         known = sorted(filter(None, times.values()))
         created, modified = (known[0], known[-1]) if known else (None, None)
     uuid = conversation_uuid(conversation["id"])
-    draft = conversation_draft("chatgpt_browser", uuid, conversation.line("title"), created=created, modified=modified)
+    draft = chat_messages.conversation_draft(
+        "chatgpt_browser", uuid, conversation.line("title"), created=created, modified=modified
+    )
     tree = MessageTree(parents)
     # The database does not store the branch last seen. Like the viewer, take the one with the newest message.
     path = tree.path_to(max(tree.leaves(), key=lambda leaf: times[leaf], default=None))
     threaded = tree.messages(path, drafts, partial(message_uuid, uuid), draft.created_at)
-    yield from conversation_parts(draft, threaded)
+    yield from chat_messages.conversation_parts(draft, threaded)
 
 
 def _content_text(content: str, limits: ImportLimits) -> str:

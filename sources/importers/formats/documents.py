@@ -17,16 +17,10 @@ from msgspec import UNSET, UnsetType
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
+from sources.importers.engine import files
 from sources.importers.engine.archives import ZIP_ERRORS, is_visible, is_zip
 from sources.importers.engine.events import FailedItem, ImportedMedia, ImportEvent, SkippedItem, stable_uuid
 from sources.importers.engine.file_probe import HEAD_BYTES, probe_file
-from sources.importers.engine.files import (
-    decode_text,
-    encoding_doubts,
-    encoding_metadata,
-    is_text,
-    text_max_bytes,
-)
 from sources.importers.engine.importer import Events, FileProbe, ImportLimits, InputFile, ParsingImporter
 from sources.importers.engine.input_file import FileTree
 from sources.importers.engine.markdown_text import split_words
@@ -87,14 +81,14 @@ class DocumentsImporter(ParsingImporter):
             )
         else:
             document = self._parse(file.path, kind, file.limits)
-        yield from encoding_doubts("", document.encoding, is_doubtful=document.is_encoding_doubtful)
+        yield from files.encoding_doubts("", document.encoding, is_doubtful=document.is_encoding_doubtful)
         yield _document_event(
             document,
             kind,
             file.stem,
             stable_uuid("documents", "media", file.key),
             file.modified_at,
-            {"file": file.name, **encoding_metadata(document.encoding), **document.metadata},
+            {"file": file.name, **files.encoding_metadata(document.encoding), **document.metadata},
         )
 
 
@@ -161,7 +155,7 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
 def is_document(name: str, data: bytes) -> bool:
     """Returns whether the file can be read as a document, judged by its content."""
     return _kind(name, data) is not None or (
-        PurePosixPath(name).suffix.lower() in TEXT_SUFFIXES and is_text(data[:HEAD_BYTES])
+        PurePosixPath(name).suffix.lower() in TEXT_SUFFIXES and files.is_text(data[:HEAD_BYTES])
     )
 
 
@@ -175,10 +169,10 @@ def read_embedded(
             # In the confined process of documents, which gets the bytes through a file in memory: nothing is unpacked
             # to disk.
             parsed = parse(data, kind, limits)
-        elif len(data) > text_max_bytes(limits):
-            raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")
+        elif len(data) > files.text_max_bytes(limits):
+            raise InvalidParams(f"larger than {files.text_max_bytes(limits)} bytes")
         else:
-            parsed = ParsedDocument(text=decode_text(data, limits, name).strip())
+            parsed = ParsedDocument(text=files.decode_text(data, limits, name).strip())
     except InvalidParams as error:
         return FailedItem(name, error.message)
     path = PurePosixPath(name)

@@ -17,30 +17,11 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
-from sources.importers.engine import events
+from sources.importers.engine import events, table_reader, values
 from sources.importers.engine.chat_messages import MessageTree, conversation_parts
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
-from sources.importers.engine.table_reader import (
-    FollowedDatabase,
-    FollowedTable,
-    KeywordLinks,
-    LookupTable,
-    TableReader,
-    TableSpec,
-)
-from sources.importers.engine.values import (
-    Fields,
-    clean_line,
-    clean_tags,
-    compact_metadata,
-    json_or_none,
-    key_label,
-    require_storable,
-    text_or_empty,
-    texts,
-    url_or_empty,
-    valid_uuid,
-)
+from sources.importers.engine.table_reader import FollowedTable, KeywordLinks, TableReader, TableSpec
+from sources.importers.engine.values import Fields
 from sources.records import MediaChunk, Segment
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -54,13 +35,13 @@ def is_live(row: Fields) -> bool:
     return not row["deleted"]
 
 
-def import_metadata(**values: Any) -> dict[str, Any]:
-    return {"imported_from": NAME, **compact_metadata(**values)}
+def import_metadata(**fields: Any) -> dict[str, Any]:
+    return {"imported_from": NAME, **values.compact_metadata(**fields)}
 
 
 def item_uuid(value: object, kind: str, key: str) -> str:
     """Returns a row's own UUID, or one derived from `key` if it has none."""
-    return valid_uuid(value) or events.stable_uuid(NAME, kind, key)
+    return values.valid_uuid(value) or events.stable_uuid(NAME, kind, key)
 
 
 def item_number(row: Fields) -> int | UnsetType:
@@ -75,7 +56,7 @@ def item_number(row: Fields) -> int | UnsetType:
 
 
 def _keywords(links: KeywordLinks) -> FollowedTable:
-    keywords = LookupTable(links.keyword_table, ("id", "keyword"), ("deleted",), "keyword_id")
+    keywords = table_reader.LookupTable(links.keyword_table, ("id", "keyword"), ("deleted",), "keyword_id")
     columns = (links.item_column, "keyword_id")
     return FollowedTable(links.link_table, columns, parent_column=links.item_column, lookups=(keywords,))
 
@@ -114,7 +95,7 @@ CONVERSATIONS = FollowedTable(
     ),
     ("topic_label", "source", "external_ref"),
     parts=(_WHOLE_MESSAGES, _keywords(CONVERSATION_KEYWORDS)),
-    lookups=(LookupTable(CHARACTERS.name, CHARACTERS.required, CHARACTERS.optional, "character_id"),),
+    lookups=(table_reader.LookupTable(CHARACTERS.name, CHARACTERS.required, CHARACTERS.optional, "character_id"),),
 )
 
 _CARD_TEXTS = (
@@ -130,7 +111,7 @@ def read_note(reader: TableReader, row: Fields) -> Events:
         yield events.DeletedItem("notes", _row_uuid("notes", row["id"]))
         return
     content = row.text("content")
-    require_storable(content, reader.limits)
+    values.require_storable(content, reader.limits)
     yield events.ImportedNote(
         NoteDraft(
             uuid=_row_uuid("notes", row["id"]),
@@ -151,8 +132,8 @@ def read_character(reader: TableReader, row: Fields) -> Events:
         return
     card_texts: dict[str, Any] = {field: row.text(field) for field in _CARD_TEXTS}
     for text in card_texts.values():
-        require_storable(text, reader.limits)
-    extensions = json_or_none(row["extensions"], reader.limits)
+        values.require_storable(text, reader.limits)
+    extensions = values.json_or_none(row["extensions"], reader.limits)
     yield events.ImportedCharacter(
         CharacterDraft(
             uuid=_character_uuid(row),
@@ -161,8 +142,10 @@ def read_character(reader: TableReader, row: Fields) -> Events:
             **card_texts,
             creator=row.line("creator"),
             character_version=row.line("character_version"),
-            alternate_greetings=tuple(texts(json_or_none(row["alternate_greetings"], reader.limits))),
-            tags=clean_tags([clean_line(tag) for tag in texts(json_or_none(row["tags"], reader.limits))]),
+            alternate_greetings=tuple(values.texts(values.json_or_none(row["alternate_greetings"], reader.limits))),
+            tags=values.clean_tags(
+                [values.clean_line(tag) for tag in values.texts(values.json_or_none(row["tags"], reader.limits))]
+            ),
             card={"extensions": extensions} if isinstance(extensions, dict) and extensions else {},
             metadata=import_metadata(),
             created_at=row.time("created_at") or UNSET,
@@ -219,7 +202,7 @@ def read_conversation(reader: TableReader, row: Fields) -> Events:
         try:
             live = _message_draft(reader, message) if is_live(message.row) else None
         except InvalidParams as error:
-            location = f"conversation {key_label(row['id'])}, message {key_label(message.key)}"
+            location = f"conversation {values.key_label(row['id'])}, message {values.key_label(message.key)}"
             yield events.FailedItem(location, error.message)
             continue
         if live is None:
@@ -260,13 +243,13 @@ def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | 
     message_id = message.row["id"]
     row = reader.row(MESSAGE_CONTENT, message.rowid)
     images = [image["image_mime_type"] for image in reader.rows_where(MESSAGE_IMAGES, "message_id", message_id)]
-    mime_types = [kind for image in (row["image_mime_type"], *images) if (kind := clean_line(image))]
+    mime_types = [kind for image in (row["image_mime_type"], *images) if (kind := values.clean_line(image))]
     content = row.text("content")
     if not content.strip():
         content = "\n".join(f"[image: {kind}]" for kind in mime_types)
     if not content:
         return None
-    require_storable(content, reader.limits)
+    values.require_storable(content, reader.limits)
     sender = message.row.line("sender")
     calls = [extra["tool_calls_json"] for extra in reader.rows_where(MESSAGE_METADATA, "message_id", message_id)]
     return MessageDraft(
@@ -275,16 +258,16 @@ def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | 
         sender=sender,
         content=content,
         attachments=tuple({"mime_type": kind} for kind in dict.fromkeys(mime_types)),
-        metadata=compact_metadata(
+        metadata=values.compact_metadata(
             ranking=row["ranking"] if isinstance(row["ranking"], int) else None,
-            tool_calls=json_or_none(calls[0], reader.limits) if calls else None,
+            tool_calls=values.json_or_none(calls[0], reader.limits) if calls else None,
         ),
         created_at=message.time or UNSET,
     )
 
 
 def _row_uuid(kind: str, key: Any) -> str:
-    return item_uuid(key, kind, key_label(key))
+    return item_uuid(key, kind, values.key_label(key))
 
 
 def _character_uuid(row: Fields) -> str:
@@ -357,7 +340,7 @@ def read_media(reader: TableReader, row: Fields) -> Events:
         preferred_id=item_number(row),
         title=row.line("title"),
         media_type=row.line("type") or "text",
-        url=url_or_empty(row["url"]),
+        url=values.url_or_empty(row["url"]),
         author=row.line("author"),
         tags=reader.keywords(MEDIA_KEYWORDS, row["id"]),
         metadata=import_metadata(
@@ -371,7 +354,7 @@ def read_media(reader: TableReader, row: Fields) -> Events:
     is_same = sum(word in transcript_words for word in words) >= _SAME_SHARE * len(words)
     transcript_draft = draft
     if not transcript.strip() or not is_same:
-        require_storable(content, reader.limits)
+        values.require_storable(content, reader.limits)
         yield events.ImportedMedia(
             replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET)
         )
@@ -389,9 +372,9 @@ def read_media(reader: TableReader, row: Fields) -> Events:
             created_at=draft.created_at,
         )
     if transcript.strip():
-        require_storable(transcript, reader.limits)
-        texts = {"segments": segments} if segments else {"content": transcript}
-        yield events.ImportedMedia(replace(transcript_draft, **texts))
+        values.require_storable(transcript, reader.limits)
+        parts = {"segments": segments} if segments else {"content": transcript}
+        yield events.ImportedMedia(replace(transcript_draft, **parts))
     if not transcript.strip() or is_same:
         yield events.DeletedItem("media", _transcript_uuid(uuid))
 
@@ -451,7 +434,7 @@ def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence
     current = max(of_run or transcripts, key=lambda other: other.time("created_at") or "", default=Fields())
     # Parses plain text, or the JSON of several transcription programs.
     stored = current.text("transcription")
-    value = json_or_none(stored, reader.limits) if stored.lstrip()[:1] in ("{", "[") else None
+    value = values.json_or_none(stored, reader.limits) if stored.lstrip()[:1] in ("{", "[") else None
     if value is None:
         return stored, ()
     lines = value if isinstance(value, list) else _first_field(value, ("segments", "Segments"))
@@ -468,7 +451,7 @@ def _current_transcript(reader: TableReader, row: Fields) -> tuple[str, Sequence
 
 
 def _line_text(line: Mapping[str, Any]) -> str:
-    return " ".join(text_or_empty(_first_field(line, ("text", "Text", "transcription", "transcript"))).split())
+    return " ".join(values.text_or_empty(_first_field(line, ("text", "Text", "transcription", "transcript"))).split())
 
 
 def _times(line: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -535,7 +518,7 @@ def read_prompt(reader: TableReader, row: Fields) -> Events:
         yield events.SkippedItem("deleted prompt")
         yield events.DeletedItem("prompts", uuid)
         return
-    metadata = import_metadata(definition=json_or_none(row["prompt_definition_json"], reader.limits))
+    metadata = import_metadata(definition=values.json_or_none(row["prompt_definition_json"], reader.limits))
     draft = _prompt_draft(reader, row, uuid, "system_prompt", "user_prompt", PROMPT_KEYWORDS)
     # tldw does not store when a prompt was created.
     yield events.ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
@@ -551,7 +534,7 @@ def _prompt_draft(
     reader: TableReader, row: Fields, uuid: str, system: str, user: str, keywords: KeywordLinks
 ) -> PromptDraft:
     for field in ("details", system, user):
-        require_storable(row.text(field), reader.limits)
+        values.require_storable(row.text(field), reader.limits)
     return PromptDraft(
         uuid=uuid,
         preferred_id=item_number(row),
@@ -565,7 +548,9 @@ def _prompt_draft(
     )
 
 
-FOLLOWED_DATABASES = tuple(map(FollowedDatabase, ((NOTES, CHARACTERS, CONVERSATIONS), (MEDIA,), (PROMPTS,))))
+FOLLOWED_DATABASES = tuple(
+    map(table_reader.FollowedDatabase, ((NOTES, CHARACTERS, CONVERSATIONS), (MEDIA,), (PROMPTS,)))
+)
 # The tables by which each kind of database is recognized.
 _DATABASES = (
     (NOTES, CHARACTERS, CONVERSATIONS, MESSAGES),

@@ -21,22 +21,10 @@ from sources.records import (
 )
 from sources.storage.collections.collection import StoredItems, UserDatabase
 from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter
-from sources.storage.tables import validation
+from sources.storage.tables import sql, validation
 from sources.storage.tables.conversation_tables import MEDIA_ITEMS
 from sources.storage.tables.item_table import WriteContext
 from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PROMPTS, observation_conditions
-from sources.storage.tables.sql import (
-    CHUNK_BITS,
-    CHUNKS_MAX,
-    NOTES_INDEX,
-    SAVE_STATE,
-    Delete,
-    Insert,
-    SqlConnection,
-    Update,
-    json_array,
-    placeholders,
-)
 from sources.storage.tables.upsert import rows_by_uuid
 from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storable
 
@@ -47,8 +35,8 @@ _STORED_IMAGES = (
     "SELECT n.uuid, i.name, i.digest FROM {} CROSS JOIN notes n JOIN note_images i ON i.note = n.id "
     "WHERE n.uuid = wanted.value"
 )
-_DELETE_IMAGE = Delete("note_images", "note = ? AND name = ?")
-_INSERT_IMAGE = Insert("note_images", "note, name, media_type, digest, data")
+_DELETE_IMAGE = sql.Delete("note_images", "note = ? AND name = ?")
+_INSERT_IMAGE = sql.Insert("note_images", "note, name, media_type, digest, data")
 _IMAGES = "FROM note_images i JOIN notes n ON n.id = i.note WHERE n.uuid = ? AND n.deleted = 0"
 
 
@@ -67,7 +55,7 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
     ) -> Note:
         addition = validation.long_text(self._settings.limits, "text", text)
 
-        def work(connection: SqlConnection, context: WriteContext) -> Note:
+        def work(connection: sql.SqlConnection, context: WriteContext) -> Note:
             def write() -> Sequence[str]:
                 content: str = self.table.stored_values(connection, item_id)["content"]
                 between = "" if not content or content.endswith(separator) else separator
@@ -88,12 +76,12 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
     async def set_images(self, images: Mapping[str, Sequence[NoteImage]]) -> None:
         digests = {uuid: [sha256(image.data).hexdigest() for image in some] for uuid, some in images.items()}
 
-        def work(connection: SqlConnection, _: WriteContext) -> None:
+        def work(connection: sql.SqlConnection, _: WriteContext) -> None:
             rows = rows_by_uuid(connection, self.table.name, list(images))
-            sql = _STORED_IMAGES.format(connection.dialect.listed())
+            statement = _STORED_IMAGES.format(connection.dialect.listed())
             stored: dict[tuple[str, str], str] = {
                 (uuid, name): digest
-                for uuid, name, digest in connection.execute(sql, (json_array(list(images)),)).fetchall()
+                for uuid, name, digest in connection.execute(statement, (sql.json_array(list(images)),)).fetchall()
             }
             current = {
                 (uuid, image.name): (image, digest)
@@ -114,16 +102,16 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
         if not validation.is_storable(item_id):
             return ()
 
-        def work(connection: SqlConnection) -> Sequence[str]:
+        def work(connection: sql.SqlConnection) -> Sequence[str]:
             rows = connection.execute(f"SELECT i.name {_IMAGES} ORDER BY i.name", (item_id,))
             return [name for (name,) in rows.fetchall()]
 
         return await self._read(work)
 
     async def image(self, item_id: str, name: str) -> NoteImage:
-        def work(connection: SqlConnection) -> NoteImage:
-            sql = f"SELECT i.name, i.media_type, i.data {_IMAGES} AND i.name = ?"
-            row = connection.execute(sql, (item_id, name)).fetchone()
+        def work(connection: sql.SqlConnection) -> NoteImage:
+            statement = f"SELECT i.name, i.media_type, i.data {_IMAGES} AND i.name = ?"
+            row = connection.execute(statement, (item_id, name)).fetchone()
             if row is None:
                 raise NotFound("image", name[:200])
             return NoteImage(row[0], row[1], bytes(row[2]))
@@ -153,8 +141,8 @@ class StoredObservations(StoredItems[Observation, ObservationDraft, str]):
     async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
         uuids = [uuid for uuid in dict.fromkeys(observation_ids) if is_storable(uuid)]
 
-        def work(connection: SqlConnection) -> Sequence[Observation]:
-            rows = self.table.select(connection, f"uuid IN ({placeholders(uuids)})", uuids)
+        def work(connection: sql.SqlConnection) -> Sequence[Observation]:
+            rows = self.table.select(connection, f"uuid IN ({sql.placeholders(uuids)})", uuids)
             by_uuid = {row.uuid: row for row in rows}
             return [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
 
@@ -172,7 +160,7 @@ class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
     async def get_by_name(self, name: str) -> SavedPrompt:
         return await self._read(lambda connection: self._by_name(connection, name))
 
-    def _by_name(self, connection: SqlConnection, name: str) -> SavedPrompt:
+    def _by_name(self, connection: sql.SqlConnection, name: str) -> SavedPrompt:
         condition = (
             f"{connection.dialect.is_same_name('name', '?1')} ORDER BY name = ?1 DESC, last_modified DESC, id DESC"
         )
@@ -183,7 +171,7 @@ class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
     ) -> SavedPrompt:
         name = validation.required_short_text(self._settings.limits, "name", draft.name)
 
-        def work(connection: SqlConnection, context: WriteContext) -> SavedPrompt:
+        def work(connection: sql.SqlConnection, context: WriteContext) -> SavedPrompt:
             def write() -> Sequence[str]:
                 try:
                     prompt = self._by_name(connection, name)
@@ -219,7 +207,7 @@ class StoredBookmarks:
         if not validation.is_storable(name):
             return None
 
-        def work(connection: SqlConnection) -> str | None:
+        def work(connection: sql.SqlConnection) -> str | None:
             row = connection.execute("SELECT value FROM state WHERE name = ?", (_PREFIX + name,)).fetchone()
             return row[0] if row else None
 
@@ -231,44 +219,44 @@ class StoredBookmarks:
     async def change(self, name: str, change: Callable[[str | None], str]) -> None:
         key = _PREFIX + validation.required_short_text(self._limits, "name", name)
 
-        def work(connection: SqlConnection) -> None:
+        def work(connection: sql.SqlConnection) -> None:
             row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
             value = validation.long_text(self._limits, "text", change(row[0] if row else None))
-            connection.execute(SAVE_STATE, (key, value))
+            connection.execute(sql.SAVE_STATE, (key, value))
 
-        await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
+        await self._database.write(_BOOKMARKS, sql.NOTES_INDEX, work)
 
     async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
         key = _LEASE_PREFIX + validation.required_short_text(self._limits, "name", name)
 
-        def work(connection: SqlConnection) -> str:
+        def work(connection: sql.SqlConnection) -> str:
             # The transaction locks the library, so that two processes never both find the lease free.
             row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
             end, _, holder = row[0].partition(" ") if row else ("0", "", "")
             if holder not in (owner, instead_of) and float(end) > time.time():
                 return holder
-            connection.execute(SAVE_STATE, (key, f"{time.time() + lifetime_s:.3f} {owner}"))
+            connection.execute(sql.SAVE_STATE, (key, f"{time.time() + lifetime_s:.3f} {owner}"))
             return owner
 
-        return await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
+        return await self._database.write(_BOOKMARKS, sql.NOTES_INDEX, work)
 
     async def release(self, name: str, owner: str) -> None:
-        def work(connection: SqlConnection) -> None:
+        def work(connection: sql.SqlConnection) -> None:
             row = connection.execute("SELECT value FROM state WHERE name = ?", (_LEASE_PREFIX + name,)).fetchone()
             if row and row[0].partition(" ")[2] == owner:
-                connection.execute(Delete("state", "name = ?"), (_LEASE_PREFIX + name,))
+                connection.execute(sql.Delete("state", "name = ?"), (_LEASE_PREFIX + name,))
 
-        await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
+        await self._database.write(_BOOKMARKS, sql.NOTES_INDEX, work)
 
 
 # -- agents ------------------------------------------------------------------------------------------------------------
 # The agents on the message bus, which are stored in the library of their user.
 
 _AGENTS = "agents"
-_INSERT = Insert("agents", "id, name, token_hash, used_at")
+_INSERT = sql.Insert("agents", "id, name, token_hash, used_at")
 _SELECT = "SELECT id, name, token_hash, used_at FROM agents WHERE id = ?"
 # All but the `limit` most recently used agents.
-_DELETE_LEAST_RECENTLY_USED = Delete(
+_DELETE_LEAST_RECENTLY_USED = sql.Delete(
     "agents", f"id IN (SELECT id FROM agents ORDER BY used_at DESC, id DESC LIMIT {COUNT_MAX} OFFSET ?)"
 )
 
@@ -283,8 +271,8 @@ class StoredAgents:
     ) -> RegisteredAgent:
         name = validation.required_short_text(self._limits, "name", name)
 
-        def work(connection: SqlConnection) -> RegisteredAgent:
-            connection.execute(Delete("agents", "used_at < ?"), (idle_since,))
+        def work(connection: sql.SqlConnection) -> RegisteredAgent:
+            connection.execute(sql.Delete("agents", "used_at < ?"), (idle_since,))
             connection.execute(_DELETE_LEAST_RECENTLY_USED, (max(0, limit - 1),))
             taken = {row[0] for row in connection.execute("SELECT name FROM agents")}
             names = (name if number == 1 else f"{name} {number}" for number in range(1, len(taken) + 2))
@@ -293,30 +281,30 @@ class StoredAgents:
             connection.execute(_INSERT, (agent.id, agent.name, agent.token_hash, agent.used_at))
             return agent
 
-        return await self._database.write(_AGENTS, NOTES_INDEX, work)
+        return await self._database.write(_AGENTS, sql.NOTES_INDEX, work)
 
     async def find(self, agent_id: str) -> RegisteredAgent | None:
         if not is_storable(agent_id):
             return None
 
-        def work(connection: SqlConnection) -> RegisteredAgent | None:
+        def work(connection: sql.SqlConnection) -> RegisteredAgent | None:
             row = connection.execute(_SELECT, (agent_id,)).fetchone()
             return RegisteredAgent(**dict(zip(RegisteredAgent.__struct_fields__, row, strict=True))) if row else None
 
         return await self._database.read(_AGENTS, work)
 
     async def set_used(self, agent_id: str, time: str) -> None:
-        def work(connection: SqlConnection) -> None:
-            connection.execute(Update("agents", "used_at = ?1", "id = ?2 AND used_at < ?1"), (time, agent_id))
+        def work(connection: sql.SqlConnection) -> None:
+            connection.execute(sql.Update("agents", "used_at = ?1", "id = ?2 AND used_at < ?1"), (time, agent_id))
 
-        await self._database.write(_AGENTS, NOTES_INDEX, work)
+        await self._database.write(_AGENTS, sql.NOTES_INDEX, work)
 
 
 # -- media -------------------------------------------------------------------------------------------------------------
 # Media: long texts, stored whole and in chunks, and the timed segments of transcripts.
 
 _CHUNKS = f"""
-    SELECT id & {CHUNKS_MAX - 1}, uuid, text, start, "end", start_ms, end_ms, speaker
+    SELECT id & {sql.CHUNKS_MAX - 1}, uuid, text, start, "end", start_ms, end_ms, speaker
     FROM chunks WHERE id >= ?1 AND id < ?2
 """
 _CHUNK_BY_UUID = f"{_CHUNKS} AND uuid = ?3"
@@ -342,7 +330,7 @@ class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
         length = _TEXT_END if length is None else min(clamp_count(length), _TEXT_END)
         parameters = (item_id, min(clamp_count(start), _TEXT_END) + 1, length)
 
-        def work(connection: SqlConnection) -> str:
+        def work(connection: sql.SqlConnection) -> str:
             self.table.get(connection, item_id)
             [text] = connection.execute(
                 "SELECT substr(content, ?2, ?3) FROM texts WHERE id = ?1", parameters
@@ -352,12 +340,12 @@ class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
         return await self._read(work)
 
     async def chunks(self, item_id: int, first: int, count: int) -> Sequence[MediaChunk]:
-        first = min(clamp_count(first), CHUNKS_MAX)
-        end = min(first + clamp_count(count), CHUNKS_MAX)
+        first = min(clamp_count(first), sql.CHUNKS_MAX)
+        end = min(first + clamp_count(count), sql.CHUNKS_MAX)
 
-        def work(connection: SqlConnection) -> Sequence[MediaChunk]:
+        def work(connection: sql.SqlConnection) -> Sequence[MediaChunk]:
             self.table.get(connection, item_id)
-            base = item_id << CHUNK_BITS
+            base = item_id << sql.CHUNK_BITS
             rows = connection.execute(f"{_CHUNKS} ORDER BY id", (base + first, base + end))
             return [_chunk(*row) for row in rows]
 
@@ -373,7 +361,7 @@ class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
         start_ms = clamp_count(from_ms or 0)
         end_ms = COUNT_MAX if to_ms is None else clamp_count(to_ms)
 
-        def work(connection: SqlConnection) -> Sequence[Segment]:
+        def work(connection: sql.SqlConnection) -> Sequence[Segment]:
             self.table.get(connection, item_id)
             rows = connection.execute(_SEGMENTS, (item_id, start_ms, end_ms))
             return [
@@ -383,13 +371,13 @@ class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
         return await self._read(work)
 
     async def types(self) -> Mapping[str, int]:
-        sql = "SELECT media_type, count(*) FROM media WHERE deleted = 0 GROUP BY media_type ORDER BY 2 DESC, 1"
-        return await self._read(lambda connection: dict(connection.execute(sql).fetchall()))
+        statement = "SELECT media_type, count(*) FROM media WHERE deleted = 0 GROUP BY media_type ORDER BY 2 DESC, 1"
+        return await self._read(lambda connection: dict(connection.execute(statement).fetchall()))
 
-    def _get_chunk(self, connection: SqlConnection, item_id: int, sql: str, key: str | int) -> MediaChunk:
+    def _get_chunk(self, connection: sql.SqlConnection, item_id: int, statement: str, key: str | int) -> MediaChunk:
         self.table.get(connection, item_id)
-        base = item_id << CHUNK_BITS
-        row = connection.execute(sql, (base, base + CHUNKS_MAX, key)).fetchone() if is_storable(key) else None
+        base = item_id << sql.CHUNK_BITS
+        row = connection.execute(statement, (base, base + sql.CHUNKS_MAX, key)).fetchone() if is_storable(key) else None
         if row is None:
             raise NotFound("chunk", str(key))
         return _chunk(*row)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct
 
 from auth.postgres_control import CONTROL_SCHEMA_NAME
+from config.errors import FlorilegiumError
 from config.paths import UserId
 from config.postgres.connection import StatementInterrupted, Transaction
 from config.tracing import span
@@ -35,9 +36,9 @@ from sources.storage.postgres.index.index_update import IndexUpdate, index_chang
 from sources.storage.postgres.index.trigrams import TrigramIndexBuilder
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
+from sources.storage.postgres.search.meaning import CoverageMemory
 from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.tables import TENANT_TABLES
-from sources.storage.postgres.vectors.changed_rows import CoverageMemory
 from sources.storage.postgres.vectors.vector_tables import VectorExtension, VectorExtensionMemory, count_passages
 from sources.storage.quota import QuotaLimits, UserQuota
 from sources.storage.search.vocabulary import VocabularyMemory
@@ -195,8 +196,10 @@ class PostgresDatabase:
             await self._options.threads.run(
                 self.user_id, self._reader(), run, limit_s, transaction, gives_up=False, is_repeatable=False
             )
-        except StatementInterrupted:
-            raise
+        except (FlorilegiumError, StatementInterrupted):
+            if any(part.started_at is not None for part in joint.parts):
+                raise
+            raise RunAlone from None
         except job_errors():
             # The transaction has failed: the read that was running is run again, too.
             raise RunAlone from None
@@ -351,7 +354,7 @@ class PostgresDatabase:
 
     async def _find_tenant(self, source: str) -> str:
         await self._options.prepare()
-        find_or_create = partial(self._options.schemas.find_or_create, self.user_id)
+        find_or_create = partial(self._options.schemas.open, self.user_id)
         self._tenant, is_new = tenant, _ = await self.run_control(source, find_or_create)
         if not is_new:
             self.index_update.start()

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from config.errors import Overloaded, Unavailable
 from config.event_counts import POSTGRES_EVENTS
@@ -37,6 +37,9 @@ from sources.storage.postgres.connection import (
     is_repeatable,
 )
 from sources.storage.tables.sql import Delete, Insert
+
+if TYPE_CHECKING:
+    from sources.storage.postgres.database import PostgresDatabase
 
 T = TypeVar("T")
 ThreadWork = Callable[["LibraryThread"], None]
@@ -345,3 +348,29 @@ class IndexBuilds:
                 self._connections.discard(connection)
             connection.close()
         return True
+
+
+# -- index tasks -------------------------------------------------------------------------------------------------------
+
+
+class IndexTask:
+    """Work on an index of one library, in the background, at most once at a time. Subclasses add `start`, which says
+    when there is work."""
+
+    def __init__(self, database: "PostgresDatabase") -> None:
+        self._database = database
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def wait_until_finished(self) -> None:
+        if self._task is not None:
+            await self._task
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task

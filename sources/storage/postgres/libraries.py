@@ -31,7 +31,7 @@ from sources.storage.postgres.index.index_update import check_index, reindex_lib
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.search.statistics import EntryStatistics
-from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors, VectorOptions
+from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
@@ -131,7 +131,7 @@ class PostgresLibraries:
             clock=clock,
             steady_clock=steady_clock,
         )
-        self._vector_options = VectorOptions(index_min_passages=settings.fixed.postgres_hnsw_min_passages)
+        self._hnsw_min_passages = settings.fixed.postgres_hnsw_min_passages
         self._embeds_in_background = embeds_in_background
         self._embedding = (
             EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
@@ -247,7 +247,7 @@ class PostgresLibraries:
     async def _end_lease(self, user_id: UserId, process_id: str) -> None:
         database = await self._database(user_id)
         if await database.exists():
-            await LibraryVectors(database, self._vector_options).end_lease(process_id)
+            await LibraryVectors(database, self._hnsw_min_passages).end_lease(process_id)
 
     async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
         limits = await self._limits(user_id)
@@ -255,7 +255,7 @@ class PostgresLibraries:
         database.quota.set_limits(limits)
         database.lease_count += 1
         try:
-            turn = await embed_batch(LibraryVectors(database, self._vector_options), semantic)
+            turn = await embed_batch(LibraryVectors(database, self._hnsw_min_passages), semantic)
         finally:
             database.lease_count -= 1
         database.quota.embedding_stop = turn.stop

@@ -147,14 +147,9 @@ class LibrarySchemas:
         ref = LibraryRef(*connection.execute(_FIND.format(_MOVED), (user_id,)).fetchall()[0])
         return ref if ref.tenant or ref.old_schema else None
 
-    def open(self, user_id: UserId, connection: LibraryConnection) -> str:
-        """Returns the tenant of a user. Creates the library, or moves that of an earlier version, and then leaves the
-        transaction in it."""
-        tenant, _ = self.find_or_create(user_id, connection)
-        return tenant
-
-    def find_or_create(self, user_id: UserId, connection: LibraryConnection) -> tuple[str, bool]:
-        """Also returns whether the library is new."""
+    def open(self, user_id: UserId, connection: LibraryConnection) -> tuple[str, bool]:
+        """Returns the tenant of a user, and whether the library is new. Creates the library, or moves that of an
+        earlier version, and then leaves the transaction in it."""
         ref = self.find(user_id, connection)
         if ref is not None and ref.tenant is not None:
             return ref.tenant, False

@@ -62,8 +62,9 @@ class RankingResult(Struct, kw_only=True, gc=False):
     passage: tuple[int, int] | None = None
     # The factors of the second stage, by feature.
     boosts: Mapping[str, float] = {}
-    # For hits that show one of several fields: how it is chosen, and the hit if it is already built.
+    # For hits that show one of several fields: how it is chosen.
     field_choice: FieldChoice | None = None
+    # The hit if it is already built, which nothing above may change then.
     complete_hit: Hit | None = None
 
 
@@ -144,6 +145,13 @@ class HitCandidate(RankingResult, gc=False):
         """Stores what the hits of candidates of this class need to know about the search."""
 
     def hit(self) -> Hit:
+        """Returns the hit, which is built once: one that is shown is read for its snippet, for a longer one, and for
+        its other fields."""
+        if self.complete_hit is None:
+            self.complete_hit = self.build_hit()
+        return self.complete_hit
+
+    def build_hit(self) -> Hit:
         raise NotImplementedError
 
     def make_hit(self, text: str, **details: Any) -> Hit:
@@ -234,18 +242,15 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
             if candidate.item_chars > SHORT_CHARS:
                 candidate.hit()
 
-    def hit(self) -> Hit:
-        if self.complete_hit is None:
-            fields = self.fields()
-            # A hit without a word of the query was found by its meaning alone.
-            is_by_meaning = self.passage is not None and not self.lexical
-            shown = None if is_by_meaning else self._best_field(fields)
-            if shown is not None:
-                self.complete_hit = self.make_hit(shown[1], field=shown[0], fields=fields)
-            else:
-                field, text, passage = self._nearest_field(fields)
-                self.complete_hit = self.make_hit(text, field=field, fields=fields, passage=passage)
-        return self.complete_hit
+    def build_hit(self) -> Hit:
+        fields = self.fields()
+        # A hit without a word of the query was found by its meaning alone.
+        is_by_meaning = self.passage is not None and not self.lexical
+        shown = None if is_by_meaning else self._best_field(fields)
+        if shown is not None:
+            return self.make_hit(shown[1], field=shown[0], fields=fields)
+        field, text, passage = self._nearest_field(fields)
+        return self.make_hit(text, field=field, fields=fields, passage=passage)
 
     def fields(self) -> dict[str, str]:
         """Returns the texts of all fields but the title."""

@@ -12,38 +12,13 @@ from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.kinds import Kind
 from sources.records import ALTERNATE_BRANCH_LABEL, CHARACTER, NOTE, OBSERVATION, PROMPT, Hit
 from sources.search.scoring import MESSAGE_AND_CONTEXT
+from sources.storage import vector_kinds
 from sources.storage.contract import Search
-from sources.storage.search.engine import (
-    CandidateSql,
-    FieldsCandidate,
-    HitCandidate,
-    NamedFieldsCandidate,
-    SearchConnection,
-    SearchTarget,
-    TextCandidate,
-)
+from sources.storage.search import engine
+from sources.storage.tables import sql
 from sources.storage.tables.dialect import Dialect
 from sources.storage.tables.item_table import decode_texts
 from sources.storage.tables.kind_tables import has_tags, indexed_sql, text_index
-from sources.storage.tables.sql import (
-    CHATS_INDEX,
-    CHUNK_BITS,
-    CHUNKS_MAX,
-    HUMAN_ONLY_INDEX,
-    MEDIA_INDEX,
-    MESSAGE_OWN,
-    SqlFilter,
-    between,
-    equals,
-    json_array,
-)
-from sources.storage.vector_kinds import (
-    CHUNK_VECTORS,
-    HUMAN_ONLY_VECTORS,
-    ITEM_VECTORS,
-    MESSAGE_VECTORS,
-    TITLE_VECTORS,
-)
 from sources.text.segmentation import segment
 
 # The rowid of an index entry in `CandidateSql`, and the columns that every candidate has after its id and title.
@@ -51,18 +26,18 @@ _ROWID = "CAST(wanted.value AS BIGINT)"
 _ITEM_COLUMNS = "r.tags, r.created_at, r.last_modified, r.version, r.content_hash"
 
 
-class NoteCandidate(TextCandidate, gc=False):
+class NoteCandidate(engine.TextCandidate, gc=False):
     @property
     def item_chars(self) -> int:
         return len(self.text)
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(self.hit_text)
 
 
-def _notes_target(dialect: Dialect) -> SearchTarget:
+def _notes_target(dialect: Dialect) -> engine.SearchTarget:
     columns = f"r.uuid, r.title, {_ITEM_COLUMNS}, r.title_seg, r.content, r.content_seg"
-    return SearchTarget(
+    return engine.SearchTarget(
         dialect=dialect,
         table="notes",
         id_column="uuid",
@@ -70,8 +45,8 @@ def _notes_target(dialect: Dialect) -> SearchTarget:
         weights=(2.0, 1.0),
         title_column="title",
         candidate=NoteCandidate,
-        select=CandidateSql(columns, (("notes r", f"r.id = {_ROWID}"),)),
-        vectors=(ITEM_VECTORS["notes"],),
+        select=engine.CandidateSql(columns, (("notes r", f"r.id = {_ROWID}"),)),
+        vectors=(vector_kinds.ITEM_VECTORS["notes"],),
     )
 
 
@@ -79,7 +54,7 @@ def _notes_target(dialect: Dialect) -> SearchTarget:
 # How media are searched: by their chunks.
 
 
-class MediaCandidate(TextCandidate, gc=False):
+class MediaCandidate(engine.TextCandidate, gc=False):
     """One chunk of an item."""
 
     length_chars: int
@@ -94,7 +69,7 @@ class MediaCandidate(TextCandidate, gc=False):
     def item_chars(self) -> int:
         return self.length_chars
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(
             self.hit_text,
             media_type=self.media_type,
@@ -107,23 +82,23 @@ class MediaCandidate(TextCandidate, gc=False):
         )
 
 
-def _media_target(dialect: Dialect) -> SearchTarget:
+def _media_target(dialect: Dialect) -> engine.SearchTarget:
     columns = (
         f"r.id, r.title, {_ITEM_COLUMNS}, r.title_seg, c.text, c.text_seg, r.length_chars, r.media_type, r.url, "
-        f"c.id & {CHUNKS_MAX - 1}, c.uuid, c.start_ms, r.text_weight"
+        f"c.id & {sql.CHUNKS_MAX - 1}, c.uuid, c.start_ms, r.text_weight"
     )
-    tables = (("chunks c", f"c.id = {_ROWID}"), ("media r", f"r.id = c.id >> {CHUNK_BITS}"))
-    return SearchTarget(
+    tables = (("chunks c", f"c.id = {_ROWID}"), ("media r", f"r.id = c.id >> {sql.CHUNK_BITS}"))
+    return engine.SearchTarget(
         dialect=dialect,
         table="media",
         id_column="id",
-        index=MEDIA_INDEX,
+        index=sql.MEDIA_INDEX,
         weights=(2.0, 1.0),
         title_column="title",
         candidate=MediaCandidate,
-        select=CandidateSql(columns, tables),
-        item_bits=CHUNK_BITS,
-        vectors=(CHUNK_VECTORS,),
+        select=engine.CandidateSql(columns, tables),
+        item_bits=sql.CHUNK_BITS,
+        vectors=(vector_kinds.CHUNK_VECTORS,),
     )
 
 
@@ -131,13 +106,15 @@ def _media_target(dialect: Dialect) -> SearchTarget:
 # How characters, prompts and the kinds of other distributions are searched: by any of their fields.
 
 
-class KindCandidate(NamedFieldsCandidate, gc=False):
+class KindCandidate(engine.NamedFieldsCandidate, gc=False):
     """An item of the kind `source`. `values` is a JSON array of its fields in reading order, without the tags."""
 
     has_authors = True
 
     source: str
     values: str
+    # A stored value instead of a property.
+    author_name: str  # pyright: ignore[reportIncompatibleMethodOverride] - see above
 
     @property
     def title_field(self) -> str:
@@ -158,7 +135,7 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
             values[name] = separator.join(decode_texts(values[name]))
         return {shown: values[name] for name, shown in layout.names.items()}
 
-    def shows_same_text(self, other: HitCandidate) -> bool:
+    def shows_same_text(self, other: engine.HitCandidate) -> bool:
         """Copies, as libraries that share items have them, need not be searched for the field that matches best."""
         if isinstance(other, KindCandidate) and (self.source, self.title, self.tags, self.values) == (
             other.source,
@@ -170,24 +147,18 @@ class KindCandidate(NamedFieldsCandidate, gc=False):
         return super().shows_same_text(other)
 
     @property
-    def author_name(self) -> str:
-        author = _layout(self.source).author
-        return decode_texts(self.values)[author] if author is not None else ""
-
-    @property
     def item_chars(self) -> int:
         return len(self.body)
 
 
 class _KindLayout(Struct, frozen=True):
     """The fields of a kind: all in reading order with the names that are shown, those in `KindCandidate.values`, the
-    separators of lists, the fields that are not searched, and which of the values is the author."""
+    separators of lists, and the fields that are not searched."""
 
     names: Mapping[str, str]
     stored: tuple[str, ...]
     lists: Mapping[str, str]
     unsearched: frozenset[str]
-    author: int | None
 
 
 @lru_cache(maxsize=64)
@@ -201,20 +172,20 @@ def _layout(source: str) -> _KindLayout:
         stored,
         {**lists, "tags": ", "},
         frozenset(name for name in stored if name not in searched),
-        stored.index(kind.author) if kind.author is not None else None,
     )
 
 
-def _kind_target(kind: Kind, dialect: Dialect) -> SearchTarget:
+def _kind_target(kind: Kind, dialect: Dialect) -> engine.SearchTarget:
     """The weight of a title is twice that of each other column."""
     _, *body = indexed_sql(kind, dialect.character(10), "r.")
     values = ", ".join(f"r.{name}" for name in _layout(kind.source).stored)
     joined = " || ' ' || ".join(body)
+    author = f"r.{kind.author}" if kind.author is not None else "''"
     columns = (
         f"r.{kind.key}, r.{kind.title}, {_ITEM_COLUMNS}, r.{kind.title}_seg, {joined}, "
-        f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT)"
+        f"'{kind.source}', CAST({dialect.json_array}({values}) AS TEXT), {author}"
     )
-    return SearchTarget(
+    return engine.SearchTarget(
         dialect=dialect,
         table=kind.source,
         id_column=kind.key,
@@ -222,8 +193,8 @@ def _kind_target(kind: Kind, dialect: Dialect) -> SearchTarget:
         weights=(2.0, *(1.0 for _ in body)),
         title_column=kind.title,
         candidate=KindCandidate,
-        select=CandidateSql(columns, ((f"{kind.source} r", f"r.id = {_ROWID}"),)),
-        vectors=(ITEM_VECTORS[kind.source],),
+        select=engine.CandidateSql(columns, ((f"{kind.source} r", f"r.id = {_ROWID}"),)),
+        vectors=(vector_kinds.ITEM_VECTORS[kind.source],),
     )
 
 
@@ -231,7 +202,7 @@ def _kind_target(kind: Kind, dialect: Dialect) -> SearchTarget:
 # How observations are searched.
 
 
-class ObservationCandidate(FieldsCandidate, gc=False):
+class ObservationCandidate(engine.FieldsCandidate, gc=False):
     subtitle: str
     narrative: str
     facts: str
@@ -240,7 +211,7 @@ class ObservationCandidate(FieldsCandidate, gc=False):
     def item_chars(self) -> int:
         return len(self._text)
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         return self.make_hit(self._text or self.title)
 
     @property
@@ -248,10 +219,10 @@ class ObservationCandidate(FieldsCandidate, gc=False):
         return "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
 
 
-def _observations_target(dialect: Dialect) -> SearchTarget:
+def _observations_target(dialect: Dialect) -> engine.SearchTarget:
     body = indexed_sql(OBSERVATION, dialect.character(10), "r.")[1]
     columns = f"r.uuid, r.title, {_ITEM_COLUMNS}, r.title_seg, {body}, r.subtitle, r.narrative, r.facts"
-    return SearchTarget(
+    return engine.SearchTarget(
         dialect=dialect,
         table="observations",
         id_column="uuid",
@@ -259,8 +230,8 @@ def _observations_target(dialect: Dialect) -> SearchTarget:
         weights=(2.0, 1.0),
         title_column="title",
         candidate=ObservationCandidate,
-        select=CandidateSql(columns, (("observations r", f"r.id = {_ROWID}"),)),
-        vectors=(ITEM_VECTORS["observations"],),
+        select=engine.CandidateSql(columns, (("observations r", f"r.id = {_ROWID}"),)),
+        vectors=(vector_kinds.ITEM_VECTORS["observations"],),
     )
 
 
@@ -268,7 +239,7 @@ def _observations_target(dialect: Dialect) -> SearchTarget:
 # How conversations and their messages are searched as one source.
 
 
-class ChatCandidate(HitCandidate, gc=False):
+class ChatCandidate(engine.HitCandidate, gc=False):
     """A message, whose id is `part_id`, or the title of a conversation. For a title, the message fields are None and
     `rowid` is negative."""
 
@@ -311,7 +282,7 @@ class ChatCandidate(HitCandidate, gc=False):
     def hit_text(self) -> str:
         return self.content
 
-    def hit(self) -> Hit:
+    def build_hit(self) -> Hit:
         is_found_through_others = self.is_matched_aside and self.rowid > 0
         return self.make_hit(
             self.content,
@@ -344,7 +315,7 @@ class MessageContext(Struct, frozen=True):
 
 
 # The text of a title's hit is the first message of its conversation that agents may read.
-_TITLES = CandidateSql(
+_TITLES = engine.CandidateSql(
     """c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash,
         coalesce(first.content, ''),
         coalesce((SELECT sum(length(m.content)) FROM messages m
@@ -358,7 +329,7 @@ _TITLES = CandidateSql(
 _HUMAN_ONLY_IDS = "SELECT id FROM messages WHERE human_only = 1 AND deleted = 0"
 
 
-class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
+class _ChatsTarget(engine.SearchTarget, frozen=True, kw_only=True):
     """An index rowid is the rowid of a message, or the negative rowid of a conversation for its title. In conditions,
     `r` is the message, NULL for titles, and `c` is the conversation."""
 
@@ -383,16 +354,16 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
     def created_at(self) -> str:
         return "coalesce(r.created_at, c.created_at)"
 
-    def filter(self, search: Search) -> SqlFilter:
+    def filter(self, search: Search) -> sql.SqlFilter:
         conditions = (
             has_tags(search.tags, "conversations", "c.id")
-            & between(self.created_at, search.date_from, search.date_to)
-            & equals("c.character_id", search.character_id)
-            & equals("c.uuid", search.within)
-            & equals("c.namespace", search.namespace)
+            & sql.between(self.created_at, search.date_from, search.date_to)
+            & sql.equals("c.character_id", search.character_id)
+            & sql.equals("c.uuid", search.within)
+            & sql.equals("c.namespace", search.namespace)
         )
         if search.by != "both":
-            conditions &= SqlFilter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
+            conditions &= sql.SqlFilter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
         return conditions
 
     def list_sql(self, search: Search) -> str:
@@ -407,7 +378,7 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             f"AND r.id {'IN' if self.is_human_only else 'NOT IN'} ({_HUMAN_ONLY_IDS})"
         )
 
-    def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
+    def candidates(self, connection: engine.SearchConnection, rowids: Sequence[int]) -> list[engine.HitCandidate]:
         messages: list[int] = []
         titles: list[int] = []
         for rowid in rowids:
@@ -419,14 +390,14 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         by_rowid = {one.rowid: one for one in found if isinstance(one, ChatCandidate)}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
 
-    def add_context(self, connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
+    def add_context(self, connection: engine.SearchConnection, candidates: Sequence[engine.HitCandidate]) -> None:
         """Adds the messages that are part of a message's index entry to those that match only through them."""
         found: dict[str, ChatCandidate] = {}
         for one in candidates:
             if isinstance(one, ChatCandidate) and one.is_matched_aside and one.rowid > 0 and one.found_through is None:
                 found[one.part_id or ""] = one
         if found:
-            for message_id, text in connection.execute(self.context.select_written, (json_array([*found]),)):
+            for message_id, text in connection.execute(self.context.select_written, (sql.json_array([*found]),)):
                 found[message_id].found_through = text
 
 
@@ -434,7 +405,7 @@ def _chats_target(dialect: Dialect, context: MessageContext) -> _ChatsTarget:
     columns = (
         "c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash, m.content, "
         "length(m.content), m.uuid, m.position, m.sender, m.role, "
-        f"{MESSAGE_OWN}, {context.indexed}, m.id, m.is_canonical, {context.written}"
+        f"{sql.MESSAGE_OWN}, {context.indexed}, m.id, m.is_canonical, {context.written}"
     )
     tables = (("messages m", f"m.id = {_ROWID}"), ("conversations c", "c.id = m.conversation_id"))
     return _ChatsTarget(
@@ -442,15 +413,15 @@ def _chats_target(dialect: Dialect, context: MessageContext) -> _ChatsTarget:
         context=context,
         table="conversations",
         id_column="uuid",
-        index=CHATS_INDEX,
+        index=sql.CHATS_INDEX,
         weights=(3.0, 3.0, 1.0),
         title_column="title",
         candidate=ChatCandidate,
-        select=CandidateSql(columns, tables, context.table),
+        select=engine.CandidateSql(columns, tables, context.table),
         prominence=MESSAGE_AND_CONTEXT,
         # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
         phrase_columns=("title", "own"),
-        vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
+        vectors=(vector_kinds.MESSAGE_VECTORS, vector_kinds.TITLE_VECTORS),
         # A long message, such as an assistant's answer, contains all words of a question by chance more often than not.
         prefers_all_terms=False,
         # Messages are short, so that words alone order them less reliably than other texts. With the second stage, R@10
@@ -459,10 +430,12 @@ def _chats_target(dialect: Dialect, context: MessageContext) -> _ChatsTarget:
     )
 
 
-def search_targets(dialect: Dialect, context: MessageContext) -> Mapping[str, SearchTarget]:
+def search_targets(dialect: Dialect, context: MessageContext) -> Mapping[str, engine.SearchTarget]:
     """Returns the targets of an engine by source. That of human-only messages is what only people search."""
     chats = _chats_target(dialect, context)
-    human_only = replace(chats, index=HUMAN_ONLY_INDEX, is_human_only=True, vectors=(HUMAN_ONLY_VECTORS,))
+    human_only = replace(
+        chats, index=sql.HUMAN_ONLY_INDEX, is_human_only=True, vectors=(vector_kinds.HUMAN_ONLY_VECTORS,)
+    )
     return {
         "notes": _notes_target(dialect),
         "media": _media_target(dialect),

@@ -113,6 +113,8 @@ def _is_compound(compound: str, word: str) -> bool:
 def roots_with_other_endings(word: str) -> list[str]:
     """Returns the stems that a word has if its ending is a misspelled one: appointmnet has no ending that could be
     removed, so that it is far from the stem of appointment."""
+    if not word.isascii():
+        return []  # the endings are English
     from rapidfuzz.distance import OSA  # noqa: PLC0415 - as above
 
     roots: dict[str, None] = {}

@@ -30,16 +30,9 @@ from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_IN
 from sources.storage.sqlite.search.fts5_engine import TARGETS, QueryMeaning
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.vectors.vector_tables import VectorMemory, vector_tables
+from sources.storage.tables import sql
 from sources.storage.tables.item_table import DraftT, RecordT, WriteContext
 from sources.storage.tables.kind_tables import PLAIN_TABLES
-from sources.storage.tables.sql import (
-    CHATS_INDEX,
-    SqlConnection,
-    SqlFilter,
-    contains_ascii,
-    contains_ignoring_case,
-    either,
-)
 
 T = TypeVar("T")
 
@@ -171,23 +164,23 @@ class SqliteChats(
             )
         return hits or records.ExactHits(hits=(), is_complete=False)
 
-    def _find_conversations(self, connection: SqlConnection, listed: SqlFilter, folded: str) -> Sequence[int]:
-        in_title = contains_ignoring_case("title", folded)
+    def _find_conversations(self, connection: sql.SqlConnection, listed: sql.SqlFilter, folded: str) -> Sequence[int]:
+        in_title = sql.contains_ignoring_case("title", folded)
         can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
-        condition = listed & (either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title)
+        condition = listed & (sql.either(in_title, sql.contains_ascii("uuid", folded)) if can_be_in_id else in_title)
         # With an index, SQLite would read all rows in the order of their age, each from a different page.
         rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{condition.sql}"
-        sql = f"{rows} ORDER BY last_modified DESC, id DESC"
-        return [rowid for (rowid,) in connection.execute(sql, condition.parameters)]
+        statement = f"{rows} ORDER BY last_modified DESC, id DESC"
+        return [rowid for (rowid,) in connection.execute(statement, condition.parameters)]
 
     async def change_token(self) -> str:
         """Versions of a file can be compared only on the connection that read them."""
         return await self._read_file(lambda connection: f"{connection.id}-{connection.data_version('chacha')}")
 
-    async def _remove(self, work: Callable[[SqlConnection, WriteContext], T], extra_ms: int = 0) -> T:
+    async def _remove(self, work: Callable[[sql.SqlConnection, WriteContext], T], extra_ms: int = 0) -> T:
         """Also updates the indexes that are built on demand, in the same transaction."""
 
-        def work_and_update_indexes(connection: SqlConnection, context: WriteContext) -> T:
+        def work_and_update_indexes(connection: sql.SqlConnection, context: WriteContext) -> T:
             result = work(connection, context)
             assert isinstance(connection, JobConnection)
             SUBSTRING_INDEX.apply_changes(connection)
@@ -273,7 +266,7 @@ class UserDatabases:
         self.quota = UserQuota(FileMeter(self.all), options.quota)
         for database in self.all:
             database.quota = self.quota
-        self.index_builder = IndexBuilder(self.chacha, CHATS_INDEX)
+        self.index_builder = IndexBuilder(self.chacha, sql.CHATS_INDEX)
         self._known_writes = 0
 
     @property

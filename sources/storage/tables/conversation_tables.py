@@ -11,20 +11,7 @@ from config.errors import Conflict, InvalidParams
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
 from sources.records import Conversation, MediaChunk, MediaItem, Message, Segment, is_human_only
 from sources.storage.contract import DEFAULT_NAMESPACE
-from sources.storage.tables import item_table, validation
-from sources.storage.tables.sql import (
-    CHATS_INDEX,
-    CHUNK_BITS,
-    CHUNKS_MAX,
-    MEDIA_INDEX,
-    SAVE_STATE,
-    Delete,
-    Insert,
-    SqlConnection,
-    SqlValue,
-    Update,
-    index_form,
-)
+from sources.storage.tables import item_table, sql, validation
 from sources.storage.tables.validation import FieldLimits, invalid_field, is_storable
 from sources.text.chunking import TextChunk, split_into_chunks, title_from_text
 from sources.text.token_estimates import TokenScale
@@ -40,7 +27,7 @@ NEXT_NUMBER = """
         UNION ALL SELECT CAST(value AS BIGINT) FROM state WHERE name = 'last_message_number') numbers
 """
 # Sets a modification time, unless there is a later one.
-TOUCH_CONVERSATION = Update("conversations", "last_modified = ?1", "id = ?2 AND last_modified < ?1")
+TOUCH_CONVERSATION = sql.Update("conversations", "last_modified = ?1", "id = ?2 AND last_modified < ?1")
 NEXT_POSITION = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE conversation_id = ?"
 _HUMAN_ONLY_WITH_TITLE = """
     SELECT c.uuid, c.title, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id
@@ -68,19 +55,23 @@ class ConversationTable(item_table.ItemTable[Conversation, ConversationDraft]):
     """Session ids are unique among live conversations, and a character can be given by its uuid."""
 
     def insert(
-        self, connection: SqlConnection, draft: ConversationDraft, context: item_table.WriteContext, **columns: SqlValue
+        self,
+        connection: sql.SqlConnection,
+        draft: ConversationDraft,
+        context: item_table.WriteContext,
+        **columns: sql.SqlValue,
     ) -> int:
         _require_unused_session(connection, draft, None)
         return super().insert(connection, _with_character_id(connection, draft), context, **columns)
 
     def update(
         self,
-        connection: SqlConnection,
+        connection: sql.SqlConnection,
         key: item_table.ItemKey,
         draft: ConversationDraft,
         expected_version: int | None,
         context: item_table.WriteContext,
-        **columns: SqlValue,
+        **columns: sql.SqlValue,
     ) -> int:
         _require_unused_session(connection, draft, str(key))
         draft = _with_character_id(connection, draft)
@@ -90,21 +81,21 @@ class ConversationTable(item_table.ItemTable[Conversation, ConversationDraft]):
         last_modified = self.stored_values(connection, key)["last_modified"] if keeps_time else None
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
         if last_modified is not None:
-            connection.execute(Update("conversations", "last_modified = ?", "id = ?"), (last_modified, rowid))
+            connection.execute(sql.Update("conversations", "last_modified = ?", "id = ?"), (last_modified, rowid))
         return rowid
 
-    def _require_restorable(self, connection: SqlConnection, rowid: int) -> None:
+    def _require_restorable(self, connection: sql.SqlConnection, rowid: int) -> None:
         row = connection.execute(_OTHER_WITH_SESSION, (rowid,)).fetchone()
         if row is not None:
             raise Conflict(f"{self.kind} {row[0]!r} cannot be restored: another one has taken its place")
 
-    def purge(self, connection: SqlConnection, key: item_table.ItemKey) -> None:
+    def purge(self, connection: sql.SqlConnection, key: item_table.ItemKey) -> None:
         [next_number] = connection.execute(NEXT_NUMBER).fetchone()
-        connection.execute(SAVE_STATE, ("last_message_number", str(next_number - 1)))
+        connection.execute(sql.SAVE_STATE, ("last_message_number", str(next_number - 1)))
         super().purge(connection, key)
 
     def has_values_of(
-        self, connection: SqlConnection, rowid: int, draft: ConversationDraft, limits: FieldLimits
+        self, connection: sql.SqlConnection, rowid: int, draft: ConversationDraft, limits: FieldLimits
     ) -> bool:
         return super().has_values_of(connection, rowid, _with_character_id(connection, draft), limits)
 
@@ -124,7 +115,7 @@ CONVERSATIONS = ConversationTable(
     ),
     hashed_columns=("title",),
     index_forms=(item_table.index_form_of("title", has_tags=True),),
-    index=CHATS_INDEX,
+    index=sql.CHATS_INDEX,
     computed=(
         item_table.ComputedColumn(
             "message_count",
@@ -142,12 +133,12 @@ class MessageTable(item_table.ItemTable[Message, MessageDraft]):
 
     def update(
         self,
-        connection: SqlConnection,
+        connection: sql.SqlConnection,
         key: item_table.ItemKey,
         draft: MessageDraft,
         expected_version: int | None,
         context: item_table.WriteContext,
-        **columns: SqlValue,
+        **columns: sql.SqlValue,
     ) -> int:
         if context.is_agent and is_human_only(
             item_table.decode_object(self.stored_values(connection, key)["metadata"])
@@ -187,7 +178,7 @@ MESSAGES = MessageTable(
     ),
     hashed_columns=("sender", "content"),
     index_forms=(item_table.IndexFormColumn("text_seg", ("sender", "content"), ": "),),
-    index=CHATS_INDEX,
+    index=sql.CHATS_INDEX,
     computed=(
         item_table.ComputedColumn("conversation_id", "c.uuid"),
         item_table.ComputedColumn("position", "messages.position"),
@@ -199,21 +190,21 @@ MESSAGES = MessageTable(
 )
 
 
-def _require_unused_session(connection: SqlConnection, draft: ConversationDraft, own_uuid: str | None) -> None:
+def _require_unused_session(connection: sql.SqlConnection, draft: ConversationDraft, own_uuid: str | None) -> None:
     if draft.session_id is UNSET or not draft.session_id or not is_storable(draft.session_id):
         return
-    sql = "SELECT uuid FROM conversations WHERE session_id = ? AND session_id <> '' AND deleted = 0"
-    for (uuid,) in connection.execute(sql, (draft.session_id,)):
+    statement = "SELECT uuid FROM conversations WHERE session_id = ? AND session_id <> '' AND deleted = 0"
+    for (uuid,) in connection.execute(statement, (draft.session_id,)):
         if uuid != own_uuid:
             raise Conflict(f"session_id: {draft.session_id!r} is already used by conversation {uuid!r}")
 
 
-def _with_character_id(connection: SqlConnection, draft: ConversationDraft) -> ConversationDraft:
+def _with_character_id(connection: sql.SqlConnection, draft: ConversationDraft) -> ConversationDraft:
     """Replaces the uuid of a character with its id in this library, or with None if there is no such character."""
     if draft.character is UNSET or not is_storable(draft.character):
         return draft
-    sql = "SELECT id FROM characters WHERE uuid = ? AND deleted = 0"
-    row = connection.execute(sql, (draft.character,)).fetchone()
+    statement = "SELECT id FROM characters WHERE uuid = ? AND deleted = 0"
+    row = connection.execute(statement, (draft.character,)).fetchone()
     return replace(draft, character_id=row[0] if row else None)
 
 
@@ -323,7 +314,11 @@ class MediaTable(item_table.ItemTable[MediaItem, MediaDraft]):
     """Writes the text, chunks and segments of an item together with its row."""
 
     def insert(
-        self, connection: SqlConnection, draft: MediaDraft, context: item_table.WriteContext, **columns: SqlValue
+        self,
+        connection: sql.SqlConnection,
+        draft: MediaDraft,
+        context: item_table.WriteContext,
+        **columns: sql.SqlValue,
     ) -> int:
         title = "" if draft.title is UNSET else validation.short_text(context.limits, "title", draft.title)
         body = body_of(draft, context.limits) or body_of(MediaDraft(content=""), context.limits)
@@ -335,12 +330,12 @@ class MediaTable(item_table.ItemTable[MediaItem, MediaDraft]):
 
     def update(
         self,
-        connection: SqlConnection,
+        connection: sql.SqlConnection,
         key: item_table.ItemKey,
         draft: MediaDraft,
         expected_version: int | None,
         context: item_table.WriteContext,
-        **columns: SqlValue,
+        **columns: sql.SqlValue,
     ) -> int:
         stored = self.stored_values(connection, key)
         title = stored["title"]
@@ -359,11 +354,11 @@ class MediaTable(item_table.ItemTable[MediaItem, MediaDraft]):
             _insert_body(connection, rowid, body)
         return rowid
 
-    def purge(self, connection: SqlConnection, key: item_table.ItemKey) -> None:
+    def purge(self, connection: sql.SqlConnection, key: item_table.ItemKey) -> None:
         _delete_body(connection, self.rowid(connection, key))
         super().purge(connection, key)
 
-    def has_values_of(self, connection: SqlConnection, rowid: int, draft: MediaDraft, limits: FieldLimits) -> bool:
+    def has_values_of(self, connection: sql.SqlConnection, rowid: int, draft: MediaDraft, limits: FieldLimits) -> bool:
         body = body_of(draft, limits)
         if not super().has_values_of(connection, rowid, draft, limits):
             return False
@@ -388,7 +383,7 @@ MEDIA_ITEMS = MediaTable(
         item_table.TableColumn("author", validation.short_text),
     ),
     index_forms=(item_table.index_form_of("title", has_tags=True),),
-    index=MEDIA_INDEX,
+    index=sql.MEDIA_INDEX,
     computed=(
         item_table.ComputedColumn("id", "media.id"),
         item_table.ComputedColumn("length_chars", "length_chars"),
@@ -399,7 +394,7 @@ MEDIA_ITEMS = MediaTable(
 )
 
 
-def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
+def _body_columns(title: str, body: MediaBody) -> dict[str, sql.SqlValue]:
     return {
         "content_hash": item_table.content_hash(title, body.content),
         "length_chars": len(body.content),
@@ -410,29 +405,29 @@ def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
 
 
 def _require_chunk_count(body: MediaBody) -> None:
-    if len(body.chunks) > CHUNKS_MAX:
-        raise invalid_field("content", expected=f"at most {CHUNKS_MAX} chunks", got=f"{len(body.chunks)}")
+    if len(body.chunks) > sql.CHUNKS_MAX:
+        raise invalid_field("content", expected=f"at most {sql.CHUNKS_MAX} chunks", got=f"{len(body.chunks)}")
 
 
-def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None:
-    connection.executemany_later(Insert("texts", "id, content"), [(rowid, body.content)])
-    base = rowid << CHUNK_BITS
+def _insert_body(connection: sql.SqlConnection, rowid: int, body: MediaBody) -> None:
+    connection.executemany_later(sql.Insert("texts", "id, content"), [(rowid, body.content)])
+    base = rowid << sql.CHUNK_BITS
     connection.executemany_later(
-        Insert("chunks", 'id, uuid, start, "end", start_ms, end_ms, speaker, text, text_seg'),
+        sql.Insert("chunks", 'id, uuid, start, "end", start_ms, end_ms, speaker, text, text_seg'),
         [
-            (base + c.index, c.uuid, c.start, c.end, c.start_ms, c.end_ms, c.speaker, c.text, index_form(c.text))
+            (base + c.index, c.uuid, c.start, c.end, c.start_ms, c.end_ms, c.speaker, c.text, sql.index_form(c.text))
             for c in body.chunks
         ],
     )
     connection.executemany_later(
-        Insert("segments", "media_id, position, start_ms, end_ms, speaker, text"),
+        sql.Insert("segments", "media_id, position, start_ms, end_ms, speaker, text"),
         [(rowid, position, s.start_ms, s.end_ms, s.speaker, s.text) for position, s in enumerate(body.segments)],
     )
 
 
-def _delete_body(connection: SqlConnection, rowid: int) -> None:
+def _delete_body(connection: sql.SqlConnection, rowid: int) -> None:
     # The ids of an item's chunks are a range, so no other index is needed to find them.
-    base = rowid << CHUNK_BITS
-    connection.execute(Delete("chunks", "id >= ? AND id < ?"), (base, base + CHUNKS_MAX))
-    connection.execute(Delete("segments", "media_id = ?"), (rowid,))
-    connection.execute(Delete("texts", "id = ?"), (rowid,))
+    base = rowid << sql.CHUNK_BITS
+    connection.execute(sql.Delete("chunks", "id >= ? AND id < ?"), (base, base + sql.CHUNKS_MAX))
+    connection.execute(sql.Delete("segments", "media_id = ?"), (rowid,))
+    connection.execute(sql.Delete("texts", "id = ?"), (rowid,))

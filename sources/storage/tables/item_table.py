@@ -22,17 +22,7 @@ from sources import drafts
 from sources.kinds import PINNED_KEY, Record
 from sources.records import ListPage
 from sources.storage.contract import PERIODS_MAX, TagCount
-from sources.storage.tables import validation
-from sources.storage.tables.sql import (
-    Delete,
-    Insert,
-    SqlConnection,
-    SqlValue,
-    TextIndex,
-    index_form,
-    json_array,
-    text_with_tags,
-)
+from sources.storage.tables import sql, validation
 from sources.storage.tables.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
 
 AnyDraft = (
@@ -47,7 +37,7 @@ AnyDraft = (
 )
 RecordT = TypeVar("RecordT", bound=Record)
 DraftT = TypeVar("DraftT", bound=AnyDraft)
-ColumnValues = dict[str, SqlValue]
+ColumnValues = dict[str, sql.SqlValue]
 ItemKey = str | int
 Decoder = Callable[[Any], Any]
 
@@ -73,7 +63,7 @@ class TableColumn(Struct, frozen=True):
 
     name: str
     validate: Validator
-    default: SqlValue = ""
+    default: sql.SqlValue = ""
     decode: Decoder | None = None
     is_required: bool = False
 
@@ -96,7 +86,7 @@ class IndexFormColumn(Struct, frozen=True):
 
     def text(self, values: Mapping[str, Any]) -> str:
         text = self.separator.join(values[name] for name in self.columns)
-        return text_with_tags(text, values["tags"]) if self.has_tags else text
+        return sql.text_with_tags(text, values["tags"]) if self.has_tags else text
 
 
 def index_form_of(column: str, *, has_tags: bool = False) -> IndexFormColumn:
@@ -157,7 +147,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         columns: Sequence[TableColumn],
         hashed_columns: Sequence[str] = (),
         index_forms: Sequence[IndexFormColumn],
-        index: TextIndex,
+        index: sql.TextIndex,
         computed: Sequence[ComputedColumn] = (),
         join: str = "",
         join_condition: str = "TRUE",
@@ -188,37 +178,39 @@ class ItemTable(Generic[RecordT, DraftT]):
             f"WHERE {is_joined}{table}.id = CAST(wanted.value AS BIGINT)"
         )
         self._select_stored = f"SELECT {table}.id, {stored} {self._from_live} AND {table}.{key} = ?"
-        self._insert_tags = Insert(f"{table}_tags", "folded, id")
+        self._insert_tags = sql.Insert(f"{table}_tags", "folded, id")
         self._select_rowid = f"SELECT id FROM {table} WHERE {key} = ?"
 
     # Reading
 
-    def get(self, connection: SqlConnection, key: ItemKey) -> RecordT:
+    def get(self, connection: sql.SqlConnection, key: ItemKey) -> RecordT:
         return self.get_first(connection, f"{self.name}.{self.key} = ?1", key)
 
-    def get_by_uuid(self, connection: SqlConnection, uuid: str) -> RecordT:
+    def get_by_uuid(self, connection: sql.SqlConnection, uuid: str) -> RecordT:
         return self.get_first(connection, f"{self.name}.uuid = ?1", uuid)
 
-    def get_by_rowid(self, connection: SqlConnection, rowid: int) -> RecordT:
+    def get_by_rowid(self, connection: sql.SqlConnection, rowid: int) -> RecordT:
         """Returns the item even if it is deleted; the row must exist."""
         return self._record(*connection.execute(self._select_by_rowid, (rowid,)).fetchone())
 
-    def get_first(self, connection: SqlConnection, condition: str, key: ItemKey) -> RecordT:
+    def get_first(self, connection: sql.SqlConnection, condition: str, key: ItemKey) -> RecordT:
         """Returns the first live item that meets a condition on the key, which is the parameter `?1`."""
         return self._record(*self._fetch_one(connection, f"{self._select_live} AND {condition}", key))
 
-    def select(self, connection: SqlConnection, condition: str, parameters: Sequence[SqlValue]) -> list[RecordT]:
+    def select(
+        self, connection: sql.SqlConnection, condition: str, parameters: Sequence[sql.SqlValue]
+    ) -> list[RecordT]:
         """Returns the live items that meet a condition, which may end with ORDER BY and LIMIT."""
         rows = connection.execute(f"{self._select_live} AND {condition}", parameters)
         return [self._record(*row) for row in rows]
 
     def page(
         self,
-        connection: SqlConnection,
+        connection: sql.SqlConnection,
         limit: int,
         offset: int,
         condition: str = "TRUE",
-        parameters: Sequence[SqlValue] = (),
+        parameters: Sequence[sql.SqlValue] = (),
         order_column: str = "last_modified",
     ) -> ListPage[RecordT]:
         """Returns a page of the live items that meet a condition, newest first."""
@@ -228,7 +220,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         )
         return ListPage(tuple(records), self.count(connection, condition, parameters))
 
-    def count(self, connection: SqlConnection, condition: str, parameters: Sequence[SqlValue] = ()) -> int:
+    def count(self, connection: sql.SqlConnection, condition: str, parameters: Sequence[sql.SqlValue] = ()) -> int:
         """Returns the number of live items that meet a condition."""
         [total] = connection.execute(f"SELECT count(*) {self._from_live} AND {condition}", parameters).fetchone()
         return int(total)
@@ -236,16 +228,16 @@ class ItemTable(Generic[RecordT, DraftT]):
     def has_column(self, name: str) -> bool:
         return name in self._columns
 
-    def created_counts(self, connection: SqlConnection, chars: int, within: str) -> dict[str, int]:
+    def created_counts(self, connection: sql.SqlConnection, chars: int, within: str) -> dict[str, int]:
         """Counts live items by the beginning of `created_at`, the newest first."""
         # `~` sorts after every character of a time.
-        sql = (
+        statement = (
             f"SELECT substr(created_at, 1, {chars}) AS period, count(*) {self._from_live} "
             "AND created_at BETWEEN ? AND ? GROUP BY period ORDER BY period DESC LIMIT ?"
         )
-        return dict(connection.execute(sql, (within, f"{within}~", PERIODS_MAX)).fetchall())
+        return dict(connection.execute(statement, (within, f"{within}~", PERIODS_MAX)).fetchall())
 
-    def tag_counts(self, connection: SqlConnection, limit: int) -> list[TagCount]:
+    def tag_counts(self, connection: sql.SqlConnection, limit: int) -> list[TagCount]:
         """Returns the most frequent tags of live items, each in the spelling of the newest item that has it."""
         rows = connection.execute(
             f"SELECT t.folded, count(*) AS items, max(t.id) FROM {self.name}_tags t "
@@ -253,49 +245,51 @@ class ItemTable(Generic[RecordT, DraftT]):
             "GROUP BY t.folded ORDER BY items DESC, t.folded LIMIT ?",
             (clamp_count(limit),),
         ).fetchall()
-        sql = (
+        statement = (
             f"SELECT {self.name}.id, tags FROM {connection.dialect.listed()} CROSS JOIN {self.name} "
             f"WHERE {self.name}.id = CAST(wanted.value AS BIGINT)"
         )
-        rowids = json_array(list({rowid for _, _, rowid in rows}))
-        tags_of = {rowid: decode_texts(tags) for rowid, tags in connection.execute(sql, (rowids,)).fetchall()}
+        rowids = sql.json_array(list({rowid for _, _, rowid in rows}))
+        tags_of = {rowid: decode_texts(tags) for rowid, tags in connection.execute(statement, (rowids,)).fetchall()}
         return [
             TagCount(next((tag for tag in tags_of[rowid] if validation.fold_tag(tag) == folded), folded), items)
             for folded, items, rowid in rows
         ]
 
-    def get_by_rowids(self, connection: SqlConnection, rowids: Sequence[int]) -> list[RecordT]:
+    def get_by_rowids(self, connection: sql.SqlConnection, rowids: Sequence[int]) -> list[RecordT]:
         """Returns the items in the order of the rowids."""
         return [record for record, _ in self.get_by_rowids_with(connection, rowids, "NULL")]
 
     def get_by_rowids_with(
-        self, connection: SqlConnection, rowids: Sequence[int], expression: str
+        self, connection: sql.SqlConnection, rowids: Sequence[int], expression: str
     ) -> list[tuple[RecordT, Any]]:
         """Returns the items in the order of the rowids, each with the value of an SQL expression."""
-        sql = self._select_by_rowids.format(expression=expression, listed=connection.dialect.listed())
-        rows = connection.execute(sql, (json_array(rowids),)).fetchall()
+        statement = self._select_by_rowids.format(expression=expression, listed=connection.dialect.listed())
+        rows = connection.execute(statement, (sql.json_array(rowids),)).fetchall()
         by_rowid = {rowid: (self._record(*columns), value) for rowid, *columns, value in rows}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
 
-    def stored_values(self, connection: SqlConnection, key: ItemKey) -> dict[str, Any]:
+    def stored_values(self, connection: sql.SqlConnection, key: ItemKey) -> dict[str, Any]:
         """Returns the stored columns of a live item by name, including the rowid as `id`."""
         row = self._fetch_one(connection, self._select_stored, key)
         return dict(zip(("id", *self._stored), row, strict=True))
 
-    def rowid(self, connection: SqlConnection, key: ItemKey) -> int:
+    def rowid(self, connection: sql.SqlConnection, key: ItemKey) -> int:
         """Returns the rowid of an item, even if it is deleted."""
         [rowid] = self._fetch_one(connection, self._select_rowid, key)
         return int(rowid)
 
-    def _fetch_one(self, connection: SqlConnection, sql: str, key: ItemKey) -> tuple[Any, ...]:
-        row: tuple[Any, ...] | None = connection.execute(sql, (key,)).fetchone() if is_storable(key) else None
+    def _fetch_one(self, connection: sql.SqlConnection, statement: str, key: ItemKey) -> tuple[Any, ...]:
+        row: tuple[Any, ...] | None = connection.execute(statement, (key,)).fetchone() if is_storable(key) else None
         if row is None:
             raise NotFound(self.kind, str(key))
         return row
 
     # Writing
 
-    def insert(self, connection: SqlConnection, draft: DraftT, context: WriteContext, **columns: SqlValue) -> int:
+    def insert(
+        self, connection: sql.SqlConnection, draft: DraftT, context: WriteContext, **columns: sql.SqlValue
+    ) -> int:
         """Inserts a row and returns its rowid. `columns` are those that a draft cannot set."""
         values = self._defaults | columns | self._validated(draft, context.limits)
         if "uuid" not in values:
@@ -335,12 +329,12 @@ class ItemTable(Generic[RecordT, DraftT]):
 
     def update(
         self,
-        connection: SqlConnection,
+        connection: sql.SqlConnection,
         key: ItemKey,
         draft: DraftT,
         expected_version: int | None,
         context: WriteContext,
-        **columns: SqlValue,
+        **columns: sql.SqlValue,
     ) -> int:
         """Stores the fields that the draft sets and returns the rowid. The version increases by one, or to the higher
         version that an export of this server recorded."""
@@ -368,21 +362,21 @@ class ItemTable(Generic[RecordT, DraftT]):
         rowid: int = stored["id"]
         connection.update_row(self.name, rowid, changes)
         if self.has_tags and ("tags" in changes or "metadata" in changes):
-            connection.execute(Delete(f"{self.name}_tags", "id = ?"), (rowid,))
+            connection.execute(sql.Delete(f"{self.name}_tags", "id = ?"), (rowid,))
             self._link_tags(connection, rowid, values)
         return rowid
 
-    def set_pinned(self, connection: SqlConnection, key: ItemKey, *, is_pinned: bool) -> None:
+    def set_pinned(self, connection: sql.SqlConnection, key: ItemKey, *, is_pinned: bool) -> None:
         """Changes neither the version nor the modification time: see `PINNED_KEY`."""
         stored = self.stored_values(connection, key)
         metadata = {**decode_object(stored["metadata"]), PINNED_KEY: is_pinned}
         connection.update_row(self.name, stored["id"], {"metadata": msgspec.json.encode(metadata).decode()})
-        connection.execute(Delete(f"{self.name}_tags", "id = ? AND folded = ?"), (stored["id"], PINNED_LINK))
+        connection.execute(sql.Delete(f"{self.name}_tags", "id = ? AND folded = ?"), (stored["id"], PINNED_LINK))
         if is_pinned:
             connection.executemany_later(self._insert_tags, [(PINNED_LINK, stored["id"])])
 
     def delete(
-        self, connection: SqlConnection, key: ItemKey, expected_version: int | None, context: WriteContext
+        self, connection: sql.SqlConnection, key: ItemKey, expected_version: int | None, context: WriteContext
     ) -> int:
         """Marks the row as deleted and returns its rowid."""
         stored = self._require_version(connection, key, expected_version)
@@ -396,10 +390,10 @@ class ItemTable(Generic[RecordT, DraftT]):
         connection.update_row(self.name, rowid, changes)
         return rowid
 
-    def restore(self, connection: SqlConnection, key: ItemKey, context: WriteContext) -> int:
+    def restore(self, connection: sql.SqlConnection, key: ItemKey, context: WriteContext) -> int:
         """Makes a deleted row visible again and returns its rowid."""
-        sql = f"SELECT id, version FROM {self.name} WHERE deleted = 1 AND {self.key} = ?"
-        rowid, version = self._fetch_one(connection, sql, key)
+        statement = f"SELECT id, version FROM {self.name} WHERE deleted = 1 AND {self.key} = ?"
+        rowid, version = self._fetch_one(connection, statement, key)
         self._require_restorable(connection, rowid)
         changes: ColumnValues = {
             "deleted": 0,
@@ -410,14 +404,14 @@ class ItemTable(Generic[RecordT, DraftT]):
         connection.restore_row(self.name, rowid, changes)
         return int(rowid)
 
-    def _require_restorable(self, connection: SqlConnection, rowid: int) -> None:
+    def _require_restorable(self, connection: sql.SqlConnection, rowid: int) -> None:
         """Raises `Conflict` if another item has taken the place of a deleted one."""
 
-    def purge(self, connection: SqlConnection, key: ItemKey) -> None:
+    def purge(self, connection: sql.SqlConnection, key: ItemKey) -> None:
         """Removes the row, whether or not it was marked as deleted."""
         connection.delete_row(self.name, self.rowid(connection, key))
 
-    def has_values_of(self, connection: SqlConnection, rowid: int, draft: DraftT, limits: FieldLimits) -> bool:
+    def has_values_of(self, connection: sql.SqlConnection, rowid: int, draft: DraftT, limits: FieldLimits) -> bool:
         """Whether a row has every value that the draft sets. JSON objects are compared regardless of key order."""
         values = self._validated(draft, limits)
         row = connection.execute(f"SELECT {', '.join(values)} FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
@@ -426,7 +420,9 @@ class ItemTable(Generic[RecordT, DraftT]):
             for (name, value), stored in zip(values.items(), row, strict=True)
         )
 
-    def _require_version(self, connection: SqlConnection, key: ItemKey, expected_version: int | None) -> dict[str, Any]:
+    def _require_version(
+        self, connection: sql.SqlConnection, key: ItemKey, expected_version: int | None
+    ) -> dict[str, Any]:
         """Returns the stored values. Raises `Conflict` if the version is not the expected one."""
         stored = self.stored_values(connection, key)
         version = stored["version"]
@@ -458,7 +454,7 @@ class ItemTable(Generic[RecordT, DraftT]):
                 values[name] = validation.uuid(limits, name, value)
         return values
 
-    def _comparable(self, name: str, value: SqlValue) -> Any:
+    def _comparable(self, name: str, value: sql.SqlValue) -> Any:
         column = self._columns.get(name)
         decoded: Any = value if column is None or column.decode is None else column.decode(value)
         if name == "metadata":
@@ -468,14 +464,14 @@ class ItemTable(Generic[RecordT, DraftT]):
     def _add_derived_values(self, values: dict[str, Any]) -> None:
         if self._hashed:
             values["content_hash"] = content_hash(*(str(values[name]) for name in self._hashed))
-        values.update({column.name: index_form(column.text(values)) for column in self._index_forms})
+        values.update({column.name: sql.index_form(column.text(values)) for column in self._index_forms})
 
-    def _link(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
+    def _link(self, connection: sql.SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         """Inserts the rows of other tables by which a new item is found."""
         if self.has_tags:
             self._link_tags(connection, rowid, values)
 
-    def _link_tags(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
+    def _link_tags(self, connection: sql.SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
         if PINNED_KEY in values["metadata"] and decode_object(values["metadata"]).get(PINNED_KEY) is True:
             links.append((PINNED_LINK, rowid))

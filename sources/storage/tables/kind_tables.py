@@ -21,22 +21,8 @@ from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.kinds import Kind, KindField, Record
 from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT, Character, Note, Observation, SavedPrompt
 from sources.storage.contract import ObservationFilter
-from sources.storage.tables import item_table, validation
+from sources.storage.tables import item_table, sql, validation
 from sources.storage.tables.dialect import Dialect
-from sources.storage.tables.sql import (
-    CHATS_INDEX,
-    MEDIA_INDEX,
-    Delete,
-    Insert,
-    SegmentedTable,
-    SqlConnection,
-    SqlFilter,
-    SqlValue,
-    TextIndex,
-    between,
-    placeholders,
-    text_with_tags_sql,
-)
 from sources.storage.tables.validation import fold_tag, invalid_field, is_storable
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -82,7 +68,7 @@ class IndexColumn(Struct, frozen=True):
     def text_sql(self, dialect: Dialect) -> str:
         """The expression of the text. Lists are JSON, whose punctuation is not part of any word."""
         text = f" || {dialect.character(10)} || ".join(self.fields)
-        return text_with_tags_sql(text, dialect) if self.has_tags else text
+        return sql.text_with_tags_sql(text, dialect) if self.has_tags else text
 
 
 def index_columns(kind: Kind) -> tuple[IndexColumn, ...]:
@@ -107,28 +93,28 @@ def indexed_sql(kind: Kind, newline: str = "char(10)", table: str = "") -> tuple
     )
 
 
-def text_index(kind: Kind) -> TextIndex:
-    return TextIndex(f"{kind.source}_index", tuple(column.name for column in index_columns(kind)))
+def text_index(kind: Kind) -> sql.TextIndex:
+    return sql.TextIndex(f"{kind.source}_index", tuple(column.name for column in index_columns(kind)))
 
 
-def segmented_table(kind: Kind, dialect: Dialect) -> SegmentedTable:
+def segmented_table(kind: Kind, dialect: Dialect) -> sql.SegmentedTable:
     forms = tuple((column.form, column.text_sql(dialect)) for column in index_columns(kind))
-    return SegmentedTable(kind.source, forms, text_index(kind), is_counted=kind.is_source)
+    return sql.SegmentedTable(kind.source, forms, text_index(kind), is_counted=kind.is_source)
 
 
-def segmented_tables(dialect: Dialect) -> Mapping[DatabaseKind, tuple[SegmentedTable, ...]]:
+def segmented_tables(dialect: Dialect) -> Mapping[DatabaseKind, tuple[sql.SegmentedTable, ...]]:
     """Returns the tables whose text is segmented. Media items come before their chunks, which are indexed with their
     titles."""
-    title = (("title_seg", text_with_tags_sql("title", dialect)),)
+    title = (("title_seg", sql.text_with_tags_sql("title", dialect)),)
     return {
         "chacha": (
-            SegmentedTable("conversations", title, CHATS_INDEX),
-            SegmentedTable("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
+            sql.SegmentedTable("conversations", title, sql.CHATS_INDEX),
+            sql.SegmentedTable("messages", (("text_seg", "sender || ': ' || content"),), sql.CHATS_INDEX),
             *(segmented_table(kind, dialect) for kind in TABLE_KINDS if kind.database == "chacha"),
         ),
         "media": (
-            SegmentedTable("media", title, MEDIA_INDEX),
-            SegmentedTable("chunks", (("text_seg", "text"),), MEDIA_INDEX),
+            sql.SegmentedTable("media", title, sql.MEDIA_INDEX),
+            sql.SegmentedTable("chunks", (("text_seg", "text"),), sql.MEDIA_INDEX),
         ),
         "prompts": (segmented_table(PROMPT, dialect),),
     }
@@ -200,16 +186,18 @@ PLAIN_TABLES: Mapping[str, item_table.ItemTable[Any, Any]] = {
 # Conditions on items by their tags and by other folded values.
 
 
-def has_tags(tags: Sequence[str], table: str, rowid: str) -> SqlFilter:
+def has_tags(tags: Sequence[str], table: str, rowid: str) -> sql.SqlFilter:
     """Items that have all of the tags."""
     condition = f"{rowid} IN (SELECT id FROM {table}_tags WHERE folded = ?)"
-    return SqlFilter((condition,) * len(tags), tuple(fold_tag(tag) for tag in tags))
+    return sql.SqlFilter((condition,) * len(tags), tuple(fold_tag(tag) for tag in tags))
 
 
-def in_values(table: str, field: str, rowid: str, folded: Sequence[str]) -> SqlFilter:
+def in_values(table: str, field: str, rowid: str, folded: Sequence[str]) -> sql.SqlFilter:
     """Items with one of the values in a table of folded values such as `observations_values`."""
-    condition = f"{rowid} IN (SELECT id FROM {table} WHERE field = '{field}' AND folded IN ({placeholders(folded)}))"
-    return SqlFilter((condition,), tuple(folded))
+    condition = (
+        f"{rowid} IN (SELECT id FROM {table} WHERE field = '{field}' AND folded IN ({sql.placeholders(folded)}))"
+    )
+    return sql.SqlFilter((condition,), tuple(folded))
 
 
 # -- observation table -------------------------------------------------------------------------------------------------
@@ -229,7 +217,11 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
     """Also stores the values that filters are compared with, in `observations_values`."""
 
     def insert(
-        self, connection: SqlConnection, draft: ObservationDraft, context: item_table.WriteContext, **columns: SqlValue
+        self,
+        connection: sql.SqlConnection,
+        draft: ObservationDraft,
+        context: item_table.WriteContext,
+        **columns: sql.SqlValue,
     ) -> int:
         if draft.uuid is UNSET:
             draft = replace(draft, uuid=f"obs-{uuid4().hex[:16]}")
@@ -238,24 +230,24 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
 
     def update(
         self,
-        connection: SqlConnection,
+        connection: sql.SqlConnection,
         key: item_table.ItemKey,
         draft: ObservationDraft,
         expected_version: int | None,
         context: item_table.WriteContext,
-        **columns: SqlValue,
+        **columns: sql.SqlValue,
     ) -> int:
         _require_line_order(draft)
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
-        connection.execute(Delete("observations_values", "id = ?"), (rowid,))
+        connection.execute(sql.Delete("observations_values", "id = ?"), (rowid,))
         self._link_values(connection, rowid, self.stored_values(connection, key))
         return rowid
 
-    def _link(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
+    def _link(self, connection: sql.SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         super()._link(connection, rowid, values)
         self._link_values(connection, rowid, values)
 
-    def _link_values(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
+    def _link_values(self, connection: sql.SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         links = {
             (name, fold_tag(value), rowid)
             for name, fields in _FILTERED_FIELDS.items()
@@ -263,16 +255,16 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
             for value in (item_table.decode_texts(values[field]) if field in OBSERVATION_LISTS else (values[field],))
         }
         links |= {(name, fold_tag(basename(value)), rowid) for name, value, _ in links if name == "files"}
-        sql = Insert("observations_values", "field, folded, id", key="*")
-        connection.executemany_later(sql, sorted(links))
+        statement = sql.Insert("observations_values", "field, folded, id", key="*")
+        connection.executemany_later(statement, sorted(links))
 
 
 OBSERVATIONS = ObservationTable(OBSERVATION)
 
 
-def observation_conditions(where: ObservationFilter, rowid: str, created_at: str) -> SqlFilter | None:
+def observation_conditions(where: ObservationFilter, rowid: str, created_at: str) -> sql.SqlFilter | None:
     """Returns the filter as SQL conditions on these two columns, or None if no observation can match."""
-    conditions = between(created_at, where.date_from, where.date_to)
+    conditions = sql.between(created_at, where.date_from, where.date_to)
     for name in _FILTERED_FIELDS:
         values: tuple[str, ...] = getattr(where, name)
         folded = [fold_tag(value) for value in values if is_storable(value)]

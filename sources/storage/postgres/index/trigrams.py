@@ -19,8 +19,7 @@ from loguru import logger
 from config.errors import FlorilegiumError
 from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.index.tasks import IndexTask
-from sources.storage.postgres.jobs import claim, release
+from sources.storage.postgres.jobs import IndexTask, claim, release
 from sources.storage.postgres.search.tsquery import TENANT_MARK, quote_lexeme
 from sources.storage.tables.sql import SAVE_STATE, Delete, Insert
 

@@ -7,7 +7,8 @@ nearest, of which it can miss some.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import struct
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +16,6 @@ from msgspec import Struct
 from sources.records import SemanticStatus
 from sources.semantic.model import SCALE, ModelInfo
 from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.vectors.changed_rows import CoverageMemory
 from sources.storage.postgres.vectors.vector_tables import (
     VectorExtension,
     encode_vector,
@@ -38,6 +38,27 @@ _FLOAT = struct.Struct("f")
 
 # Rowid, number of the passage, its start and end, inner product.
 _Near = tuple[int, int, int, int, float]
+
+# How long a coverage is known.
+_KNOWN_FOR_S = 1.0
+
+
+class CoverageMemory:
+    """The share of a library that has vectors, counted at most once in a while: counting takes time while many rows are
+    waiting, and every search reports it."""
+
+    def __init__(self) -> None:
+        # The share and when it was counted, by the number of a kind and that of a model.
+        self._shares: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def share(self, kind: int, model: int, count: Callable[[], float]) -> float:
+        now = time.monotonic()
+        known = self._shares.get((kind, model))
+        if known is not None and now - known[1] < _KNOWN_FOR_S:
+            return known[0]
+        share = count()
+        self._shares[kind, model] = (share, now)
+        return share
 
 
 class LibraryQueryVector(Struct, frozen=True):

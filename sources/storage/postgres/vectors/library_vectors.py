@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import partial
 
 from loguru import logger
-from msgspec import Struct
 
 from config.errors import FlorilegiumError, StorageError, Unavailable
 from config.paths import UserId
@@ -35,18 +34,13 @@ _LEASE_S = 60
 EMBEDDING_LEASE = "embedding_lease"
 
 
-class VectorOptions(Struct, frozen=True, kw_only=True):
-    """From `index_min_passages` passages of a source, its vectors are indexed; 0 means never."""
-
-    index_min_passages: int
-
-
 class LibraryVectors:
-    """Implements `VectorStore`. Of several processes, one at a time embeds a library."""
+    """Implements `VectorStore`. Of several processes, one at a time embeds a library. From `index_min_passages`
+    passages of a source, its vectors are indexed; 0 means never."""
 
-    def __init__(self, database: PostgresDatabase, options: VectorOptions) -> None:
+    def __init__(self, database: PostgresDatabase, index_min_passages: int) -> None:
         self._database = database
-        self._options = options
+        self._index_min_passages = index_min_passages
 
     async def sample(self) -> TextSample:
         if not await self._database.exists():
@@ -108,13 +102,10 @@ class LibraryVectors:
             return await self._database.write_vectors(_SOURCE, drop_old_vectors)
         # Builds one index, which does not keep others from reading and writing. Returns whether it did.
         extension = await self._extension()
-        owner = self._database.process_id
-
-        def prepare(connection: LibraryConnection) -> vector_tables.HnswIndex | None:
-            index = None if has_queue(connection) else self._missing_index(connection)
-            return index if index is not None and vector_tables.claim_build(connection, owner) else None
-
-        index = await self._database.write_vectors(_SOURCE, prepare)
+        owner, index_min = self._database.process_id, self._index_min_passages
+        index = await self._database.write_vectors(
+            _SOURCE, lambda connection: vector_tables.start_build(connection, index_min, owner)
+        )
         if index is None:
             return False
         if not await self._database.index_builds.run(index.statements(extension)):
@@ -136,11 +127,8 @@ class LibraryVectors:
             return PendingWork(library_coverage(connection, None), is_created=False)
         if has_queue(connection):
             return PendingWork(library_coverage(connection, state))
-        is_cleaning = state.has_old_models or self._missing_index(connection) is not None
-        return PendingWork(VectorCoverage(1, 0), needs_cleaning=is_cleaning)
-
-    def _missing_index(self, connection: LibraryConnection) -> vector_tables.HnswIndex | None:
-        return vector_tables.find_missing(connection, self._options.index_min_passages)
+        missing = vector_tables.find_missing(connection, self._index_min_passages)
+        return PendingWork(VectorCoverage(1, 0), needs_cleaning=state.has_old_models or missing is not None)
 
 
 # -- embedding takeover ------------------------------------------------------------------------------------------------

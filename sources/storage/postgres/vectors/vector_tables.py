@@ -1,7 +1,7 @@
 """The vectors of a library: which rows have them, which still need them, and of which model they are.
 
 The table is created when the extension is first used. Once a library has a model, every write removes the vectors of
-the rows whose text it changed, in its own transaction, and adds the rows to a queue (`changed_rows.py`). New vectors
+the rows whose text it changed, in its own transaction, and adds the rows to a queue. New vectors
 are made later, in batches, newest rows first. The queue is stored, so an interrupted run continues where it stopped.
 
 After a change of the model, all rows are in the queue, and the vectors of the previous model stay until it is empty.
@@ -422,6 +422,48 @@ def _delete_listed(connection: PostgresConnection, table: str, rows: Sequence[Ve
         connection.execute(Delete(table, is_listed, using=_LISTED), (kinds, ids))
 
 
+# -- changed rows ------------------------------------------------------------------------------------------------------
+# Keeps the vectors of a library consistent with its text, in the transaction that changes the text.
+
+_OF_KIND = "kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
+_IS_LIVE = "EXISTS (SELECT 1 FROM index_entries e WHERE e.kind = {0}.kind AND e.id = {0}.id)"
+# Constants only, so that each is translated once.
+_DELETE_DEAD = tuple(
+    Delete(table, f"{_OF_KIND} AND NOT {_IS_LIVE.format(table)}") for table in ("vectors", "vector_queue")
+)
+_DIGESTS = f"SELECT id, min(digest) FROM vectors WHERE {_OF_KIND} GROUP BY id"
+_DELETE = Delete("vectors", _OF_KIND)
+_QUEUE_CHANGED = Insert(
+    "vector_queue",
+    "kind, id",
+    """e.kind, e.id FROM index_entries e WHERE e.kind = ? AND e.id = ANY(CAST(? AS BIGINT[]))
+    AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.kind = e.kind AND v.id = e.id)""",
+    key="*",
+)
+
+
+def update_vectors(connection: PostgresConnection, indexed: Mapping[int, Collection[int]]) -> None:
+    """Removes the vectors of rows that were deleted or whose passages changed, and adds rows without vectors to the
+    queue. `indexed` are the entries of the full-text index that were made again or removed: their rowids by the number
+    of their kind. Does nothing if the library has no vectors."""
+    if not any(indexed.values()) or read_state(connection) is None:
+        return
+    for kind, changed_rowids in indexed.items():
+        if not changed_rowids:
+            continue
+        rowids = sorted(changed_rowids)
+        for statement in _DELETE_DEAD:
+            connection.execute(statement, (kind, rowids))
+        stored = {(kind, rowid): digest for rowid, digest in connection.execute(_DIGESTS, (kind, rowids))}
+        if stored:
+            # A row that is indexed again may have the passages that it had before. Then its vectors stay.
+            current = read_digests(connection, stored)
+            changed = [rowid for (_, rowid), digest in stored.items() if current.get((kind, rowid)) != digest]
+            if changed:
+                connection.execute(_DELETE, (kind, changed))
+        connection.execute(_QUEUE_CHANGED, (kind, rowids))
+
+
 # -- hnsw index --------------------------------------------------------------------------------------------------------
 # HNSW indexes of the vectors of a library: one for each model and source that has many passages. Such an index is
 # partial, with the vectors of one library: in an index of all libraries, the nearest would be those of others.
@@ -457,6 +499,12 @@ class HnswIndex(Struct, frozen=True):
         )
 
 
+def start_build(connection: LibraryConnection, min_passages: int, owner: str) -> HnswIndex | None:
+    """Returns the index to build, unless another process builds one."""
+    index = None if has_queue(connection) else find_missing(connection, min_passages)
+    return index if index is not None and claim(connection, _LEASE_NAME, owner, _LEASE_S) else None
+
+
 def find_missing(connection: LibraryConnection, min_passages: int) -> HnswIndex | None:
     """Returns an index that would help and does not exist."""
     state = read_state(connection)
@@ -469,11 +517,6 @@ def find_missing(connection: LibraryConnection, min_passages: int) -> HnswIndex 
             index = HnswIndex(connection.tenant or "", state.number, kind, dimension)
             return index if dimension <= _DIMENSIONS_MAX else None
     return None
-
-
-def claim_build(connection: PostgresConnection, owner: str) -> bool:
-    """Returns False if another process builds an index."""
-    return claim(connection, _LEASE_NAME, owner, _LEASE_S)
 
 
 def finish_build(index: HnswIndex, owner: str, connection: PostgresConnection) -> None:

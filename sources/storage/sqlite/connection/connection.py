@@ -23,16 +23,7 @@ from msgspec import Struct
 
 from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
-from sources.storage.job_queue import (
-    BackgroundPace,
-    JobLane,
-    JobQueue,
-    QueuedJob,
-    RunTimer,
-    charged_user,
-    current_call,
-    current_job_group,
-)
+from sources.storage import job_queue
 from sources.storage.joint_read import JointRead, JointReads, RunAlone
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
@@ -65,7 +56,7 @@ class Job(Generic[T]):
 
     __slots__ = ("due", "is_finished", "is_stopped", "limit_s", "pace", "work")
 
-    def __init__(self, work: Work[T], limit_s: float, pace: BackgroundPace | None = None) -> None:
+    def __init__(self, work: Work[T], limit_s: float, pace: job_queue.BackgroundPace | None = None) -> None:
         self.work = work
         self.limit_s = limit_s
         self.pace = pace
@@ -230,7 +221,7 @@ class QueuedConnection(aiosqlite.Connection):
     def __init__(
         self,
         connect: Callable[[], JobConnection],
-        jobs: JobQueue,
+        jobs: job_queue.JobQueue,
         user_id: UserId,
         queue_max: int,
         stop_s: float = 1.0,
@@ -241,8 +232,8 @@ class QueuedConnection(aiosqlite.Connection):
         self._jobs = jobs
         self._user_id = user_id
         self._queue_max = queue_max
-        self._lane = JobLane()
-        self._pending: dict[QueuedJob, asyncio.Future[Any]] = {}
+        self._lane = job_queue.JobLane()
+        self._pending: dict[job_queue.QueuedJob, asyncio.Future[Any]] = {}
         self._stopped: asyncio.Future[Any] | None = None
         self._stop_s = stop_s
         self._abandoned: Job[Any] | None = None
@@ -267,7 +258,7 @@ class QueuedConnection(aiosqlite.Connection):
     async def read(self, work: Work[T], limit_s: float) -> T:
         """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
         caller stops the work. Reads that a call starts at the same time run in one job."""
-        call = current_call()
+        call = job_queue.current_call()
         if call is not None:
             with suppress(RunAlone):
                 return await self._joint_reads.read(call, work, limit_s)
@@ -344,9 +335,9 @@ class QueuedConnection(aiosqlite.Connection):
         if len(self._pending) >= self._queue_max:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")
         raw = self._raw
-        group = current_job_group()
+        group = job_queue.current_job_group()
         is_background = group is not None and group.is_background
-        job = Job(work, limit_s, BackgroundPace(self._jobs) if is_background else None)
+        job = Job(work, limit_s, job_queue.BackgroundPace(self._jobs) if is_background else None)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 
@@ -364,10 +355,10 @@ class QueuedConnection(aiosqlite.Connection):
                 self._jobs.finish(queued)
 
         begin_job = partial(self._tx.put_nowait, (result, run_on_thread))
-        queued = QueuedJob(charged_user(self._user_id, group), self._lane, group, begin_job)
+        queued = job_queue.QueuedJob(job_queue.charged_user(self._user_id, group), self._lane, group, begin_job)
         self._pending[queued] = result
         self._jobs.add(queued)
-        timer = RunTimer(queued, result, limit_s) if gives_up else None
+        timer = job_queue.RunTimer(queued, result, limit_s) if gives_up else None
         try:
             return await result
         finally:

@@ -19,13 +19,7 @@ from config.errors import StorageError
 from config.paths import DatabaseKind
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind
-from sources.storage.sqlite.index.text_index import (
-    BEFORE_FIRST_ROWID,
-    fts_ddl,
-    fts_triggers,
-    resegment_batch,
-    save_segment_version,
-)
+from sources.storage.sqlite.index import text_index
 from sources.storage.sqlite.schema.conversion import convert
 from sources.storage.sqlite.vectors.kinds import vector_ddl
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
@@ -70,8 +64,8 @@ def _index_statements(kind: Kind) -> tuple[str, ...]:
         f"""CREATE VIEW {index.table}_source AS
         SELECT id, {", ".join(selected)}
         FROM {kind.source} WHERE deleted = 0""",
-        *fts_ddl(index),
-        *fts_triggers(index, kind.source, watched),
+        *text_index.fts_ddl(index),
+        *text_index.fts_triggers(index, kind.source, watched),
     )
 
 
@@ -111,9 +105,9 @@ def _change(connection: sqlite3.Connection, kind: Kind) -> None:
     for statement in _index_statements(kind):
         connection.execute(statement)
     connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
-    last: int | None = BEFORE_FIRST_ROWID
+    last: int | None = text_index.BEFORE_FIRST_ROWID
     while last is not None:
-        last = resegment_batch(kind_tables.segmented_table(kind, SQLITE), last, connection)
+        last = text_index.resegment_batch(kind_tables.segmented_table(kind, SQLITE), last, connection)
 
 
 def _stored_versions(connection: sqlite3.Connection, schema: str) -> set[tuple[str, str]]:
@@ -203,7 +197,7 @@ def migrate(schema: DatabaseSchema, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {schema.first_version}")
     migrate_to(schema, connection, schema.newest_version)
     if version == 0:
-        save_segment_version(connection)
+        text_index.save_segment_version(connection)
 
 
 def migrate_to(schema: DatabaseSchema, connection: sqlite3.Connection, version: int) -> None:

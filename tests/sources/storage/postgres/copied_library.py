@@ -94,7 +94,7 @@ async def _migrate_control(options: ConnectionOptions) -> None:
 def _create(connection: LibraryConnection) -> str:
     schemas = LibrarySchemas()
     schemas.prepare(connection)
-    return schemas.open(UserId(uuid4().hex), connection)
+    return schemas.open(UserId(uuid4().hex), connection)[0]
 
 
 def _copy(connection: LibraryConnection, folder: Path) -> None:

@@ -16,7 +16,7 @@ from sources.semantic.model import ModelInfo
 from sources.storage.postgres import PostgresLibraries
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.jobs import claim
-from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors, VectorOptions
+from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors
 from sources.storage.postgres.vectors.vector_tables import read_state
 from sources.storage.tables.sql import Update
 from tests.servers.postgres import with_database
@@ -80,7 +80,7 @@ async def test_text_that_changes_while_it_is_embedded_gets_no_vector_of_the_old_
 ) -> None:
     assert isinstance(libraries.engine, PostgresLibraries)
     database = await libraries.engine._database(libraries.context("ada").user_id)
-    store = LibraryVectors(database, VectorOptions(index_min_passages=0))
+    store = LibraryVectors(database, index_min_passages=0)
     model = ModelInfo("fast", "wordllama-256-2", 256, has_context=True, weight=0.2)
     async with libraries.library("ada") as ada:
         changed = await ada.notes.create(NoteDraft(title="Car", content=CAR))

@@ -19,7 +19,7 @@ from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import NoLibrary
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.schema import FIRST_VERSION, LibraryMigration, LibrarySchemas
-from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
+from sources.storage.postgres.vectors.library_vectors import LibraryVectors
 from sources.storage.tables.sql import NOTES_INDEX, Delete
 from tests.older_versions import postgres_script
 from tests.older_versions.contents import check_contents, check_writing
@@ -160,7 +160,7 @@ async def test_background_work_does_not_create_a_library_again(
         # A library that the other server has open, and one that it does not know.
         for known in (database, PostgresDatabase(user_id, other_engine._options)):
             await engine.remove(user_id)
-            vectors = LibraryVectors(known, VectorOptions(index_min_passages=0))
+            vectors = LibraryVectors(known, index_min_passages=0)
             known.index_update.start()
             known.trigram_index.start(0)
             await known.index_update.wait_until_finished()

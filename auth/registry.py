@@ -272,7 +272,7 @@ class Registry:
             new_name = _NOT_IN_A_NAME.sub("-", name or subject).strip("-")[:100] or "user"
             if _user(db, _SAME_NAME, new_name):
                 new_name = f"{new_name}-{secrets.token_hex(8)}"
-            return _insert_user(db, new_name, issuer, subject, self._clock(), role, named_by)
+            return insert_user(db, new_name, issuer, subject, self._clock(), role, named_by)
 
         return await self._database.write(operation)
 
@@ -407,20 +407,12 @@ class Registry:
                 raise InvalidParams(
                     f"scopes: {user.name} has the role {user.role}, which allows {allowed}; got {beyond}"
                 )
-            values = (
-                key_id,
-                user_id,
-                name,
-                hash_credential(secret),
-                " ".join(sorted(granted)),
-                now,
-                expires_at,
-                profile,
-            )
+            allowed_libraries = None if libraries is None else " ".join(sorted(set(libraries)))
+            values = (key_id, user_id, name, hash_credential(secret), " ".join(sorted(granted)), now, expires_at)
             db.execute(
                 "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile, sources, "
                 "created_with, libraries) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, permitted, created_with, None if libraries is None else " ".join(sorted(set(libraries)))),
+                (*values, profile, permitted, created_with, allowed_libraries),
             )
             return _existing_key(db, key_id)
 
@@ -515,7 +507,13 @@ def insert_user(
     _require_identity(issuer, subject)
     if _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer):
         raise Conflict(f"a user with the subject {subject!r} already exists")
-    return _insert_user(db, name, issuer, subject, now, role, named_by, kind)
+    user_id = new_user_id()
+    db.execute(
+        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role, "
+        "named_by, notices_seen_at, kind) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?, ?, ?)",
+        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by, now, kind),
+    )
+    return _existing_user(db, user_id)
 
 
 def require_free_name(db: ControlConnection, name: str) -> None:
@@ -544,25 +542,6 @@ def _existing_user(db: ControlConnection, user_id: UserId) -> UserRecord:
     if user is None:
         raise NotFound("user", user_id)
     return user
-
-
-def _insert_user(
-    db: ControlConnection,
-    name: str,
-    issuer: str,
-    subject: str,
-    now: float,
-    role: Role,
-    named_by: NamedBy,
-    kind: OwnerKind = "person",
-) -> UserRecord:
-    user_id = new_user_id()
-    db.execute(
-        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role, "
-        "named_by, notices_seen_at, kind) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?, ?, ?)",
-        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by, now, kind),
-    )
-    return _existing_user(db, user_id)
 
 
 def _deleted_at(db: ControlConnection, issuer: str, subject: str) -> float:

@@ -331,8 +331,9 @@ def scan_hits(hits: Iterable[tuple[RankedHit, SourceQuery]], topic: Sequence[Ter
     """Prepares the snippets of hits of library sources, which are then rendered one by one."""
     texts: dict[tuple[Term, ...], list[str]] = {}
     for ranked, query in hits:
-        hit: Hit = ranked.payload.hit()
-        texts.setdefault(query.terms, []).append(hit.context or hit.text)
+        text: str = ranked.payload.hit_text
+        if not text.isascii():
+            texts.setdefault(query.terms, []).append(text)
     for terms, of_terms in texts.items():
         _highlighter(terms, tuple(topic)).scan(of_terms)
 

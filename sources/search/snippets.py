@@ -152,10 +152,14 @@ class Highlighter:
             else:
                 padded = padded or f" {aligned.form} "
                 if spans := matcher.spans(padded):
-                    in_form += [(*span, term) for span in spans]
+                    for start, end in spans:
+                        in_form.append((start, end, term))
                 elif aligned.has_tail(matcher.beginnings):
                     spans = aligned.sources_in_full_form(matcher.spans(f" {aligned.full_form} "))
                     matches += [(*span, term) for span in spans]
+        if aligned.is_unmoved and not matches:  # most Western text
+            in_form.sort()
+            return in_form
         # Each step from a text to its form is traced once for all terms.
         for found, trace in ((in_letters, aligned.sources_of_letters), (in_form, aligned.sources)):
             if found:

@@ -89,9 +89,14 @@ class AlignedForm:
         """Returns the spans of the text that spans of `letters` come from."""
         return _trace(spans, self._normalization)
 
+    @property
+    def is_unmoved(self) -> bool:
+        """Whether each character of `form` has the offset of its source."""
+        return self._is_bytewise and not self._spellings
+
     def sources(self, spans: list[Span]) -> list[Span]:
         """Returns the spans of the text that spans of `form` come from."""
-        if self._is_bytewise and not self._spellings:
+        if self.is_unmoved:
             return spans
         return _trace(spans, self._steps)
 

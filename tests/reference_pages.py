@@ -20,6 +20,7 @@ from auth.context import READ
 from config.settings import Settings
 from server.cli import florilegium
 from server.cli.lazy_group import SettingOption
+from server.cli.options import GROUP_HELP
 from server.http_services import build_http_services
 from server.lifespan import open_runtime
 from server.protocol.catalog import Catalog, Tool
@@ -195,7 +196,7 @@ def _command_section(name: str, command: click.Command) -> str:
     help_text = re.sub(r"\s+", " ", inspect.cleandoc(command.help or ""))
     usage = f"`{' '.join(_short(piece) for piece in arguments)}`: " if arguments else ""
     lines = [f"\n## {name}\n", usage + help_text]
-    own = [option for option in options if option.opts[0] not in _COMMON_OPTIONS]
+    own = [option for option in options if option.opts[0] not in _COMMON_OPTIONS and option.help != GROUP_HELP]
     return "\n".join([*lines, *([""] if own else []), *(_option_row(option) for option in own)]) + "\n"
 
 

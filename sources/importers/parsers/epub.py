@@ -55,13 +55,13 @@ class _AttributeCollector(XmlHandler):
             self.values.append(attribute(attributes, self._attribute_name))
 
 
-class _EpubPackage(XmlHandler):
+class _EpubPackage(ElementTexts):
     """The package document: the book's files, their order, and its properties."""
 
     def __init__(self, archive: Archive, name: str) -> None:
+        super().__init__(_PROPERTIES)
         self._folder = dirname(name)
         self._archive = archive
-        self._properties = ElementTexts(_PROPERTIES)
         self._files: dict[str, str] = {}
         self._spine: list[str] = []
         read_part(archive, name, self)
@@ -72,14 +72,13 @@ class _EpubPackage(XmlHandler):
         return [name for name in names if name in self._archive]
 
     def parsed_document(self, text: TextBuilder, chapter_count: int) -> ParsedDocument:
-        properties = self._properties
-        fields = {name: properties.first(name) for name in ("language", "publisher", "identifier", "description")}
-        subjects = properties.texts.get("subject", [])
+        fields = {name: self.first(name) for name in ("language", "publisher", "identifier", "description")}
+        subjects = self.texts.get("subject", [])
         return ParsedDocument(
             text=text.build(),
-            title=properties.first("title"),
-            author=", ".join(properties.texts.get("creator", [])),
-            created=properties.first("date"),
+            title=self.first("title"),
+            author=", ".join(self.texts.get("creator", [])),
+            created=self.first("date"),
             metadata={
                 "chapters": chapter_count,
                 **{name: value for name, value in fields.items() if value},
@@ -95,10 +94,4 @@ class _EpubPackage(XmlHandler):
         elif name == "itemref":
             self._spine.append(attribute(attributes, "idref"))
         else:
-            self._properties.start(name, attributes)
-
-    def end(self, name: str) -> None:
-        self._properties.end(name)
-
-    def data(self, text: str) -> None:
-        self._properties.data(text)
+            super().start(name, attributes)

@@ -278,3 +278,25 @@ def test_highlighter_tells_whether_a_text_matches() -> None:
     highlighter = Highlighter(parse("fox").terms, bias=parse("dog").terms)
     assert highlighter.matches("getFoxName")
     assert not highlighter.matches("dogs")
+
+
+@each_case("name", DOCUMENTS)
+def test_texts_that_are_scanned_together_have_the_same_snippets(name: str) -> None:
+    terms = parse(DOCUMENTS[name].body[:120]).terms
+    texts = [one.body for one in DOCUMENTS.values()]
+    alone, together = Highlighter(terms), Highlighter(terms)
+    together.scan(texts)
+    assert [together.snippet(text, 80) for text in texts] == [alone.snippet(text, 80) for text in texts]
+    assert any(alone.snippet(text).ranges for text in texts)
+
+
+def test_phrase_does_not_match_across_texts_that_are_scanned_together() -> None:
+    highlighter = Highlighter(parse('"синее море"').terms)
+    highlighter.scan(["небо синее", "море шумит"])
+    assert highlighter.snippet("небо синее").ranges == highlighter.snippet("море шумит").ranges == ()
+
+
+def test_vietnamese_word_with_other_marks_is_highlighted_by_its_letters_alone() -> None:
+    terms = [term for term in parse("tiếng").terms if any(map(str.isdigit, term.word.alternatives[0].tokens[0]))]
+    text = "Tiếng Việt, tiêng, tiếngx và TIẾNG"
+    assert [text[start:end] for start, end in Highlighter(terms).ranges(text)] == ["Tiếng", "TIẾNG"]

@@ -148,7 +148,9 @@ def _field(name: str, field: Mapping[str, Any], is_required: bool) -> str:
     """Returns one line, which also names nested fields."""
     mark = "" if is_required else "?"
     description = inspect.cleandoc(field.get("description", "")).partition("\n\n")[0].replace("\n", " ")
-    nested = ", ".join(f"`{child}`{_hint(value)}" for child, value in field.get("properties", {}).items())
+    children = field.get("properties", {})
+    # Of very many, only the names: `tools/list` describes them.
+    nested = ", ".join(f"`{child}`{_hint(value) if len(children) < 16 else ''}" for child, value in children.items())
     texts = [f": {description}" if description else "", f" Fields: {nested}." if nested else ""]
     kind = _type_name(field)
     return f"- `{name}`{mark}{'' if kind == 'string' else f' ({kind})'}" + "".join(texts)
@@ -250,6 +252,8 @@ def _operation_row(method: str, path: str, operation: Mapping[str, Any]) -> str:
     body = [name for content in list(contents.values())[:1] for name in content.get("schema", {}).get("properties", {})]
     values = ", ".join([*(f"`?{name}`" for name in query), *(f"`{name}`" for name in body)])
     name, summary = operation["operationId"], operation["summary"].rstrip(".")
+    if name == "read_item":
+        values = "those of `knowledge_get`, with the fields of `retrieval` and `loc`"
     if name.endswith("_by_uri"):
         values = f"`{'?' * ('uri' in query)}uri`, and those of `{name.removesuffix('_by_uri')}`"
     # Most names say what their summary says: `list_groups`, "List your groups".

@@ -20,6 +20,7 @@ from auth.context import READ
 from config.settings import Settings
 from server.cli import florilegium
 from server.cli.lazy_group import SettingOption
+from server.cli.options import GROUP_HELP
 from server.http_services import build_http_services
 from server.lifespan import open_runtime
 from server.protocol.catalog import Catalog, Tool
@@ -147,7 +148,9 @@ def _field(name: str, field: Mapping[str, Any], is_required: bool) -> str:
     """Returns one line, which also names nested fields."""
     mark = "" if is_required else "?"
     description = inspect.cleandoc(field.get("description", "")).partition("\n\n")[0].replace("\n", " ")
-    nested = ", ".join(f"`{child}`{_hint(value)}" for child, value in field.get("properties", {}).items())
+    children = field.get("properties", {})
+    # Of very many, only the names: `tools/list` describes them.
+    nested = ", ".join(f"`{child}`{_hint(value) if len(children) < 16 else ''}" for child, value in children.items())
     texts = [f": {description}" if description else "", f" Fields: {nested}." if nested else ""]
     kind = _type_name(field)
     return f"- `{name}`{mark}{'' if kind == 'string' else f' ({kind})'}" + "".join(texts)
@@ -195,7 +198,7 @@ def _command_section(name: str, command: click.Command) -> str:
     help_text = re.sub(r"\s+", " ", inspect.cleandoc(command.help or ""))
     usage = f"`{' '.join(_short(piece) for piece in arguments)}`: " if arguments else ""
     lines = [f"\n## {name}\n", usage + help_text]
-    own = [option for option in options if option.opts[0] not in _COMMON_OPTIONS]
+    own = [option for option in options if option.opts[0] not in _COMMON_OPTIONS and option.help != GROUP_HELP]
     return "\n".join([*lines, *([""] if own else []), *(_option_row(option) for option in own)]) + "\n"
 
 
@@ -249,6 +252,8 @@ def _operation_row(method: str, path: str, operation: Mapping[str, Any]) -> str:
     body = [name for content in list(contents.values())[:1] for name in content.get("schema", {}).get("properties", {})]
     values = ", ".join([*(f"`?{name}`" for name in query), *(f"`{name}`" for name in body)])
     name, summary = operation["operationId"], operation["summary"].rstrip(".")
+    if name == "read_item":
+        values = "those of `knowledge_get`, with the fields of `retrieval` and `loc`"
     if name.endswith("_by_uri"):
         values = f"`{'?' * ('uri' in query)}uri`, and those of `{name.removesuffix('_by_uri')}`"
     # Most names say what their summary says: `list_groups`, "List your groups".

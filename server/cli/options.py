@@ -14,6 +14,7 @@ from server.cli.lazy_group import SettingsOverrides, json_option, setting_option
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DEMO_SUFFIX = "-demo"
+GROUP_HELP = "The library of this group instead of that of a user. With --server, only its managers can."
 
 
 def admin_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,8 +29,7 @@ def user_option(function: Decorated) -> Decorated:
 
 def group_option(function: Decorated) -> Decorated:
     """Adds `--library`, for commands that send a whole library to or from a server."""
-    help_ = "The library of this group instead of that of a user. With --server, only its managers can."
-    return click.option("--library", help=help_)(function)
+    return click.option("--library", help=GROUP_HELP)(function)
 
 
 def owner_of(user: str | None, library: str | None) -> str | None:

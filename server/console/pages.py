@@ -216,12 +216,12 @@ def render_text(template: str, **values: Any) -> str:
     return _environment().get_template(template).render({"preferences": preferences(), **values})
 
 
-def _size_text(size: int) -> str:
+def _size_text(size: int, binary: bool = False) -> str:
     """Returns a size such as `4.3 MB`. Next to text that runs from right to left, it would be shown as `MB 4.3` without
     the isolates around it (UAX #9, rule N1)."""
     from jinja2.filters import do_filesizeformat  # noqa: PLC0415 - as below
 
-    text = do_filesizeformat(size)
+    text = do_filesizeformat(size, binary)
     return f"\u2066{text}\u2069" if preferences().language.direction == "rtl" else text
 
 
@@ -260,7 +260,7 @@ def _environment() -> "Environment":
         "style_path": asset_url("console.css"),
         "version": VERSION,
     }
-    filters: dict[str, Callable[[Any], str]] = {
+    filters: dict[str, Callable[..., str]] = {
         "ago": lambda time: relative_time(time, datetime.now(UTC)),
         "filesizeformat": _size_text,
         "thousands": thousands,

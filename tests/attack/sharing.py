@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from auth.context import ShareRule
 from auth.sharing import Sharing
+from config.errors import ControlDatabaseLocked
 from config.paths import UserId
 from sources.drafts import MessageDraft
 from tests.attack.app_client import AttackRequest, Client, InProcessClient
@@ -88,10 +89,10 @@ class AccessChanges:
         while True:
             await asyncio.sleep(self._phase_s * self._random.random())
             grant.epoch += 1
-            await grant.give()
+            await _when_possible(grant.give)
             grant.is_open = True
             await asyncio.sleep(self._phase_s * self._random.random())
-            await asyncio.shield(grant.take())
+            await asyncio.shield(_when_possible(grant.take))
             grant.is_open = False
             grant.epoch += 1
             self.count += 2
@@ -113,6 +114,15 @@ class AccessChanges:
                 allowed.add(grant.name)
         self.visible += bool(allowed.intersection(shown))
         return sorted(set(shown) - allowed)
+
+
+async def _when_possible(change: Callable[[], Awaitable[None]]) -> None:
+    """Makes a change, also on a machine that is so busy that the control database is locked for a while."""
+    while True:
+        try:
+            return await change()
+        except ControlDatabaseLocked:
+            await asyncio.sleep(_PHASE_S)
 
 
 def share_grant(sharing: Sharing, person: str, name: str, rule: ShareRule, owner: UserId, handles: list[str]) -> Grant:

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from aggregator.search import LIBRARIES_MAX, Aggregator, KnowledgeSearch
 from auth.context import RequestContext, ShareRule
-from config.errors import ResourceNotFound, Unavailable
+from config.errors import NotFound, ResourceNotFound, Unavailable
 from config.paths import UserId
 from sessions.state import InProcessSessionStates, SessionStateLimits
+from sources.query import parse_literal
+from sources.records import Segment
 from sources.registry import load_sources
-from sources.storage.contract import ItemFilter, Library
+from sources.storage.contract import ItemFilter, Library, Search
 from sources.storage.shared_part import NotShared
 from tests.server.rest.rest_client import RestClient
 from tests.sharing import access_to, open_sharing, with_libraries
@@ -203,6 +205,50 @@ async def test_rule_about_a_source_gives_no_other_collection(fixture: SourceFixt
             for source in set(SOURCES) - {permitted}:
                 with pytest.raises(NotShared):
                     library.collection(source)
+
+
+async def test_every_way_to_an_item_compares_it_with_the_rule(fixture: SourceFixture) -> None:
+    """Each call returns something to Ben, and to Ada what an absent item does."""
+    note = await fixture.ben.add_note("Diary", "A galleon.")
+    chat = await fixture.ben.add_chat("Talk", "A galleon.", namespace="south")
+    media = await fixture.ben.add_media("Film", segments=[Segment(start_ms=0, end_ms=1, text="A galleon.")])
+    await fixture.ben.add_prompt("Sum", "Up.")
+    async with fixture.libraries.library(fixture.ben.context) as library:
+        [chunk] = await library.media.chunks(media, 0, 1)
+        [message] = (await library.chats.messages(chat, 1, 0)).rows
+        uuid = (await library.media.get(media)).uuid
+    galleon = Search(query=parse_literal("galleon"), limit=5, deadline_ms=60_000)
+    ways: list[Callable[[Library], Any]] = [
+        lambda one: one.media.get_by_uuid(uuid),
+        lambda one: one.media.content(media),
+        lambda one: one.media.chunks(media, 0, 1),
+        lambda one: one.media.chunk_by_uuid(media, chunk.uuid),
+        lambda one: one.media.chunk_at(media, 0),
+        lambda one: one.media.segments(media),
+        lambda one: one.notes.image_names(note),
+        lambda one: one.notes.search(replace(galleon, within=note)),
+        lambda one: one.prompts.get_by_name("Sum"),
+        lambda one: one.chats.get_message(message.id),
+        lambda one: one.chats.messages(chat, 1, 0),
+        lambda one: one.chats.messages_around(chat, 0, 0, 1),
+    ]
+    for rule, count in ((_TAG, len(ways)), (ShareRule("namespace", "north"), 3)):
+        access = access_to(fixture.ben, rule=rule)
+        context = with_libraries(fixture.ada, access).context.within(access)
+        for way in ways[-count:]:
+            async with fixture.libraries.library(fixture.ben.context) as library:
+                await way(library)
+            async with fixture.libraries.library(context) as library:
+                with pytest.raises(NotFound):
+                    await way(library)
+    # A namespace that is not shared has nothing, and not what another one has.
+    await fixture.ben.add_chat("Other", "A galleon.", namespace="north")
+    access = access_to(fixture.ben, rule=ShareRule("namespace", "north"))
+    async with fixture.libraries.library(with_libraries(fixture.ada, access).context.within(access)) as library:
+        for namespace, found in (("north", 1), ("south", 0)):
+            page = await library.chats.search(replace(galleon, namespace=namespace))
+            assert len(page.matches) == found
+            assert (await library.chats.browse(ItemFilter(namespace=namespace), 5, 0)).total == found
 
 
 async def test_nothing_tells_of_items_that_a_rule_keeps_back(fixture: SourceFixture) -> None:

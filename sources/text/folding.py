@@ -69,7 +69,7 @@ class _Alphabet(Struct, frozen=True):
 
     letters: str
     encoding: Any
-    folded: str
+    folded: Any  # a str, which typeshed does not know that `charmap_decode` takes
 
 
 class _FoldingTable(dict[int, str]):

@@ -317,7 +317,7 @@ async def _walk(world: World, steps: int) -> None:
 
 
 async def test_everyone_sees_what_a_model_of_memberships_and_shares_says(own_api: RestClient) -> None:
-    await _walk(World(own_api, 1), 2)
+    await _walk(World(own_api, 1), 3)
 
 
 @pytest.mark.slow("is a long run against a model")

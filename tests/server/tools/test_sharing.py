@@ -249,6 +249,10 @@ async def test_every_way_to_an_item_compares_it_with_the_rule(fixture: SourceFix
             page = await library.chats.search(replace(galleon, namespace=namespace))
             assert len(page.matches) == found
             assert (await library.chats.browse(ItemFilter(namespace=namespace), 5, 0)).total == found
+    await fixture.ben.add_note("Plan", "A galleon.", tags=("work",))
+    access = access_to(fixture.ben, rule=_TAG)
+    async with fixture.libraries.library(with_libraries(fixture.ada, access).context.within(access)) as library:
+        assert (await library.notes.browse(ItemFilter(), 5, 0)).total == 1
 
 
 async def test_nothing_tells_of_items_that_a_rule_keeps_back(fixture: SourceFixture) -> None:

@@ -360,6 +360,7 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         "page_path": "/",
         "record": None,
         "media": None,
+        "pdf": None,
         "start_seconds": None,
         "is_timed": False,
         "notices": (),

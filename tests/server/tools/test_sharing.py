@@ -14,6 +14,7 @@ from auth.context import RequestContext, ShareRule
 from config.errors import NotFound, ResourceNotFound, Unavailable
 from config.paths import UserId
 from sessions.state import InProcessSessionStates, SessionStateLimits
+from sources.drafts import NoteImage
 from sources.query import parse_literal
 from sources.records import Segment
 from sources.registry import load_sources
@@ -217,6 +218,7 @@ async def test_every_way_to_an_item_compares_it_with_the_rule(fixture: SourceFix
         [chunk] = await library.media.chunks(media, 0, 1)
         [message] = (await library.chats.messages(chat, 1, 0)).rows
         uuid = (await library.media.get(media)).uuid
+        await library.notes.set_images({note: [NoteImage("ship.png", "image/png", b"ship")]})
     galleon = Search(query=parse_literal("galleon"), limit=5, deadline_ms=60_000)
     ways: list[Callable[[Library], Any]] = [
         lambda one: one.media.get_by_uuid(uuid),
@@ -226,6 +228,7 @@ async def test_every_way_to_an_item_compares_it_with_the_rule(fixture: SourceFix
         lambda one: one.media.chunk_at(media, 0),
         lambda one: one.media.segments(media),
         lambda one: one.notes.image_names(note),
+        lambda one: one.notes.image(note, "ship.png"),
         lambda one: one.notes.search(replace(galleon, within=note)),
         lambda one: one.prompts.get_by_name("Sum"),
         lambda one: one.chats.get_message(message.id),

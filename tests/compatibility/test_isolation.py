@@ -211,6 +211,7 @@ async def test_leaked_data_would_be_detected(deployments: tuple[Deployment, Depl
         await check_isolation(deployments, leak)
 
 
+@pytest.mark.slow("makes every request again")
 async def test_foreign_change_would_be_detected(changed: tuple[RestClient, RestClient]) -> None:
     [sample] = ROUTES["rename_conversation"]
 

@@ -198,6 +198,7 @@ async def test_unknown_path_returns_a_json_404(api: RestClient, path: str) -> No
     assert response.json()["error"]["code"] == 404
 
 
+@pytest.mark.slow("starts the server of the property runs")
 async def test_undocumented_response_would_be_detected(fuzzed: FuzzedApi) -> None:
     case = fuzzed.operations["list_namespaces"].Case()
     good = await asyncio.to_thread(case.call, base_url=BASE, session=fuzzed.session)

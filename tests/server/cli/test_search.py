@@ -72,6 +72,7 @@ def on_terminal(program: Program, *arguments: str, **environment: str) -> str:
 # -- search ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_search_without_hits_says_how_to_get_a_model(shared: Program) -> None:
     # As if the package that every local model needs were not installed.
     (shared.home / "sitecustomize.py").write_text("import sys; sys.modules['tokenizers'] = None")
@@ -216,6 +217,7 @@ def test_a_reinterpreted_query_is_reported(shared: Program) -> None:
 # -- colours -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("starts several processes")
 def test_matches_are_highlighted_on_a_terminal_unless_no_color_is_set(shared: Program) -> None:
     command = ("search", "dome sticks", "--limit", "1", "--user", "ada")
 

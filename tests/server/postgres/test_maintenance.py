@@ -20,6 +20,7 @@ async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str, que
     return sorted(item["title"] for item in found["results"])
 
 
+@pytest.mark.slow("fills libraries")
 async def test_sizes_of_libraries_are_listed_and_limited_by_the_quota(tmp_path: Path, database_url: str) -> None:
     settings = make_settings(tmp_path, storage_url=database_url, user_max_bytes=2_000_000)
     words = Random(1).randbytes
@@ -43,6 +44,7 @@ async def test_sizes_of_libraries_are_listed_and_limited_by_the_quota(tmp_path: 
     assert info["usage"]["bytes"] == sizes["ada"]
 
 
+@pytest.mark.slow("waits for work in the background")
 async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, database_url: str) -> None:
     settings = make_settings(tmp_path, storage_url=database_url)
     async with live(settings) as server, httpx2.AsyncClient(**HTTP_OPTIONS) as client:

@@ -183,6 +183,7 @@ async def check_first_layer(library: FilledServer, transport: str, case: Case, l
     assert result == await observe(library, transport, case, explicit, expected)
 
 
+@pytest.mark.slow("tries every combination")
 @each_case(("number", "option"), enumerate(itertools.product(CASES, COMBINATIONS)))
 async def test_the_first_layer_that_sets_an_option_decides(
     library: FilledServer, number: int, option: tuple[Case, frozenset[str]]

@@ -117,6 +117,7 @@ async def test_misspelled_words_are_corrected_before_they_are_embedded(libraries
             assert wrong.query.prose == "vehicle maintenance"
 
 
+@pytest.mark.slow("loads a large model")
 async def test_a_library_in_another_language_gets_the_model_that_knows_it(open_libraries: OpenLibraries) -> None:
     german = "Die Bienen hinter dem Haus haben dieses Jahr zwölf Kilo Honig gegeben."
     async with (

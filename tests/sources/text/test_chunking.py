@@ -2,6 +2,7 @@
 
 from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def test_chunking_is_deterministic(text: str, size: int, overlap: int) -> None:
     assert split_into_chunks(text, size, overlap) == split_into_chunks(text, size, overlap)
 
 
+@pytest.mark.slow("generates long texts")
 @each_case(
     "text",
     [

@@ -2,6 +2,7 @@
 
 from unicodedata import normalize
 
+import pytest
 from hypothesis import given
 
 from sources.text.segmentation import TOKENIZER, letter_clusters, segment, spaced_words, tokenize, unspaced_runs
@@ -77,6 +78,7 @@ def test_segmentation_of_spaced_words_is_idempotent(text: str) -> None:
     assert segment(segment(spaced)) == segment(spaced)
 
 
+@pytest.mark.slow("generates long texts")
 @each_case(
     "text",
     [

@@ -108,6 +108,7 @@ def _keys(page: HitPage, source: str) -> list[tuple[Any, ...]]:
     return [(hit.id, hit.message_id, hit.score, hit.lexical, hit.cosine, hit.text, hit.passage) for hit in page.hits]
 
 
+@pytest.mark.slow("embeds a library twice")
 @pytest.mark.parametrize("is_agent", [True, False], ids=["agent", "person"])
 async def test_hits_by_words_and_meaning_are_the_same(engines: _Engines, is_agent: bool) -> None:
     found = 0

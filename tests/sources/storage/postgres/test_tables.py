@@ -176,6 +176,7 @@ async def test_background_work_does_not_create_a_library_again(
             assert [note.title for note in (await ada.notes.list(10, 0)).rows] == ["new"]
 
 
+@pytest.mark.slow("creates the schemas of an earlier version")
 async def test_libraries_with_schemas_are_moved_to_the_shared_tables(
     open_engine: OpenEngine, database_url: str
 ) -> None:
@@ -198,6 +199,7 @@ async def test_libraries_with_schemas_are_moved_to_the_shared_tables(
     assert await _fetch(database_url, _TENANTS_WITH_ROWS) == [(2,)]
 
 
+@pytest.mark.slow("creates the schemas of an earlier version")
 async def test_a_library_whose_move_is_interrupted_stays_where_it_is(
     open_engine: OpenEngine, database_url: str
 ) -> None:

@@ -77,6 +77,7 @@ async def test_manifest_lists_the_rows_of_every_file(libraries: LibraryFixture, 
     assert "notes_index_docsize" not in manifest.users[ada].files["chacha"].rows
 
 
+@pytest.mark.slow("writes while files are copied")
 async def test_files_of_a_user_are_copied_as_of_one_moment_during_writes(
     libraries: LibraryFixture, tmp_path: Path
 ) -> None:

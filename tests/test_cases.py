@@ -135,7 +135,7 @@ def test_a_run_selects_its_tier_and_reports_times(tmp_path: Path) -> None:
     assert "the 1 slowest tests" in parallel
     assert "slowest" not in first
     assert "3 passed, 2 deselected" in second
-    assert "'default': 100, 'explicit': 300" in second
+    assert "'default': 50, 'explicit': 150" in second
     assert "took longer" not in second
     assert "5 passed" in whole
     assert "test_suite.py::test_marked" in whole

@@ -72,7 +72,7 @@ _DIGITS_MIN, _DIGITS_MAX = 7, 15
 _ACCOUNT = re.compile("[a-z]{2}[0-9]{2}[a-z0-9]{11,30}|[0-9]{16}", re.IGNORECASE)
 _GROUP = re.compile(r"[-+()/.\d]+|[A-Za-z]{2}\d\d")
 _ACCOUNT_START = re.compile(r"[A-Za-z]{2}\d\d")
-_ACCOUNT_GROUP = re.compile(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{1,4}|[A-Z]{4}")
+_ACCOUNT_GROUP = re.compile(r"(?=[A-Za-z]{0,3}\d)[A-Za-z0-9]{1,4}|[A-Z]{4}")
 # As in North America: the only number with spaces whose first group has no mark.
 _LOCAL_NUMBER = re.compile(r"\(?\d{3}\)? \d{3}[- ]\d{4}")
 _FIRST_GROUP = re.compile(r"\+\d+|\(?0\d+\)?|97[89]|[A-Za-z]{2}\d\d|\d{4}")

@@ -123,7 +123,11 @@ def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: Import
 # -- Grok --------------------------------------------------------------------------------------------------------------
 # Grok's export from accounts.x.ai: `prod-grok-backend.json`, alone or in its zip.
 
-_GROK_MARKS = (rb'^\s*\{\s*"conversations"\s*:\s*\[', rb'"conversation"\s*:\s*\{', rb'"responses"\s*:')
+_GROK_MARKS = (
+    re.compile(rb'^\s*\{\s*"conversations"\s*:\s*\['),
+    re.compile(rb'"conversation"\s*:\s*\{'),
+    re.compile(rb'"responses"\s*:'),
+)
 
 
 class GrokImporter(FileImporter):
@@ -136,7 +140,7 @@ class GrokImporter(FileImporter):
         if probe.is_zip:
             return 0.9 if is_json(probe.first_bytes(_is_grok_export_file)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
-        return 0.9 if all(re.search(mark, head) for mark in _GROK_MARKS) else 0.0
+        return 0.9 if all(mark.search(head) for mark in _GROK_MARKS) else 0.0
 
     def read_file(self, file: InputFile) -> Events:
         if not file.is_zip:

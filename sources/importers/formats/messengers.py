@@ -469,7 +469,11 @@ def _element_text(element: Fields) -> str:
 # Discord: channels as DiscordChatExporter saves them (JSON), and the package with your own messages that Discord sends
 # you (a zip, or the unpacked folder).
 
-_DISCORD_FIELDS = (rb'^\s*\{\s*"guild"\s*:\s*\{', rb'"channel"\s*:\s*\{', rb'"messages"\s*:\s*\[')
+_DISCORD_FIELDS = (
+    re.compile(rb'^\s*\{\s*"guild"\s*:\s*\{'),
+    re.compile(rb'"channel"\s*:\s*\{'),
+    re.compile(rb'"messages"\s*:\s*\['),
+)
 # The folder of a channel in the package. Its name and that of the folder around it are translated in some packages.
 _PACKAGE_MESSAGES = re.compile(r"(?P<channel>(?:.{1,300}/)?c?\d{15,20})/messages\.(?:json|csv)\Z", re.IGNORECASE)
 _ACCOUNT = re.compile(r"(?:^|/)user\.json\Z", re.IGNORECASE)
@@ -490,7 +494,7 @@ class DiscordImporter(FileImporter):
         if probe.names:
             return 0.9 if any(map(_PACKAGE_MESSAGES.fullmatch, probe.names)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
-        return 0.9 if all(re.search(field, head) for field in _DISCORD_FIELDS) else 0.0
+        return 0.9 if all(field.search(head) for field in _DISCORD_FIELDS) else 0.0
 
     def read_file(self, file: InputFile) -> Events:
         if file.is_folder or file.is_zip:

@@ -20,9 +20,10 @@ export async function account({ page, url, values, audit }) {
   await page.locator("#name").fill(values.name);
   await page.locator("#password").fill(values.changed);
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
-  // Signing in leads back. The menu names the person.
+  // Signing in leads back. The page of the account names the person.
   await page.locator(".site nav a", { hasText: "Settings" }).click();
-  await page.locator(".subnav a", { hasText: values.name }).waitFor();
+  await page.locator(".subnav a", { hasText: "Account" }).click();
+  await page.getByRole("heading", { level: 1, name: values.name }).waitFor();
   return { usage, file, findings, links: await page.locator(".subnav a").allInnerTexts() };
 }
 

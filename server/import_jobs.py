@@ -254,7 +254,7 @@ class ImportJobs:
         manager_id: UserId | None = None,
     ) -> import_board.ImportJob:
         """Starts a job on a copy of the file; the caller may close the file afterwards. A job for a group fails as soon
-        as the person who started it is no manager of the group any more."""
+        as the person who started it no longer manages the group."""
         self._require_capacity(context.user_id)
         if await self._board.count_running(context.user_id) >= IMPORT_JOBS_MAX_PER_USER:
             retry = f"try again in {_RETRY_AFTER_S:.0f} s"

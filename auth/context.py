@@ -56,6 +56,11 @@ class ShareRule(Struct, frozen=True):
     by: Literal["tag", "source", "namespace"]
     value: str
 
+    @property
+    def source(self) -> str | None:
+        """The one source whose items the rule can cover; None if it covers those of all sources."""
+        return {"source": self.value, "namespace": "chats"}.get(self.by)
+
 
 class LibraryAccess(Struct, frozen=True):
     """A library of someone else that a caller may use: that of a group, or what a person shares of their own.

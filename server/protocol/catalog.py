@@ -123,9 +123,7 @@ class ChangeListener:
 
 def may_share(access: LibraryAccess, source: str | None) -> bool:
     """Whether any item of a source can be part of what is shared."""
-    if access.rule is None or access.rule.by == "tag":
-        return True
-    return source == (access.rule.value if access.rule.by == "source" else "chats")
+    return access.rule is None or access.rule.source in (None, source)
 
 
 def _needs_reading(access: LibraryAccess) -> bool:

@@ -32,9 +32,9 @@ def permitted_sources(context: RequestContext) -> frozenset[str] | None:
     """The sources that a caller may read in a library: those of the credential that the rule of a share allows. Others
     do not count in scores either."""
     rule = context.library.rule if context.library is not None else None
-    if rule is None or rule.by == "tag":
+    if rule is None or rule.source is None:
         return context.principal.sources
-    shared = frozenset((rule.value if rule.by == "source" else "chats",))
+    shared = frozenset((rule.source,))
     return shared if context.principal.sources is None else shared & context.principal.sources
 
 
@@ -57,8 +57,7 @@ class _SharedLibrary(_Refusing):
 
     def collection(self, source: str) -> Any:
         # Observations have neither tags nor a namespace that a rule could name.
-        shared = {"source": self._rule.value, "namespace": "chats"}.get(self._rule.by, source)
-        if source == OBSERVATION.source or source != shared:
+        if source == OBSERVATION.source or self._rule.source not in (None, source):
             raise NotShared
         shared_items = _SharedChats if source == "chats" else _SharedItems
         return shared_items(source, self._library.collection(source), self._rule)

@@ -30,16 +30,18 @@ async def test_second_run_waits_for_the_first(bookmarks: Bookmarks) -> None:
 
 async def test_resolution_of_a_conflict_waits_for_a_run_that_ends(bookmarks: Bookmarks) -> None:
     has_begun = asyncio.Event()
+    has_ended = asyncio.Event()
 
     async def run() -> None:
         async with run_lease(bookmarks, "a"):
             has_begun.set()
             await asyncio.sleep(0.3)
+            has_ended.set()
 
     running = asyncio.create_task(run())
     await has_begun.wait()
     async with run_lease(bookmarks, "a", wait_s=60):
-        assert running.done()
+        assert has_ended.is_set()
     await running
 
 

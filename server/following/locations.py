@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -147,6 +148,10 @@ _DEBOUNCE_MS = 400
 _STEP_MS = 250
 # How long one call waits for a change.
 _TIMEOUT_MS = 5_000
+_ADDED = 1  # as watchfiles numbers changes
+# On Linux the library also watches everything behind links, so a link to / would be the whole machine. Each folder is
+# watched by itself there.
+_FOLLOWS_LINKS = sys.platform == "linux"
 
 
 class FolderWatcher:
@@ -194,17 +199,42 @@ class FolderWatcher:
         from watchfiles._rust_notify import RustNotify  # noqa: PLC0415 - most servers follow nothing
         from watchfiles._rust_notify import WatchfilesRustInternalError as WatchError  # noqa: PLC0415 - as above
 
-        try:
-            # Without debug output and polling; recursive; a folder without permission is no error.
-            with RustNotify(folders, False, False, 0, True, True) as watcher:
-                notify(self._on_ready, True)
-                while not stop.is_set():
-                    changes = watcher.watch(_DEBOUNCE_MS, _STEP_MS, _TIMEOUT_MS, stop)
-                    if isinstance(changes, set):
-                        notify(self._on_changes, changed_names({path for _, path in changes}, folders))
-        except (OSError, WatchError) as error:
-            logger.warning("Followed folders cannot be watched and are scanned instead: {}", error)
-            notify(self._on_ready, False)
+        while not stop.is_set():
+            watched = _with_subfolders(folders) if _FOLLOWS_LINKS else folders
+            try:
+                # Without debug output and polling; a folder without permission is no error.
+                with RustNotify(watched, False, False, 0, not _FOLLOWS_LINKS, True) as watcher:
+                    notify(self._on_ready, True)
+                    is_complete = True
+                    while is_complete and not stop.is_set():
+                        changes = watcher.watch(_DEBOUNCE_MS, _STEP_MS, _TIMEOUT_MS, stop)
+                        if isinstance(changes, set):
+                            paths = {path for _, path in changes}
+                            notify(self._on_changes, changed_names(paths, folders))
+                            # What happens in a new folder until it is watched is found by the scan of `_on_ready`.
+                            added = (path for change, path in changes if change == _ADDED)
+                            is_complete = not (_FOLLOWS_LINKS and any(map(_is_own_folder, added)))
+            except (OSError, WatchError) as error:
+                if isinstance(error, FileNotFoundError) and all(Path(folder).is_dir() for folder in folders):
+                    continue  # a folder in them was removed since it was listed
+                logger.warning("Followed folders cannot be watched and are scanned instead: {}", error)
+                notify(self._on_ready, False)
+                return
+
+
+def _with_subfolders(folders: Sequence[str]) -> list[str]:
+    """Returns the folders with everything in them that a scan visits."""
+    found: list[str] = []
+    for folder in folders:
+        for path, names, _ in os.walk(folder):
+            found.append(path)
+            names[:] = [name for name in names if not name.startswith(".")]
+    return found
+
+
+def _is_own_folder(path: str) -> bool:
+    folder = Path(path)
+    return folder.is_dir() and not folder.is_symlink()
 
 
 def changed_names(paths: Collection[str], folders: Sequence[str]) -> dict[str, list[bytes]]:

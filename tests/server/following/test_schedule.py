@@ -1,9 +1,13 @@
 """When followed sources are read: requests are never lost, and no run delays changes for long."""
 
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
 from auth.follows import FollowRecord
 from config.paths import UserId
 from config.settings import Settings
-from server.following.locations import changed_names
+from server.following.locations import FolderWatcher, changed_names
 from server.following.service import DueWork, FollowSchedule
 from sources.following.state import SyncReport
 
@@ -77,3 +81,38 @@ def test_changed_paths_are_named_within_their_folders() -> None:
         "/vault": [b"a/Tea.md", b"chat.db"],
         "/vault/a": [b"Tea.md"],
     }
+
+
+async def test_folders_behind_links_are_not_watched(tmp_path: Path) -> None:
+    vault, outside = tmp_path / "vault", tmp_path / "outside"
+    (vault / "kept").mkdir(parents=True)
+    outside.mkdir()
+    (vault / "link").symlink_to(outside)
+    seen: set[bytes] = set()
+    ready = asyncio.Event()
+
+    def note(changes: Mapping[str, Sequence[bytes]]) -> None:
+        seen.update(changes.get(str(vault), ()))
+
+    watcher = FolderWatcher(note, lambda _: ready.set())
+    watcher.watch({str(vault): "1"})
+    await _wait_until(ready.is_set)
+    try:
+        (outside / "Secret.md").write_text("theirs")
+        (vault / "kept" / "Tea.md").write_text("steep")
+        await _wait_until(lambda: b"kept/Tea.md" in seen)
+        ready.clear()
+        (vault / "new").mkdir()
+        await _wait_until(ready.is_set)
+        (outside / "Later.md").write_text("theirs")
+        (vault / "new" / "Cup.md").write_text("porcelain")
+        await _wait_until(lambda: b"new/Cup.md" in seen)
+    finally:
+        await watcher.close()
+    assert not [name for name in seen if name.startswith(b"link/")]
+
+
+async def _wait_until(is_reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not is_reached():
+            await asyncio.sleep(0.05)

@@ -12,7 +12,7 @@ be added in a later version of a distribution; a field that is no longer declare
 type of a field: give the new one another name.
 
 In a library, `library.collection("recipes")` returns the items: `get`, `list`, `create`, `update`, `delete`, `search`
-and the other methods of `sources.storage.contract.ItemCollection`, with `ItemDraft` for what is written.
+and the other methods of `sources.storage.collections.collection.ItemCollection`, with `ItemDraft` for what is written.
 """
 
 from sources.drafts import ItemDraft

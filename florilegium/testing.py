@@ -22,7 +22,8 @@ from auth.context import RequestContext
 from config.settings import Settings
 from server.cli.local_library import open_local
 from sources.source import Source
-from sources.storage.contract import ItemCollection, Libraries, Library
+from sources.storage.collections.collection import ItemCollection
+from sources.storage.contract import Libraries, Library
 
 
 class TestLibrary(Struct, frozen=True):

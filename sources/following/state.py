@@ -18,7 +18,8 @@ from sources.following.changed_rows import DatabasePosition
 from sources.importers.engine.summary import ImportSummary
 from sources.installed import ITEM_KINDS
 from sources.records import OBSERVATION
-from sources.storage.contract import Bookmarks, FollowedItem, Library
+from sources.storage.collections.items import Bookmarks
+from sources.storage.contract import FollowedItem, Library
 
 
 class DatabaseState(Struct, frozen=True, kw_only=True):

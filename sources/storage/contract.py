@@ -1,37 +1,28 @@
-"""The storage contract: what a source may ask of a library, independent of the storage engine.
+"""The storage contract: a library and what may be asked of it, independent of the storage engine. The collections of a
+library are in `sources.storage.collections`.
 
 Every method acts on the library of the one user it was opened for; none takes a user. Unknown, deleted and foreign ids
 all raise the same `NotFound`. A write is applied completely or not at all; repeating it with the same `idempotency_key`
 returns the result of the first call. `Conflict` is raised if the expected version is not the stored one.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
 from auth.context import RequestContext
 from config.paths import UserId
 from sources import records
-from sources.drafts import (
-    CharacterDraft,
-    ConversationDraft,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    NoteImage,
-    ObservationDraft,
-    PromptDraft,
-    ThreadDraft,
-    ThreadUpsertResult,
-    UpsertResult,
-)
+from sources.drafts import CharacterDraft
 from sources.query import ParsedQuery
 
-RecordT = TypeVar("RecordT")
-DraftT_contra = TypeVar("DraftT_contra", contravariant=True)
-IdT_contra = TypeVar("IdT_contra", contravariant=True)
+if TYPE_CHECKING:
+    from sources.storage.collections import items
+    from sources.storage.collections.chats import Chats
+    from sources.storage.collections.collection import ItemCollection
+    from sources.storage.collections.followed_files import FollowedFiles
 
 Order = Literal["relevance", "recent"]
 Scoring = Literal["comparable", "minmax"]
@@ -248,358 +239,6 @@ class ObservationFilter(Struct, frozen=True, kw_only=True):
 ALL_OBSERVATIONS = ObservationFilter()
 
 
-class BrowsableCollection(Protocol[RecordT]):
-    """The methods for people who look through a collection. Those of chats are about conversations."""
-
-    async def browse(self, where: ItemFilter, limit: int, offset: int) -> records.ListPage[RecordT]:
-        """Returns a page of the items that meet the conditions, most recently modified first. A media type matches
-        media only, and a namespace conversations only."""
-        ...
-
-    async def tags(self, limit: int) -> Sequence[TagCount]:
-        """Returns the most frequent tags."""
-        ...
-
-    async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
-        """Returns how many items were created in each month or on each day, in UTC: `2026-01` or `2026-01-31`. Only
-        those that begin with `within`, such as a year, and at most `PERIODS_MAX`, the newest first."""
-        ...
-
-    async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, str | int]]:
-        """Returns the items that meet the conditions, each with its position, after a position and in order."""
-        ...
-
-    async def change_many(
-        self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
-    ) -> ChangeResult:
-        """Changes items in one transaction. With the token `undo` of an earlier call, both are undone together. If
-        `is_atomic`, raises Conflict and changes nothing if one of the items cannot be changed."""
-        ...
-
-    async def undo(self, undo: str) -> ChangeResult | None:
-        """Undoes a batch of changes in one transaction, the last one first. Returns None if there is none left."""
-        ...
-
-    async def words(self) -> int:
-        """Returns how many words the texts of all items have. Human-only messages do not count."""
-        ...
-
-
-class ItemCollection(BrowsableCollection[RecordT], Protocol[RecordT, DraftT_contra, IdT_contra]):
-    """The methods that notes, media, characters, prompts and observations have in common."""
-
-    async def search(self, search: Search) -> records.HitPage: ...
-    async def get(self, item_id: IdT_contra) -> RecordT: ...
-    async def list(self, limit: int, offset: int) -> records.ListPage[RecordT]:
-        """Returns a page of items, most recently modified first."""
-        ...
-
-    async def list_after(self, uuid: str, limit: int) -> Sequence[RecordT]:
-        """Returns the items whose uuid sorts after `uuid`, which need not exist, ordered by uuid. Reading a whole
-        collection this way is not disturbed by concurrent writes."""
-        ...
-
-    async def create(self, draft: DraftT_contra, *, idempotency_key: str | None = None) -> RecordT: ...
-    async def create_many(
-        self, drafts: Sequence[DraftT_contra], *, idempotency_key: str | None = None
-    ) -> Sequence[RecordT]: ...
-    async def upsert_many(
-        self, drafts: Sequence[DraftT_contra], *, keeps_edits: bool = False
-    ) -> Sequence[UpsertResult]:
-        """Writes imported drafts, which must have a uuid: unknown items are created, items that changed since the last
-        import are updated. With `keeps_edits`, an item that was edited since is left alone: a conflict.
-        Runs in one transaction; a rejected draft does not affect the others."""
-        ...
-
-    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
-        """Deletes imported items whose origin has disappeared. They are restored when they are imported again, unlike
-        items that a person deleted. With `keeps_edits`, items that were edited in the library are kept; their uuids are
-        returned."""
-        ...
-
-    async def update(
-        self,
-        item_id: IdT_contra,
-        draft: DraftT_contra,
-        expected_version: int | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> RecordT: ...
-    async def delete(
-        self, item_id: IdT_contra, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> None:
-        """Hides the item from every read. Its row is kept until it is purged."""
-        ...
-
-    async def restore(self, item_id: IdT_contra) -> RecordT:
-        """Makes a deleted item visible again. Raises `NotFound` if there is no deleted item of this id."""
-        ...
-
-    async def purge(self, item_id: IdT_contra) -> None:
-        """Removes the item permanently, whether or not it was deleted before."""
-        ...
-
-
-class Notes(ItemCollection[records.Note, NoteDraft, str], Protocol):
-    async def append(
-        self,
-        item_id: str,
-        text: str,
-        expected_version: int | None = None,
-        *,
-        separator: str = "",
-        idempotency_key: str | None = None,
-    ) -> records.Note:
-        """Appends a text to the content, after `separator` unless the content is empty or already ends with it."""
-        ...
-
-    async def known_ids(self, item_ids: Sequence[str]) -> Set[str]:
-        """Returns those of the ids that a note has, or had before it was deleted."""
-        ...
-
-    async def set_images(self, images: Mapping[str, Sequence[NoteImage]]) -> None:
-        """Replaces the images of these notes, within the user's quota. Ids of notes that do not exist are ignored."""
-        ...
-
-    async def image_names(self, item_id: str) -> Sequence[str]:
-        """Returns the names of a note's images, none if the note does not exist."""
-        ...
-
-    async def image(self, item_id: str, name: str) -> NoteImage: ...
-
-
-class Prompts(ItemCollection[records.SavedPrompt, PromptDraft, int], Protocol):
-    async def get_by_name(self, name: str) -> records.SavedPrompt:
-        """Returns the prompt of this exact name, or else one whose name differs only in case. Of several, the one
-        modified last."""
-        ...
-
-    async def save(
-        self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> records.SavedPrompt:
-        """Updates the prompt that `get_by_name` returns, or creates one. An expected version of 0 means that no prompt
-        of this name exists yet."""
-        ...
-
-
-class Media(ItemCollection[records.MediaItem, MediaDraft, int], Protocol):
-    async def get_by_uuid(self, uuid: str) -> records.MediaItem: ...
-    async def content(self, item_id: int, start: int = 0, length: int | None = None) -> str: ...
-    async def chunks(self, item_id: int, first: int, count: int) -> Sequence[records.MediaChunk]: ...
-    async def chunk_by_uuid(self, item_id: int, uuid: str) -> records.MediaChunk: ...
-    async def chunk_at(self, item_id: int, offset: int) -> records.MediaChunk:
-        """Returns the chunk that contains the character at `offset`, or the nearest one."""
-        ...
-
-    async def segments(
-        self, item_id: int, from_ms: int | None = None, to_ms: int | None = None
-    ) -> Sequence[records.Segment]:
-        """Returns the transcript lines that overlap the time range, inclusive."""
-        ...
-
-    async def types(self) -> Mapping[str, int]:
-        """Returns the number of items of each media type."""
-        ...
-
-
-class Observations(ItemCollection[records.Observation, ObservationDraft, str], Protocol):
-    """What was learned in sessions. Observations are not a source: a search over all sources does not include them, and
-    they do not affect how terms are weighted there."""
-
-    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> records.HitPage:
-        """Returns nothing for a query without words; use `list` instead."""
-        ...
-
-    async def list(
-        self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS
-    ) -> records.ListPage[records.Observation]:
-        """Returns a page of observations, newest `created_at` first."""
-        ...
-
-    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[records.Observation]:
-        """Returns the observations that exist, in the order of the ids."""
-        ...
-
-
-class Chats(BrowsableCollection[records.Conversation], Protocol):
-    """Conversations and their messages. Agents get no content of human-only messages, from none of the methods."""
-
-    async def search(self, search: Search) -> records.HitPage: ...
-    async def find_messages(self, search: MessageSearch) -> records.MessageHits: ...
-    async def match_messages(self, search: ExactSearch) -> records.ExactHits: ...
-    async def get(self, item_id: str) -> records.Conversation: ...
-    async def get_by_session(self, session_id: str) -> records.Conversation: ...
-    async def get_message(self, message_id: str) -> records.Message: ...
-    async def list(
-        self,
-        limit: int,
-        offset: int,
-        *,
-        namespace: str | None = None,
-        search: str | None = None,
-        is_pinned: bool | None = None,
-        is_archived: bool | None = None,
-    ) -> records.ListPage[records.Conversation]:
-        """Returns a page of conversations, most recently modified first. `search` is a case-insensitive part of a title
-        or a part of an id."""
-        ...
-
-    async def list_created(
-        self,
-        limit: int,
-        *,
-        namespace: str,
-        after: CreationPosition | None = None,
-        metadata: MetadataFilter | None = None,
-        is_archived: bool | None = None,
-    ) -> records.ListPage[records.Conversation]:
-        """Returns conversations of a namespace, newest `created_at` first, then by id. `total` counts all of them,
-        including those before the position `after`."""
-        ...
-
-    async def change_token(self) -> str:
-        """Returns a text that is different after every change of a conversation or message. It may also differ if
-        something else has changed."""
-        ...
-
-    async def ids(self, after: str, limit: int) -> Sequence[str]:
-        """Returns the conversation ids that sort after `after`, which need not exist, in order."""
-        ...
-
-    async def namespaces(self) -> Sequence[records.Namespace]:
-        """Returns all namespaces by name, always including the default one."""
-        ...
-
-    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
-        """Returns how many of these conversations each namespace has."""
-        ...
-
-    async def create_namespace(self, name: str) -> records.Namespace: ...
-    async def rename_namespace(self, name: str, new_name: str) -> records.Namespace:
-        """Renames a namespace and moves its conversations. The default namespace cannot be renamed."""
-        ...
-
-    async def delete_namespace(self, name: str) -> int:
-        """Moves the conversations of a namespace to the default one, which itself cannot be deleted. Returns how many
-        were moved."""
-        ...
-
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> records.ListPage[records.Message]: ...
-    async def messages_after(
-        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
-    ) -> Sequence[records.Message]:
-        """Returns the messages with a greater number, in order."""
-        ...
-
-    async def count_before(self, message_id: str) -> int:
-        """Returns how many messages of its conversation come before a message."""
-        ...
-
-    async def messages_around(
-        self, conversation_id: str, position: int, before: int, after: int
-    ) -> Sequence[records.Message]:
-        """Returns the message at a position with its neighbours, in order; only the neighbours if it was deleted."""
-        ...
-
-    async def create(
-        self,
-        draft: ConversationDraft,
-        messages: Sequence[MessageDraft] = (),
-        *,
-        idempotency_key: str | None = None,
-    ) -> records.Conversation: ...
-    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[records.Conversation, bool]:
-        """Returns the first conversation with the title of the draft in its namespace, or creates it, and whether it
-        was created. Concurrent calls create one conversation. Raises `Conflict` if the namespace already has
-        `namespace_max` conversations."""
-        ...
-
-    async def upsert_many(
-        self, threads: Sequence[ThreadDraft], *, keeps_edits: bool = False
-    ) -> Sequence[ThreadUpsertResult]:
-        """Writes imported conversations. Messages are identified by uuid; new ones are appended in the given order.
-        `keeps_edits` is that of `ItemCollection.upsert_many`."""
-        ...
-
-    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
-        """Withdraws conversations, as `ItemCollection.withdraw_many`. One with messages that were edited or added here
-        counts as edited."""
-        ...
-
-    async def withdraw_messages(
-        self, uuids: Sequence[str], *, outside: Sequence[str] = (), keeps_edits: bool = True
-    ) -> Sequence[str]:
-        """Withdraws messages, except those in the conversations `outside`."""
-        ...
-
-    async def append(
-        self,
-        conversation_id: str,
-        messages: Sequence[MessageDraft],
-        *,
-        idempotency_key: str | None = None,
-        expected_last_number: int | None = None,
-    ) -> Sequence[records.Message]:
-        """Appends messages. Raises `Conflict` if the last message of the conversation does not have the expected
-        number."""
-        ...
-
-    async def last_message_number(self, conversation_id: str) -> int:
-        """Returns the number of the last message written to the conversation, even if it was deleted since; 0 if there
-        is none."""
-        ...
-
-    async def update(
-        self,
-        item_id: str,
-        draft: ConversationDraft,
-        expected_version: int | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> records.Conversation: ...
-    async def update_message(
-        self, message_id: str, draft: MessageDraft, expected_version: int | None = None
-    ) -> records.Message: ...
-    async def delete(
-        self, item_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> None: ...
-    async def delete_message(self, message_id: str, expected_version: int | None = None) -> None: ...
-    async def restore(self, item_id: str) -> records.Conversation: ...
-    async def purge(self, item_id: str) -> None: ...
-
-
-class Agents(Protocol):
-    """The agents that are registered on the message bus. Times are in the stored form."""
-
-    async def register(
-        self, name: str, token_hash: bytes, *, time: str, idle_since: str, limit: int
-    ) -> records.RegisteredAgent:
-        """Adds an agent with a new id. If the name is in use, a number is appended. First removes agents that were last
-        used before `idle_since`, and the least recently used ones if there are `limit` agents or more."""
-        ...
-
-    async def find(self, agent_id: str) -> records.RegisteredAgent | None: ...
-    async def set_used(self, agent_id: str, time: str) -> None: ...
-
-
-class Bookmarks(Protocol):
-    """Texts by name: positions in external files and databases up to which they have been imported, and the searches
-    that a person has saved. A lease says who reads a file or database at the moment."""
-
-    async def get(self, name: str) -> str | None: ...
-    async def set(self, name: str, text: str) -> None: ...
-    async def change(self, name: str, change: Callable[[str | None], str]) -> None:
-        """Replaces a text in one transaction. What `change` raises leaves it as it is."""
-        ...
-
-    async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
-        """Takes or extends a lease that one owner at a time has, or takes over that of `instead_of`. Returns the owner,
-        which is another one if the lease is held."""
-        ...
-
-    async def release(self, name: str, owner: str) -> None: ...
-
-
 class FollowedFile(Struct, frozen=True, kw_only=True):
     """A file of a followed source as it was when it was last read. `signature` tells whether it changed since,
     `fingerprint` recognizes its content under another name. `conflicts` counts items whose edits were kept; `problem`
@@ -630,53 +269,6 @@ class FollowedCounts(Struct, frozen=True, kw_only=True):
     failed: int = 0
 
 
-class FollowedFiles(Protocol):
-    """What is known about the files of followed sources. `follow` is the id of the followed source."""
-
-    async def files(self, follow: str, folder: bytes = b"") -> Sequence[FollowedFile]:
-        """Returns all files, or those in a folder (which ends with a slash), ordered by name."""
-        ...
-
-    async def find(self, follow: str, names: Sequence[bytes]) -> Sequence[FollowedFile]: ...
-    async def items(
-        self, follow: str, name: bytes, kind: str | None = None, keys: Sequence[str] = ()
-    ) -> Sequence[FollowedItem]:
-        """Returns all items of a file, or those of a kind with these keys."""
-        ...
-
-    async def other_owners(
-        self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
-    ) -> frozenset[tuple[str, str]]:
-        """Returns the kind and uuid of those stored items that come from other followed files than these, too."""
-        ...
-
-    async def file_of(self, follow: str, item: FollowedItem) -> bytes | None:
-        """Returns the file that contains a stored item, whatever its key is."""
-        ...
-
-    async def counts(self, follow: str) -> FollowedCounts: ...
-    async def problems(self, follow: str, limit: int) -> Sequence[FollowedFile]:
-        """Returns files with a conflict or a problem, ordered by name."""
-        ...
-
-    async def save(
-        self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], *, moved_from: bytes | None = None
-    ) -> None:
-        """Replaces what is known about a file. With `moved_from`, that other file is forgotten."""
-        ...
-
-    async def save_part(
-        self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], removed: Sequence[FollowedItem]
-    ) -> None:
-        """Saves a file of which a part was read: its other items stay."""
-        ...
-
-    async def remove(self, follow: str, names: Sequence[bytes]) -> None: ...
-    async def retain(self, follows: Sequence[str]) -> None:
-        """Forgets the files of all other followed sources."""
-        ...
-
-
 class LibraryUsage(Struct, frozen=True, kw_only=True):
     """What a user stores, and the quotas for it; a quota of 0 means no limit. `passages` are those with embeddings."""
 
@@ -695,25 +287,25 @@ class Library(Protocol):
     do not count in `corpus` and in scores."""
 
     @property
-    def notes(self) -> Notes: ...
+    def notes(self) -> "items.Notes": ...
     @property
-    def media(self) -> Media: ...
+    def media(self) -> "items.Media": ...
     @property
-    def chats(self) -> Chats: ...
+    def chats(self) -> "Chats": ...
     @property
-    def characters(self) -> ItemCollection[records.Character, CharacterDraft, int]: ...
+    def characters(self) -> "ItemCollection[records.Character, CharacterDraft, int]": ...
     @property
-    def prompts(self) -> Prompts: ...
+    def prompts(self) -> "items.Prompts": ...
     @property
-    def observations(self) -> Observations: ...
+    def observations(self) -> "items.Observations": ...
     @property
-    def agents(self) -> Agents: ...
+    def agents(self) -> "items.Agents": ...
     @property
-    def bookmarks(self) -> Bookmarks: ...
+    def bookmarks(self) -> "items.Bookmarks": ...
     @property
-    def followed_files(self) -> FollowedFiles: ...
+    def followed_files(self) -> "FollowedFiles": ...
 
-    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
+    def collection(self, source: str) -> "ItemCollection[Any, Any, Any]":
         """Returns the items of a source, or the observations, by name (`sources.installed.ITEM_KINDS`). Kinds of other
         distributions have `ItemDraft` as their draft. Of `chats`, it returns the conversations."""
         ...

@@ -29,21 +29,11 @@ from sources.source import (
     SourceTool,
     hits_from_response,
 )
-from sources.storage.contract import (
-    Agents,
-    Bookmarks,
-    Chats,
-    Corpus,
-    FollowedFiles,
-    ItemCollection,
-    LibrariesState,
-    Library,
-    LibraryUsage,
-    Media,
-    Notes,
-    Observations,
-    Prompts,
-)
+from sources.storage.collections.chats import Chats
+from sources.storage.collections.collection import ItemCollection
+from sources.storage.collections.followed_files import FollowedFiles
+from sources.storage.collections.items import Agents, Bookmarks, Media, Notes, Observations, Prompts
+from sources.storage.contract import Corpus, LibrariesState, Library, LibraryUsage
 from sources.storage.job_queue import current_job_group
 from tests.build_settings import build_settings
 from tests.server.protocol.dispatcher_fixture import make_principal

@@ -16,7 +16,7 @@ from config.paths import UserId
 from config.times import format_time_microseconds, format_timestamp
 from server.compat.agentchatbus.schemas import InvalidAgentToken, ReplyWindow, SyncContext
 from sources.records import RegisteredAgent
-from sources.storage.contract import Agents
+from sources.storage.collections.items import Agents
 
 # 192 random bits: nobody can guess a token, so that its plain SHA-256 hash can be stored.
 TOKEN_BYTES = 24

@@ -29,7 +29,8 @@ from server.runtime import Runtime
 from server.version import VERSION
 from sources.drafts import ConversationDraft
 from sources.items import uri_of
-from sources.storage.contract import Chats, CreationPosition
+from sources.storage.collections.chats import Chats
+from sources.storage.contract import CreationPosition
 
 # -- error format ------------------------------------------------------------------------------------------------------
 # Error responses of the bus's REST API: FastAPI's `detail`, with the sentences that AgentChatBus clients match on.

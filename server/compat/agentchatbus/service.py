@@ -22,7 +22,9 @@ from server.compat.agentchatbus.agents import AgentRegistry, ReplyTokens, ReplyT
 from server.rest.errors import rename_fields
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message, RegisteredAgent
-from sources.storage.contract import Agents, Chats, Libraries
+from sources.storage.collections.chats import Chats
+from sources.storage.collections.items import Agents
+from sources.storage.contract import Libraries
 from sources.storage.tables.validation import TITLE_MAX_CHARS
 
 # Messages of a thread in one response. Clients page with `after_seq`.

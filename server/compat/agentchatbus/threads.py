@@ -12,7 +12,8 @@ from config.times import extend_to_microseconds
 from server.compat.agentchatbus import schemas
 from sources.records import Conversation, ExactHit, Message
 from sources.search.arguments import QUERY_MAX_TERMS
-from sources.storage.contract import Chats, ExactSearch, MetadataFilter
+from sources.storage.collections.chats import Chats
+from sources.storage.contract import ExactSearch, MetadataFilter
 
 # The namespace of conversations that were created as threads.
 NAMESPACE = "bus"

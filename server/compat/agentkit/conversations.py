@@ -35,7 +35,8 @@ from sources.importers.formats.archive_import import ArchiveImportResult, Archiv
 from sources.importers.formats.conversation_archive import ConversationSummary, conversation_summary
 from sources.items import uri_of
 from sources.records import Conversation, Message
-from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
+from sources.storage.collections.chats import Chats
+from sources.storage.contract import DEFAULT_NAMESPACE, Libraries, MessageSearch
 from sources.storage.tables.validation import TITLE_MAX_CHARS
 from sources.text.chunking import title_from_messages
 

@@ -20,7 +20,9 @@ from sources.reading.exchanges import last_exchange, message_lines
 from sources.records import Conversation, Hit, HitPage, Observation, SemanticStatus
 from sources.search.arguments import LIMIT_MAX, SearchArguments, SourceQuery, build_query, read_query
 from sources.search.snippets import Highlighter
-from sources.storage.contract import Chats, Library, Observations, Search
+from sources.storage.collections.chats import Chats
+from sources.storage.collections.items import Observations
+from sources.storage.contract import Library, Search
 from sources.text.chunking import first_sentence, run_text_work, shorten
 
 # -- concept queries ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from sources.items import uri_of
 from sources.reading.exchanges import LineRange, group_turns, has_stored_lines, message_lines, number_messages
 from sources.reading.retrieval import RetrievalPlan
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message, Observation
-from sources.storage.contract import Chats
+from sources.storage.collections.chats import Chats
 from sources.text.chunking import run_text_work, shorten
 from sources.text.segmentation import word_boundary_before
 from sources.text.token_estimates import TokenScale

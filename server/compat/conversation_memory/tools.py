@@ -24,7 +24,8 @@ from sources.drafts import ObservationDraft
 from sources.importers.engine.events import observation_id
 from sources.items import request_defaults, uri_of
 from sources.reading.retrieval import RetrievalPlan, plan_retrieval
-from sources.storage.contract import Chats, Libraries, Library
+from sources.storage.collections.chats import Chats
+from sources.storage.contract import Libraries, Library
 from sources.text.chunking import run_text_work
 
 # If meanings could not be compared, the result says so unless mode `text` was requested.

@@ -22,7 +22,8 @@ from sources.items import uri_of
 from sources.query import parse_literal
 from sources.records import Message, MessageHit, MessageHits, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
-from sources.storage.contract import Chats, Libraries, MessageSearch, Search
+from sources.storage.collections.chats import Chats
+from sources.storage.contract import Libraries, MessageSearch, Search
 
 # If hits are filtered out, each round searches this many times deeper.
 _DEPTH_FACTOR = 4

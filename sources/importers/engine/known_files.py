@@ -13,7 +13,8 @@ from config.errors import NotFound
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.events import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
-from sources.storage.contract import Bookmarks, Library
+from sources.storage.collections.items import Bookmarks
+from sources.storage.contract import Library
 
 
 class KnownFile(Struct, frozen=True):

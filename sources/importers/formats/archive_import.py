@@ -14,7 +14,7 @@ from msgspec import Struct
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.importers.formats import conversation_archive
 from sources.records import Conversation, Message
-from sources.storage.contract import Chats
+from sources.storage.collections.chats import Chats
 
 
 class ArchiveProblem(Struct, frozen=True):

@@ -11,7 +11,7 @@ from config.errors import Conflict, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHit, ExactHits, ListPage, Message, MessageHit, MessageHits, Namespace
 from sources.storage.collections.collection import StorageSettings, StoredCollection, UserDatabase
-from sources.storage.contract import CreationPosition, MetadataFilter
+from sources.storage.contract import CreationPosition, ExactSearch, MessageSearch, MetadataFilter
 from sources.storage.search.exact_expression import ExactMatches
 from sources.storage.search.exact_snippets import ExactHighlighter
 from sources.storage.tables import thread_upsert, validation
@@ -40,8 +40,8 @@ _NAMESPACE_COUNTS = (
 )
 
 
-class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
-    """Implements `Chats` of the storage contract, except for the searches.
+class Chats(StoredCollection[Conversation, ConversationDraft, str]):
+    """Conversations and their messages. Each engine has its own searches.
 
     An agent sees that a human-only message exists, but not its content: every method that returns messages passes them
     through `_shown`, and no search of an agent finds them. So no tool, resource or route has to check for them itself.
@@ -53,6 +53,17 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
     def __init__(self, database: UserDatabase, settings: StorageSettings, client_id: str, *, is_agent: bool) -> None:
         super().__init__(database, settings, client_id)
         self._is_agent = is_agent
+
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
+        raise NotImplementedError
+
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
+        raise NotImplementedError
+
+    async def change_token(self) -> str:
+        """Returns a text that is different after every change of a conversation or message. It may also differ if
+        something else has changed."""
+        raise NotImplementedError
 
     async def get_by_session(self, session_id: str) -> Conversation:
         condition = "session_id = ?1 AND session_id <> ''"
@@ -71,6 +82,8 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         is_pinned: bool | None = None,
         is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
+        """Returns a page of conversations, most recently modified first. `search` is a case-insensitive part of a title
+        or a part of an id."""
         if not is_storable(namespace or "") or not is_storable(search or ""):
             return ListPage((), 0)
         listed = equals("namespace", namespace) & equals("is_archived", is_archived) & equals("is_pinned", is_pinned)
@@ -100,18 +113,24 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         metadata: MetadataFilter | None = None,
         is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
+        """Returns conversations of a namespace, newest `created_at` first, then by id. `total` counts all of them,
+        including those before the position `after`."""
         query = thread_upsert.CreatedQuery(namespace, after, metadata, is_archived)
         return await self._read(lambda connection: thread_upsert.list_created(connection, query, limit))
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
+        """Returns the conversation ids that sort after `after`, which need not exist, in order."""
         sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
         parameters = (storable_beginning(after), clamp_count(limit))
         return await self._read(lambda connection: [uuid for (uuid,) in connection.execute(sql, parameters)])
 
     async def namespaces(self) -> Sequence[Namespace]:
+        """Returns all namespaces by name, always including the default one."""
         return await self._read(thread_upsert.list_namespaces)
 
     async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+        """Returns how many of these conversations each namespace has."""
+
         def work(connection: SqlConnection) -> Mapping[str, int]:
             sql = _NAMESPACE_COUNTS.format(connection.dialect.listed())
             return dict(connection.execute(sql, (json_array(conversation_ids),)).fetchall())
@@ -123,12 +142,15 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._write(lambda connection, _context: thread_upsert.create_namespace(connection, name))
 
     async def rename_namespace(self, name: str, new_name: str) -> Namespace:
+        """Renames a namespace and moves its conversations. The default namespace cannot be renamed."""
         new_name = validation.required_short_text(self._settings.limits, "new_name", new_name)
         return await self._write(
             lambda connection, context: thread_upsert.rename_namespace(connection, name, new_name, context)
         )
 
     async def delete_namespace(self, name: str) -> int:
+        """Moves the conversations of a namespace to the default one, which itself cannot be deleted. Returns how many
+        were moved."""
         return await self._remove(lambda connection, context: thread_upsert.delete_namespace(connection, name, context))
 
     async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
@@ -144,6 +166,8 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
     async def messages_after(
         self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
     ) -> Sequence[Message]:
+        """Returns the messages with a greater number, in order."""
+
         def work(connection: SqlConnection) -> Sequence[Message]:
             rowid = self._live_rowid(connection, conversation_id)
             found = thread_upsert.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
@@ -152,6 +176,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._read(work)
 
     async def count_before(self, message_id: str) -> int:
+        """Returns how many messages of its conversation come before a message."""
         sql = (
             "SELECT count(*) FROM messages m JOIN messages earlier ON earlier.conversation_id = m.conversation_id "
             "AND earlier.position < m.position AND earlier.deleted = 0 WHERE m.uuid = ?"
@@ -165,6 +190,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._read(work)
 
     async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
+        """Returns the message at a position with its neighbours, in order; only the neighbours if it was deleted."""
         position = clamp_count(position)
 
         def work(connection: SqlConnection) -> Sequence[Message]:
@@ -207,6 +233,9 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._write(work, 1)
 
     async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
+        """Returns the first conversation with the title of the draft in its namespace, or creates it, and whether it
+        was created. Concurrent calls create one conversation. Raises `Conflict` if the namespace already has
+        `namespace_max` conversations."""
         limits = self._settings.limits
         namespace = validation.required_short_text(limits, "namespace", draft.namespace)
         title = validation.short_text(limits, "title", draft.title)
@@ -224,6 +253,8 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
     async def upsert_many(
         self, threads: Sequence[ThreadDraft], *, keeps_edits: bool = False
     ) -> Sequence[ThreadUpsertResult]:
+        """Writes imported conversations. Messages are identified by uuid; new ones are appended in the given order.
+        `keeps_edits` is that of `ItemCollection.upsert_many`."""
         self._require_batch([*threads, *(message for thread in threads for message in thread.messages)])
 
         def work(connection: SqlConnection, context: WriteContext) -> Sequence[ThreadUpsertResult]:
@@ -233,6 +264,8 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._write(work, len(threads), may_exist=True)
 
     async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        """Withdraws conversations, as `ItemCollection.withdraw_many`. One with messages that were edited or added here
+        counts as edited."""
         self._require_batch(uuids)
         kept: list[str] = []
         # One transaction each, with the time that its messages need.
@@ -247,6 +280,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
     async def withdraw_messages(
         self, uuids: Sequence[str], *, outside: Sequence[str] = (), keeps_edits: bool = True
     ) -> Sequence[str]:
+        """Withdraws messages, except those in the conversations `outside`."""
         self._require_batch(uuids)
 
         def work(connection: SqlConnection, context: WriteContext) -> Sequence[str]:
@@ -263,7 +297,8 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         idempotency_key: str | None = None,
         expected_last_number: int | None = None,
     ) -> Sequence[Message]:
-        """Changes the modification time of the conversation, but not its version."""
+        """Appends messages. Changes the modification time of the conversation, but not its version. Raises `Conflict`
+        if the last message of the conversation does not have the expected number."""
         self._require_batch(messages)
 
         def work(connection: SqlConnection, context: WriteContext) -> Sequence[Message]:
@@ -286,6 +321,8 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._write(work)
 
     async def last_message_number(self, conversation_id: str) -> int:
+        """Returns the number of the last message written to the conversation, even if it was deleted since; 0 if there
+        is none."""
         return await self._read(
             lambda connection: _last_number(connection, self._live_rowid(connection, conversation_id))
         )

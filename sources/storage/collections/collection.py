@@ -77,7 +77,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
 
 
 class StoredCollection(Generic[RecordT, DraftT, IdT]):
-    """Base class of chats and of the item collections."""
+    """Base class of chats and of the item collections. What is said of items here applies to conversations."""
 
     source: str
     table: ItemTable[RecordT, DraftT]
@@ -87,10 +87,19 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         self._settings = settings
         self._client_id = client_id
 
+    async def search(self, search: Search) -> HitPage:
+        raise NotImplementedError
+
+    async def words(self) -> int:
+        """Returns how many words the texts of all items have. Human-only messages do not count."""
+        raise NotImplementedError
+
     async def get(self, item_id: IdT) -> RecordT:
         return await self._read(lambda connection: self.table.get(connection, item_id))
 
     async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[RecordT]:
+        """Returns a page of the items that meet the conditions, most recently modified first. A media type matches
+        media only, and a namespace conversations only."""
         condition = self._condition(where)
         if condition is None:
             return ListPage((), 0)
@@ -119,6 +128,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         return condition & between("last_modified", where.date_from, where.date_to)
 
     async def matching_ids(self, where: ItemFilter, after: int, limit: int) -> Sequence[tuple[int, IdT]]:
+        """Returns the items that meet the conditions, each with its position, after a position and in order."""
         condition = self._condition(where)
         if condition is None:
             return ()
@@ -131,6 +141,8 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
     async def change_many(
         self, changes: Sequence[ItemChange], undo: str = "", *, is_atomic: bool = False
     ) -> ChangeResult:
+        """Changes items in one transaction. With the token `undo` of an earlier call, both are undone together. If
+        `is_atomic`, raises Conflict and changes nothing if one of the items cannot be changed."""
         self._require_batch(changes)
         extra_ms = await self._removals_ms([one.id for one in changes if one.change.deletes])
         if len(changes) > 1 and extra_ms and not is_atomic:
@@ -164,6 +176,7 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
 
     async def undo(self, undo: str) -> ChangeResult | None:
         # By the writer: each file has a table `state`, and the reader of SQLite has all files.
+        """Undoes a batch of changes in one transaction, the last one first. Returns None if there is none left."""
         batch = await self._remove(lambda connection, context: next_batch(connection, self.source, undo, context.time))
         if batch is None:
             return None
@@ -176,10 +189,13 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
             )
 
     async def created_counts(self, unit: Literal["month", "day"], within: str = "") -> Mapping[str, int]:
+        """Returns how many items were created in each month or on each day, in UTC: `2026-01` or `2026-01-31`. Only
+        those that begin with `within`, such as a year, and at most `PERIODS_MAX`, the newest first."""
         chars = len("2026-01") if unit == "month" else len("2026-01-31")
         return await self._read(lambda connection: self.table.created_counts(connection, chars, within))
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
+        """Returns the most frequent tags."""
         return await self._read(lambda connection: self.table.tag_counts(connection, limit))
 
     async def update(
@@ -204,6 +220,8 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
     async def delete(
         self, item_id: IdT, expected_version: int | None = None, *, idempotency_key: str | None = None
     ) -> None:
+        """Hides the item from every read. Its row is kept until it is purged."""
+
         def work(connection: SqlConnection, context: WriteContext) -> None:
             def write() -> Sequence[str]:
                 self.table.delete(connection, item_id, expected_version, context)
@@ -214,12 +232,16 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         await self._remove(work, await self._removal_ms(item_id))
 
     async def restore(self, item_id: IdT) -> RecordT:
+        """Makes a deleted item visible again. Raises `NotFound` if there is no deleted item of this id."""
+
         def work(connection: SqlConnection, context: WriteContext) -> RecordT:
             return self.table.get_by_rowid(connection, self.table.restore(connection, item_id, context))
 
         return await self._write(work, 1)
 
     async def purge(self, item_id: IdT) -> None:
+        """Removes the item permanently, whether or not it was deleted before."""
+
         def work(connection: SqlConnection, _context: WriteContext) -> None:
             self.table.purge(connection, item_id)
 
@@ -270,13 +292,16 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
             raise validation.invalid_field("items", expected=f"at most {limit} per call", got=f"{len(drafts)}")
 
 
-class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
-    """Implements `ItemCollection` of the storage contract, except for the search."""
+class ItemCollection(StoredCollection[RecordT, DraftT, IdT]):
+    """What notes, media, characters, prompts, observations and kinds of other distributions have in common."""
 
     async def list(self, limit: int, offset: int) -> ListPage[RecordT]:
+        """Returns a page of items, most recently modified first."""
         return await self._read(lambda connection: self.table.page(connection, limit, offset))
 
     async def list_after(self, uuid: str, limit: int) -> Sequence[RecordT]:
+        """Returns the items whose uuid sorts after `uuid`, which need not exist, ordered by uuid. Reading a whole
+        collection this way is not disturbed by concurrent writes."""
         parameters = (validation.storable_beginning(uuid), validation.clamp_count(limit))
         return await self._read(
             lambda connection: self.table.select(connection, "uuid > ? ORDER BY uuid LIMIT ?", parameters)
@@ -309,6 +334,9 @@ class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
         return await self._write(work, len(drafts))
 
     async def upsert_many(self, drafts: Sequence[DraftT], *, keeps_edits: bool = False) -> Sequence[UpsertResult]:
+        """Writes imported drafts, which must have a uuid: unknown items are created, items that changed since the last
+        import are updated. With `keeps_edits`, an item that was edited since is left alone: a conflict.
+        Runs in one transaction; a rejected draft does not affect the others."""
         self._require_batch(drafts)
 
         def work(connection: SqlConnection, context: WriteContext) -> Sequence[UpsertResult]:
@@ -318,6 +346,9 @@ class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
         return await self._write(work, len(drafts), may_exist=True)
 
     async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        """Deletes imported items whose origin has disappeared. They are restored when they are imported again, unlike
+        items that a person deleted. With `keeps_edits`, items that were edited in the library are kept; their uuids are
+        returned."""
         self._require_batch(uuids)
         return await self._remove(
             lambda connection, context: withdraw_rows(connection, self.table, uuids, context, keeps_edits=keeps_edits)

@@ -20,11 +20,15 @@ _DELETE_FILE = Delete("followed_files", "follow = ? AND name = ?")
 _AFTER_SLASH = b"0"
 
 
-class StoredFollowedFiles:
+class FollowedFiles:
+    """`follow` is the id of the followed source."""
+
     def __init__(self, database: UserDatabase) -> None:
         self._database = database
 
     async def files(self, follow: str, folder: bytes = b"") -> Sequence[FollowedFile]:
+        """Returns all files, or those in a folder (which ends with a slash), ordered by name."""
+
         def work(connection: SqlConnection) -> Sequence[FollowedFile]:
             if not folder:
                 return _files(connection.execute(f"{_SELECT} ORDER BY name", (follow,)))
@@ -44,6 +48,8 @@ class StoredFollowedFiles:
     async def items(
         self, follow: str, name: bytes, kind: str | None = None, keys: Sequence[str] = ()
     ) -> Sequence[FollowedItem]:
+        """Returns all items of a file, or those of a kind with these keys."""
+
         def work(connection: SqlConnection) -> Sequence[FollowedItem]:
             sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
             parameters: tuple[object, ...] = (follow, name)
@@ -57,6 +63,7 @@ class StoredFollowedFiles:
     async def other_owners(
         self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
     ) -> frozenset[tuple[str, str]]:
+        """Returns the kind and uuid of those stored items that come from other followed files than these, too."""
         is_own = f"i.follow = ? AND i.name IN ({placeholders(names)})" if names else "i.follow = ? AND FALSE"
 
         def work(connection: SqlConnection) -> frozenset[tuple[str, str]]:
@@ -69,6 +76,7 @@ class StoredFollowedFiles:
         return await self._database.read(_SOURCE, work)
 
     async def file_of(self, follow: str, item: FollowedItem) -> bytes | None:
+        """Returns the file that contains a stored item, whatever its key is."""
         sql = "SELECT name FROM followed_items WHERE uuid = ? AND kind = ? AND follow = ?"
 
         def work(connection: SqlConnection) -> bytes | None:
@@ -92,6 +100,8 @@ class StoredFollowedFiles:
         return await self._database.read(_SOURCE, work)
 
     async def problems(self, follow: str, limit: int) -> Sequence[FollowedFile]:
+        """Returns files with a conflict or a problem, ordered by name."""
+
         def work(connection: SqlConnection) -> Sequence[FollowedFile]:
             sql = f"{_SELECT} AND (conflicts > 0 OR problem <> '') ORDER BY name LIMIT ?"
             return _files(connection.execute(sql, (follow, limit)))
@@ -101,6 +111,8 @@ class StoredFollowedFiles:
     async def save(
         self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], *, moved_from: bytes | None = None
     ) -> None:
+        """Replaces what is known about a file. With `moved_from`, that other file is forgotten."""
+
         def work(connection: SqlConnection) -> None:
             for name in {file.name, moved_from} - {None}:
                 _remove(connection, follow, name)
@@ -111,6 +123,8 @@ class StoredFollowedFiles:
     async def save_part(
         self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], removed: Sequence[FollowedItem]
     ) -> None:
+        """Saves a file of which a part was read: its other items stay."""
+
         def work(connection: SqlConnection) -> None:
             keys = [(follow, file.name, item.kind, item.key) for item in removed]
             connection.executemany(Delete("followed_items", "follow = ? AND name = ? AND kind = ? AND key = ?"), keys)
@@ -127,6 +141,8 @@ class StoredFollowedFiles:
         await self._write(work)
 
     async def retain(self, follows: Sequence[str]) -> None:
+        """Forgets the files of all other followed sources."""
+
         def work(connection: SqlConnection) -> None:
             for table in ("followed_files", "followed_items"):
                 retained = f"SELECT value FROM {connection.dialect.listed()}"

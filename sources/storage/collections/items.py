@@ -10,6 +10,7 @@ from uuid import uuid4
 from config.errors import NotFound
 from sources.drafts import MediaDraft, NoteDraft, NoteImage, ObservationDraft, PromptDraft
 from sources.records import (
+    HitPage,
     ListPage,
     MediaChunk,
     MediaItem,
@@ -19,8 +20,8 @@ from sources.records import (
     SavedPrompt,
     Segment,
 )
-from sources.storage.collections.collection import StoredItems, UserDatabase
-from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter
+from sources.storage.collections.collection import ItemCollection, UserDatabase
+from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter, Search
 from sources.storage.tables import sql, validation
 from sources.storage.tables.conversation_tables import MEDIA_ITEMS
 from sources.storage.tables.item_table import WriteContext
@@ -40,7 +41,7 @@ _INSERT_IMAGE = sql.Insert("note_images", "note, name, media_type, digest, data"
 _IMAGES = "FROM note_images i JOIN notes n ON n.id = i.note WHERE n.uuid = ? AND n.deleted = 0"
 
 
-class StoredNotes(StoredItems[Note, NoteDraft, str]):
+class Notes(ItemCollection[Note, NoteDraft, str]):
     source = "notes"
     table = NOTES
 
@@ -53,6 +54,7 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
         separator: str = "",
         idempotency_key: str | None = None,
     ) -> Note:
+        """Appends a text to the content, after `separator` unless the content is empty or already ends with it."""
         addition = validation.long_text(self._settings.limits, "text", text)
 
         def work(connection: sql.SqlConnection, context: WriteContext) -> Note:
@@ -70,10 +72,12 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
         return await self._write(work)
 
     async def known_ids(self, item_ids: Sequence[str]) -> Set[str]:
+        """Returns those of the ids that a note has, or had before it was deleted."""
         storable = [item_id for item_id in item_ids if validation.is_storable(item_id)]
         return await self._read(lambda connection: rows_by_uuid(connection, self.table.name, storable).keys())
 
     async def set_images(self, images: Mapping[str, Sequence[NoteImage]]) -> None:
+        """Replaces the images of these notes, within the user's quota. Ids of notes that do not exist are ignored."""
         digests = {uuid: [sha256(image.data).hexdigest() for image in some] for uuid, some in images.items()}
 
         def work(connection: sql.SqlConnection, _: WriteContext) -> None:
@@ -99,6 +103,7 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
         await self._write(work, 0)
 
     async def image_names(self, item_id: str) -> Sequence[str]:
+        """Returns the names of a note's images, none if the note does not exist."""
         if not validation.is_storable(item_id):
             return ()
 
@@ -125,11 +130,18 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
 # Observations: what was learned in sessions, filtered by values. They are not a source.
 
 
-class StoredObservations(StoredItems[Observation, ObservationDraft, str]):
+class Observations(ItemCollection[Observation, ObservationDraft, str]):
+    """A search over all sources does not include them, and they do not affect how terms are weighted there."""
+
     source = "observations"
     table = OBSERVATIONS
 
+    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
+        """Returns nothing for a query without words; use `list` instead."""
+        raise NotImplementedError
+
     async def list(self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS) -> ListPage[Observation]:
+        """Returns a page of observations, newest `created_at` first."""
         conditions = observation_conditions(where, "id", "created_at")
         if conditions is None:
             return ListPage((), 0)
@@ -139,6 +151,7 @@ class StoredObservations(StoredItems[Observation, ObservationDraft, str]):
         )
 
     async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
+        """Returns the observations that exist, in the order of the ids."""
         uuids = [uuid for uuid in dict.fromkeys(observation_ids) if is_storable(uuid)]
 
         def work(connection: sql.SqlConnection) -> Sequence[Observation]:
@@ -153,11 +166,13 @@ class StoredObservations(StoredItems[Observation, ObservationDraft, str]):
 # Prompts: named texts with arguments.
 
 
-class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
+class Prompts(ItemCollection[SavedPrompt, PromptDraft, int]):
     source = "prompts"
     table = PROMPTS
 
     async def get_by_name(self, name: str) -> SavedPrompt:
+        """Returns the prompt of this exact name, or else one whose name differs only in case. Of several, the one
+        modified last."""
         return await self._read(lambda connection: self._by_name(connection, name))
 
     def _by_name(self, connection: sql.SqlConnection, name: str) -> SavedPrompt:
@@ -169,6 +184,8 @@ class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
     async def save(
         self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
     ) -> SavedPrompt:
+        """Updates the prompt that `get_by_name` returns, or creates one. An expected version of 0 means that no prompt
+        of this name exists yet."""
         name = validation.required_short_text(self._settings.limits, "name", draft.name)
 
         def work(connection: sql.SqlConnection, context: WriteContext) -> SavedPrompt:
@@ -198,7 +215,10 @@ _PREFIX = "bookmark:"
 _LEASE_PREFIX = "import lease:"
 
 
-class StoredBookmarks:
+class Bookmarks:
+    """Texts by name: positions in external files and databases up to which they have been imported, and the searches
+    that a person has saved. A lease says who reads a file or database at the moment."""
+
     def __init__(self, database: UserDatabase, limits: validation.FieldLimits) -> None:
         self._database = database
         self._limits = limits
@@ -217,6 +237,7 @@ class StoredBookmarks:
         await self.change(name, lambda _: text)
 
     async def change(self, name: str, change: Callable[[str | None], str]) -> None:
+        """Replaces a text in one transaction. What `change` raises leaves it as it is."""
         key = _PREFIX + validation.required_short_text(self._limits, "name", name)
 
         def work(connection: sql.SqlConnection) -> None:
@@ -227,6 +248,8 @@ class StoredBookmarks:
         await self._database.write(_BOOKMARKS, sql.NOTES_INDEX, work)
 
     async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
+        """Takes or extends a lease that one owner at a time has, or takes over that of `instead_of`. Returns the owner,
+        which is another one if the lease is held."""
         key = _LEASE_PREFIX + validation.required_short_text(self._limits, "name", name)
 
         def work(connection: sql.SqlConnection) -> str:
@@ -261,7 +284,9 @@ _DELETE_LEAST_RECENTLY_USED = sql.Delete(
 )
 
 
-class StoredAgents:
+class Agents:
+    """Times are in the stored form."""
+
     def __init__(self, database: UserDatabase, limits: validation.FieldLimits) -> None:
         self._database = database
         self._limits = limits
@@ -269,6 +294,8 @@ class StoredAgents:
     async def register(
         self, name: str, token_hash: bytes, *, time: str, idle_since: str, limit: int
     ) -> RegisteredAgent:
+        """Adds an agent with a new id. If the name is in use, a number is appended. First removes agents that were last
+        used before `idle_since`, and the least recently used ones if there are `limit` agents or more."""
         name = validation.required_short_text(self._limits, "name", name)
 
         def work(connection: sql.SqlConnection) -> RegisteredAgent:
@@ -319,7 +346,7 @@ _SEGMENTS = """
 _TEXT_END = 1 << 30
 
 
-class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
+class Media(ItemCollection[MediaItem, MediaDraft, int]):
     source = "media"
     table = MEDIA_ITEMS
 
@@ -355,9 +382,11 @@ class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
         return await self._read(lambda connection: self._get_chunk(connection, item_id, _CHUNK_BY_UUID, uuid))
 
     async def chunk_at(self, item_id: int, offset: int) -> MediaChunk:
+        """Returns the chunk that contains the character at `offset`, or the nearest one."""
         return await self._read(lambda connection: self._get_chunk(connection, item_id, _CHUNK_AT, offset))
 
     async def segments(self, item_id: int, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Segment]:
+        """Returns the transcript lines that overlap the time range, inclusive."""
         start_ms = clamp_count(from_ms or 0)
         end_ms = COUNT_MAX if to_ms is None else clamp_count(to_ms)
 
@@ -371,6 +400,7 @@ class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
         return await self._read(work)
 
     async def types(self) -> Mapping[str, int]:
+        """Returns the number of items of each media type."""
         statement = "SELECT media_type, count(*) FROM media WHERE deleted = 0 GROUP BY media_type ORDER BY 2 DESC, 1"
         return await self._read(lambda connection: dict(connection.execute(statement).fetchall()))
 

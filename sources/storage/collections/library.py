@@ -8,10 +8,18 @@ from config.errors import NotFound
 from sources.drafts import CharacterDraft
 from sources.installed import ITEM_KINDS
 from sources.records import OBSERVATION, Character
-from sources.storage import contract
-from sources.storage.collections.collection import SearchSettings, UserDatabase
-from sources.storage.collections.followed_files import StoredFollowedFiles
-from sources.storage.collections.items import StoredAgents, StoredBookmarks
+from sources.storage.collections.chats import Chats
+from sources.storage.collections.collection import ItemCollection, SearchSettings, UserDatabase
+from sources.storage.collections.followed_files import FollowedFiles
+from sources.storage.collections.items import (
+    Agents,
+    Bookmarks,
+    Media,
+    Notes,
+    Observations,
+    Prompts,
+)
+from sources.storage.contract import LibraryUsage
 from sources.storage.quota import UserQuota
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 
@@ -42,65 +50,64 @@ class StoredLibrary(Generic[SettingsT]):
         """Returns the collection of a source, or the observations, in the classes of the engine."""
         raise NotImplementedError
 
-    def collection(self, source: str) -> contract.ItemCollection[Any, Any, Any]:
+    def collection(self, source: str) -> Any:
         if source in PLAIN_TABLES:
             self._require_source(source)
-            items: contract.ItemCollection[Any, Any, Any] = self._open(source)
-            return items
+            return self._open(source)
         if source not in ITEM_KINDS and source != OBSERVATION.source:
             raise NotFound("source", source)
-        built_in: contract.ItemCollection[Any, Any, Any] = getattr(self, source)
-        return built_in
+        return getattr(self, source)
 
     @property
-    def notes(self) -> contract.Notes:
+    def notes(self) -> Notes:
         self._require_source("notes")
-        notes: contract.Notes = self._open("notes")
+        notes: Notes = self._open("notes")
         return notes
 
     @property
-    def media(self) -> contract.Media:
+    def media(self) -> Media:
         self._require_source("media")
-        media: contract.Media = self._open("media")
+        media: Media = self._open("media")
         return media
 
     @property
-    def chats(self) -> contract.Chats:
+    def chats(self) -> Chats:
         self._require_source("chats")
-        chats: contract.Chats = self._open("chats")
+        chats: Chats = self._open("chats")
         return chats
 
     @property
-    def characters(self) -> contract.ItemCollection[Character, CharacterDraft, int]:
-        return self.collection("characters")
+    def characters(self) -> ItemCollection[Character, CharacterDraft, int]:
+        characters: ItemCollection[Character, CharacterDraft, int] = self.collection("characters")
+        return characters
 
     @property
-    def prompts(self) -> contract.Prompts:
+    def prompts(self) -> Prompts:
         self._require_source("prompts")
-        prompts: contract.Prompts = self._open("prompts")
+        prompts: Prompts = self._open("prompts")
         return prompts
 
     @property
-    def observations(self) -> contract.Observations:
+    def observations(self) -> Observations:
         # What sessions learned and what agents on the bus write are conversations too.
         self._require_source("chats")
-        observations: contract.Observations = self._open(OBSERVATION.source)
+        observations: Observations = self._open(OBSERVATION.source)
         return observations
 
     @property
-    def agents(self) -> contract.Agents:
+    def agents(self) -> Agents:
         self._require_source("chats")
-        return StoredAgents(self._tables, self._settings.limits)
+        return Agents(self._tables, self._settings.limits)
 
     @property
-    def bookmarks(self) -> contract.Bookmarks:
-        return StoredBookmarks(self._tables, self._settings.limits)
+    def bookmarks(self) -> Bookmarks:
+        return Bookmarks(self._tables, self._settings.limits)
 
     @property
-    def followed_files(self) -> contract.FollowedFiles:
-        return StoredFollowedFiles(self._tables)
+    def followed_files(self) -> FollowedFiles:
+        return FollowedFiles(self._tables)
 
-    async def usage(self) -> contract.LibraryUsage:
+    async def usage(self) -> LibraryUsage:
         return await self._quota.usage()
 
     async def require_room(self) -> None:

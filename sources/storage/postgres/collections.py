@@ -24,21 +24,21 @@ from sources.records import (
 )
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
-from sources.storage.collections.chats import StoredChats, exact_hits, message_hits
+from sources.storage.collections.chats import Chats, exact_hits, message_hits
 from sources.storage.collections.collection import (
     IdT,
+    ItemCollection,
     SearchableChats,
     SearchableCollection,
     SearchableObservations,
     SearchSettings,
     SearchWork,
-    StoredItems,
 )
 from sources.storage.collections.items import (
-    StoredMedia,
-    StoredNotes,
-    StoredObservations,
-    StoredPrompts,
+    Media,
+    Notes,
+    Observations,
+    Prompts,
 )
 from sources.storage.contract import ExactSearch, MessageSearch, Search
 from sources.storage.postgres.connection import WRITES, LibraryConnection
@@ -115,15 +115,15 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
         return await self._read(lambda connection: int(connection.execute(sql, parameters).fetchone()[0]))
 
 
-class PostgresNotes(PostgresCollection[Note, NoteDraft, str], StoredNotes):
+class PostgresNotes(PostgresCollection[Note, NoteDraft, str], Notes):
     target = TARGETS["notes"]
 
 
-class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], StoredMedia):
+class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], Media):
     target = TARGETS["media"]
 
 
-class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
+class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], ItemCollection[RecordT, DraftT, IdT]):
     """The items of a kind that needs no more than its declaration."""
 
     def __init__(self, source: str, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
@@ -132,12 +132,12 @@ class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[Record
         self.target = TARGETS[source]
 
 
-class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
+class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], Prompts):
     target = TARGETS["prompts"]
 
 
 class PostgresObservations(
-    SearchableObservations, PostgresCollection[Observation, ObservationDraft, str], StoredObservations
+    SearchableObservations, PostgresCollection[Observation, ObservationDraft, str], Observations
 ):
     target = TARGETS["observations"]
 
@@ -151,14 +151,12 @@ COLLECTIONS: Mapping[str, type[PostgresCollection[Any, Any, Any]]] = {
 }
 
 
-class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], StoredChats):
-    """Implements `Chats` of the storage contract."""
-
+class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], Chats):
     target = TARGETS["chats"]
     human_only_target = TARGETS["human_only"]
 
     def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str, *, is_agent: bool) -> None:
-        StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)
+        Chats.__init__(self, database, settings, client_id, is_agent=is_agent)
         self._library = database
         self._search_settings = settings
 

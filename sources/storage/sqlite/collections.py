@@ -15,7 +15,7 @@ from sources.query import ParsedQuery
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
 from sources.storage.collections import collection, items
-from sources.storage.collections.chats import StoredChats, exact_hits, message_hits
+from sources.storage.collections.chats import Chats, exact_hits, message_hits
 from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
@@ -88,11 +88,7 @@ _ID_MAX_CHARS = 128
 _READING_SHARE = 0.1
 
 
-class SqliteChats(
-    collection.SearchableChats, SqliteCollection[records.Conversation, ConversationDraft, str], StoredChats
-):
-    """Implements `Chats` of the storage contract."""
-
+class SqliteChats(collection.SearchableChats, SqliteCollection[records.Conversation, ConversationDraft, str], Chats):
     target = TARGETS["chats"]
     human_only_target = TARGETS["human_only"]
 
@@ -105,7 +101,7 @@ class SqliteChats(
         *,
         is_agent: bool,
     ) -> None:
-        StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)
+        Chats.__init__(self, database, settings, client_id, is_agent=is_agent)
         self._file = database
         self._search_settings = settings
         self._vector_memory = settings.vector_memory
@@ -215,16 +211,16 @@ def _remaining_ms(due: float) -> int:
 # Notes, media, characters and prompts in the user's files.
 
 
-class SqliteNotes(SqliteCollection[records.Note, NoteDraft, str], items.StoredNotes):
+class SqliteNotes(SqliteCollection[records.Note, NoteDraft, str], items.Notes):
     target = TARGETS["notes"]
 
 
-class SqliteMedia(SqliteCollection[records.MediaItem, MediaDraft, int], items.StoredMedia):
+class SqliteMedia(SqliteCollection[records.MediaItem, MediaDraft, int], items.Media):
     target = TARGETS["media"]
 
 
 class SqliteItems(
-    SqliteCollection[RecordT, DraftT, collection.IdT], collection.StoredItems[RecordT, DraftT, collection.IdT]
+    SqliteCollection[RecordT, DraftT, collection.IdT], collection.ItemCollection[RecordT, DraftT, collection.IdT]
 ):
     """The items of a kind that needs no more than its declaration."""
 
@@ -234,7 +230,7 @@ class SqliteItems(
         self.target = TARGETS[source]
 
 
-class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], items.StoredPrompts):
+class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], items.Prompts):
     target = TARGETS["prompts"]
 
 
@@ -245,7 +241,7 @@ class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], ite
 class SqliteObservations(
     collection.SearchableObservations,
     SqliteCollection[records.Observation, ObservationDraft, str],
-    items.StoredObservations,
+    items.Observations,
 ):
     target = TARGETS["observations"]
 

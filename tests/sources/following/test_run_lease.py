@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sources.following.state import SourceBusy, run_lease
-from sources.storage.contract import Bookmarks
+from sources.storage.collections.items import Bookmarks
 from tests.sources.storage.library_fixture import Clock, open_library_fixture
 
 

@@ -17,7 +17,8 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import ImportLimits, ImportProgress, ProgressCallback, import_limits
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
-from sources.storage.contract import Library, Notes
+from sources.storage.collections.items import Notes
+from sources.storage.contract import Library
 from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.importers.line_format import HEADER, LINES, Line, LineImporter, write_lines

@@ -11,8 +11,8 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft
 from sources.query import parse
 from sources.records import Message
-from sources.storage.collections.chats import HIDDEN
-from sources.storage.contract import Chats, ExactSearch, Library, MessageSearch, MetadataFilter, Search
+from sources.storage.collections.chats import HIDDEN, Chats
+from sources.storage.contract import ExactSearch, Library, MessageSearch, MetadataFilter, Search
 from sources.storage.postgres.collections import PostgresChats
 from sources.storage.sqlite.collections import SqliteChats
 from tests.cases import each_case

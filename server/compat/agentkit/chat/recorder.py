@@ -17,7 +17,7 @@ from server.compat.agentkit.chat.passages import is_extractive_answer
 from server.compat.agentkit.chat.turns import ChatTurn, Completion, first_content, message_fingerprint
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
-from sources.storage.contract import Chats
+from sources.storage.collections.chats import Chats
 from sources.text.chunking import title_from_messages
 
 # How many messages back turns are compared. A client that lost more of a conversation than this starts a new one.

@@ -35,7 +35,7 @@ from server.rest.errors import Unprocessable
 from server.rest.forms import FormSpec
 from server.runtime import Runtime
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.storage.contract import Chats
+from sources.storage.collections.chats import Chats
 from sources.text.chunking import title_from_text
 
 # The `tool_used` of all answers.

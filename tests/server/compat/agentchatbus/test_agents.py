@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from server.compat.agentchatbus.agents import AgentRegistry
-from sources.storage.contract import Agents
+from sources.storage.collections.items import Agents
 from tests.cases import each_case
 from tests.server.compat.agentchatbus.manual_clock import ManualClock
 from tests.sources.source_fixture import open_source_fixture

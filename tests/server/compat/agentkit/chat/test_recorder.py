@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder
 from server.compat.agentkit.chat.turns import ChatTurn, Completion, TurnLimits, parse_turns
 from sources.records import ListPage, Message
-from sources.storage.contract import Chats
+from sources.storage.collections.chats import Chats
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_library_fixture
 from tests.tiers import examples
 

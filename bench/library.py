@@ -1,21 +1,32 @@
 """The reference library: the notes, media, chats, characters and prompts of a busy person, filled with generated prose.
 
-Building a large library takes minutes, so libraries are cached under a name that changes with everything that affects
-their content.
+Building a large library takes minutes, so libraries are cached under a name that changes with what is written to disk.
 """
 
 import hashlib
+import itertools
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
 from bench.local_runtime import open_local_runtime
 from bench.prose import Prose
-from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.drafts import (
+    CharacterDraft,
+    ConversationDraft,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    PromptDraft,
+    ThreadDraft,
+)
 from sources.storage.contract import Library
 
 OWNER = "reader"
@@ -24,15 +35,8 @@ _BATCH = 500
 _WRITE_DEADLINE_MS = 600_000
 _PREFIX = "florilegium-bench-library-"
 _STALE_S = 86_400
-_ROOT = Path(__file__).parents[1]
-# Files that affect how a library is written to disk.
-_FINGERPRINTED_FILES = (
-    "bench/library.py",
-    "bench/prose.py",
-    "sources/text/segmentation.py",
-    "sources/text/chunking.py",
-    "sources/storage",
-)
+# The share of the reference library that is written to see how libraries are written.
+_SAMPLE = 0.001
 
 
 class Sizes(Struct, frozen=True):
@@ -72,7 +76,7 @@ _SPEAKERS = (("user", "Ana"), ("assistant", "Guide"))
 
 async def cached_library(sizes: Sizes, cache_dir: Path) -> Path:
     """Returns a data directory in which `OWNER` has a library of these sizes, building it if it is not cached."""
-    root = cache_dir / f"{_PREFIX}{_fingerprint(sizes)}"
+    root = cache_dir / f"{_PREFIX}{await _fingerprint(sizes)}"
     if not root.exists():
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=cache_dir) as name:
             unfinished = Path(name) / "data"
@@ -91,12 +95,23 @@ def delete_stale_libraries(in_use: Collection[Path], cache_dir: Path, now_s: flo
             shutil.rmtree(other, ignore_errors=True)
 
 
-def _fingerprint(sizes: Sizes) -> str:
+async def _fingerprint(sizes: Sizes) -> str:
+    """Digests what is written for a few items: the schema, and every word of the full-text indexes with its places.
+
+    A digest of the code that writes would change with every edit of a search as well, and large libraries would be
+    built again for nothing.
+    """
     digest = hashlib.sha256(msgspec.json.encode(sizes))
-    for name in _FINGERPRINTED_FILES:
-        entry = _ROOT / name
-        for path in sorted(entry.rglob("*.py")) if entry.is_dir() else [entry]:
-            digest.update(path.read_bytes())
+    with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
+        await build_library(Path(name), REFERENCE.times(_SAMPLE))
+        for path in sorted(Path(name).rglob("*.db")):
+            with closing(sqlite3.connect(path)) as database:
+                tables = database.execute("SELECT name, sql FROM sqlite_master ORDER BY name, sql").fetchall()
+                digest.update(repr((path.name, tables)).encode())
+                for table in [name for name, sql in tables if sql and "USING fts5" in sql]:
+                    database.execute(f"CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, '{table}', instance)")
+                    digest.update(repr(database.execute("SELECT * FROM temp.words").fetchall()).encode())
+                    database.execute("DROP TABLE temp.words")
     return digest.hexdigest()[:16]
 
 
@@ -113,20 +128,18 @@ async def fill(library: Library, sizes: Sizes, prose: Prose) -> None:
         await library.notes.create_many([_note(prose, sizes.note_words) for _ in range(count)])
     for count in _batches(sizes.media):
         await library.media.create_many([_media(prose, sizes.media_words) for _ in range(count)])
-    for _ in range(sizes.conversations):
-        draft = ConversationDraft(title=prose.title(), tags=prose.tags(), created_at=prose.time())
-        await library.chats.create(
-            draft, [_message(prose, sizes, draft, index) for index in range(sizes.messages_each)]
-        )
+    for count in _batches(sizes.conversations, _BATCH // (1 + sizes.messages_each)):
+        results = await library.chats.upsert_many([_thread(prose, sizes) for _ in range(count)])
+        assert all(result.conversation.outcome == "new" for result in results)
     for count in _batches(sizes.characters):
         await library.characters.create_many([_character(prose) for _ in range(count)])
     for count in _batches(sizes.prompts):
         await library.prompts.create_many([_prompt(prose) for _ in range(count)])
 
 
-def _batches(count: int) -> Iterator[int]:
-    for start in range(0, count, _BATCH):
-        yield min(_BATCH, count - start)
+def _batches(count: int, batch: int = _BATCH) -> Iterator[int]:
+    for start in range(0, count, batch):
+        yield min(batch, count - start)
 
 
 def _note(prose: Prose, words: int) -> NoteDraft:
@@ -143,10 +156,19 @@ def _media(prose: Prose, words: int) -> MediaDraft:
     )
 
 
-def _message(prose: Prose, sizes: Sizes, chat: ConversationDraft, index: int) -> MessageDraft:
-    role, sender = _SPEAKERS[index % len(_SPEAKERS)]
-    content = prose.text(sizes.message_words)
-    return MessageDraft(role=role, sender=sender, content=content, created_at=chat.created_at)
+def _thread(prose: Prose, sizes: Sizes) -> ThreadDraft:
+    chat = ConversationDraft(uuid=str(uuid4()), title=prose.title(), tags=prose.tags(), created_at=prose.time())
+    messages = [
+        MessageDraft(
+            uuid=str(uuid4()),
+            role=role,
+            sender=sender,
+            content=prose.text(sizes.message_words),
+            created_at=chat.created_at,
+        )
+        for (role, sender), _ in zip(itertools.cycle(_SPEAKERS), range(sizes.messages_each), strict=False)
+    ]
+    return ThreadDraft(chat, messages)
 
 
 def _character(prose: Prose) -> CharacterDraft:

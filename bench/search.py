@@ -67,14 +67,14 @@ class Effort(Struct, frozen=True):
 
 
 FULL = Effort(
-    scales=(Scale("x1", REFERENCE, 200, 20), Scale("x10", REFERENCE.times(10), 100, 20)),
+    scales=(Scale("x1", REFERENCE, 100, 20), Scale("x10", REFERENCE.times(10), 50, 20)),
     load=Scale("x1", REFERENCE, 400, 40),
     load_users=8,
     clients=32,
     tenant_sizes=REFERENCE.times(0.002),
     tenants=1_000,
-    rounds=3,
-    shared_queries=60,
+    rounds=2,
+    shared_queries=40,
     caches_libraries=True,
 )
 QUICK = Effort(

@@ -14,23 +14,10 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from auth import registry
 from auth.audit import Audit
 from auth.context import LibraryAccess, ShareRule
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
-from auth.registry import (
-    UserRecord,
-    generate_credential,
-    generate_id,
-    hash_credential,
-    insert_user,
-    is_credential,
-    remove_user_row,
-    require_free_name,
-    require_printable,
-    select_group,
-    select_user,
-    select_user_by_name,
-)
 from config.errors import Conflict, FlorilegiumError, InvalidParams, NotFound
 from config.openid import GroupRole
 from config.paths import UserId
@@ -182,14 +169,14 @@ class Sharing:
     @control_operation("write")
     def create_group(self, db: ControlConnection, manager_id: UserId, name: str) -> Group:
         """Creates a group with its first manager."""
-        manager = select_user(db, manager_id)
+        manager = registry.select_user(db, manager_id)
         if manager is None or manager.is_disabled or manager.kind != "person":
             raise NotFound("user", manager_id)
         _require_group_name(name)
         _require_below(db, "group_members WHERE user_id = ?", manager_id, GROUPS_MAX, "groups of a person")
         now = self._clock()
         handle = _new_handle(db, "g_", "SELECT 1 FROM users WHERE subject = ?")
-        group = insert_user(db, name, _ISSUER, handle, now, "writer", "person", kind="group")
+        group = registry.insert_user(db, name, _ISSUER, handle, now, "writer", "person", kind="group")
         _insert_member(db, group.id, manager_id, "manager", manager_id, now)
         return _find(db, manager_id, name)
 
@@ -208,7 +195,7 @@ class Sharing:
         group = _find(db, actor, name, needs_manager=True)
         _require_group_name(new_name)
         if new_name.lower() != group.name.lower():
-            require_free_name(db, new_name)
+            registry.require_free_name(db, new_name)
         db.execute("UPDATE users SET name = ? WHERE id = ?", (new_name, group.id))
         return _find(db, actor, new_name)
 
@@ -248,7 +235,7 @@ class Sharing:
     def remove_member(self, db: ControlConnection, actor: UserId | None, name: str, user: str) -> Member:
         """Ends a membership: a manager that of anyone, a member their own."""
         group = _find(db, actor, name)
-        person = select_user_by_name(db, user)
+        person = registry.select_user_by_name(db, user)
         if group.role != "manager" and (person is None or person.id != actor):
             raise RoleNeeded
         member = _member(db, group.id, user)
@@ -282,7 +269,7 @@ class Sharing:
         if not 1 <= uses <= INVITATION_USES_MAX:
             raise InvalidParams(f"uses: expected 1 to {INVITATION_USES_MAX}, got {uses}")
         db.execute("DELETE FROM group_invitations WHERE expires_at <= ?", (now,))
-        secret, digest, user_id = generate_credential(_LINK), None, None
+        secret, digest, user_id = registry.generate_credential(_LINK), None, None
         if user:
             person = _person(db, user)
             secret, user_id = "", person.id
@@ -291,9 +278,9 @@ class Sharing:
             db.execute("DELETE FROM group_invitations WHERE group_id = ? AND user_id = ?", (group.id, user_id))
             _require_below(db, "group_invitations WHERE user_id = ?", user_id, INVITATIONS_MAX, "invitations")
         else:
-            digest = hash_credential(secret)
+            digest = registry.hash_credential(secret)
         _require_below(db, "group_invitations WHERE group_id = ?", group.id, INVITATIONS_MAX, "invitations")
-        invitation_id = generate_id("i_")
+        invitation_id = registry.generate_id("i_")
         db.execute(
             "INSERT INTO group_invitations (id, group_id, user_id, hash, role, uses_left, created_by, created_at, "
             "expires_at, created_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -332,7 +319,7 @@ class Sharing:
     def accept(self, db: ControlConnection, user_id: UserId, invitation: str) -> Group:
         """Makes the person a member. `invitation` is the id of one that names them, or the secret of a link."""
         found = self._invitation_for(db, user_id, invitation)
-        person = select_user(db, user_id)
+        person = registry.select_user(db, user_id)
         if person is None or person.is_disabled or person.kind != "person":
             raise InvitationNotValid
         (group_id, sender) = db.execute(
@@ -354,7 +341,7 @@ class Sharing:
         return found
 
     def _invitation_for(self, db: ControlConnection, user_id: UserId, invitation: str) -> GroupInvitation:
-        if is_credential(invitation, _LINK):
+        if registry.is_credential(invitation, _LINK):
             return self._link(db, invitation)
         named = _invitations(db, self._clock(), "i.user_id = ?", user_id)
         found = next((one for one in named if one.id == invitation), None)
@@ -363,7 +350,7 @@ class Sharing:
         return found
 
     def _link(self, db: ControlConnection, secret: str) -> GroupInvitation:
-        found = _invitations(db, self._clock(), "i.hash = ?", hash_credential(secret))
+        found = _invitations(db, self._clock(), "i.hash = ?", registry.hash_credential(secret))
         if not found:
             raise InvitationNotValid
         return found[0]
@@ -382,15 +369,15 @@ class Sharing:
     ) -> Share:
         """Shares a part of the owner's own library for reading, with a person, or with a group that the owner is in."""
         name = name or rule.value
-        require_printable("value", rule.value)
-        require_printable("name", name)
-        owner = select_user(db, owner_id)
+        registry.require_printable("value", rule.value)
+        registry.require_printable("name", name)
+        owner = registry.select_user(db, owner_id)
         if owner is None or owner.is_disabled or owner.kind != "person":
             raise Conflict("only people share parts of their libraries; that of a group is for its members")
-        group = select_group(db, to)
+        group = registry.select_group(db, to)
         if group is not None and (group.is_disabled or _role(db, group.id, owner_id) is None):
             raise NotFound("user or group", to[:60])
-        target = group or select_user_by_name(db, to)
+        target = group or registry.select_user_by_name(db, to)
         if target is None or target.is_disabled:
             raise NotFound("user or group", to[:60])
         if target.id == owner_id:
@@ -488,7 +475,7 @@ class Sharing:
                 (group.id, heir.user_id),
             )
             successors[group.name] = heir.user_id
-        remove_user_row(db, user_id, self._clock())
+        registry.remove_user_row(db, user_id, self._clock())
         return successors
 
 
@@ -508,9 +495,9 @@ def _find(
     db: ControlConnection, actor: UserId | None, name: str, *, needs_manager: bool = False, is_open: bool = True
 ) -> Group:
     """Returns a group by its name or handle. For people who are not in it, it does not exist."""
-    record = select_group(db, name)
+    record = registry.select_group(db, name)
     role = None if record is None else "manager" if actor is None else _role(db, record.id, actor)
-    if actor is not None and ((person := select_user(db, actor)) is None or person.is_disabled):
+    if actor is not None and ((person := registry.select_user(db, actor)) is None or person.is_disabled):
         role = None
     if record is None or role is None or (is_open and record.is_disabled):
         raise NotFound("group", name[:60])
@@ -568,7 +555,12 @@ def _require_other_manager(db: ControlConnection, group_id: UserId, member: Memb
 
 
 def _join(
-    db: ControlConnection, group_id: UserId, person: UserRecord, role: GroupRole, sender: UserId | None, now: float
+    db: ControlConnection,
+    group_id: UserId,
+    person: registry.UserRecord,
+    role: GroupRole,
+    sender: UserId | None,
+    now: float,
 ) -> None:
     if _role(db, group_id, person.id) is not None:
         raise Conflict(f"{person.name!r} is already a member")
@@ -607,7 +599,7 @@ def _claimed_changes(
     wanted: dict[UserId, ClaimedMembership] = {}
     for name, role in roles.items():
         # A name that no group has is ignored: the operator may create the group later.
-        group = select_group(db, name)
+        group = registry.select_group(db, name)
         if group is not None and not group.is_disabled:
             wanted[group.id] = ClaimedMembership(group.id, group.name, role)
     changes = []
@@ -662,8 +654,8 @@ def _shares(db: ControlConnection, condition: str, *values: Any) -> list[Share]:
     ]
 
 
-def _person(db: ControlConnection, name: str) -> UserRecord:
-    person = select_user_by_name(db, name)
+def _person(db: ControlConnection, name: str) -> registry.UserRecord:
+    person = registry.select_user_by_name(db, name)
     if person is None or person.is_disabled:
         raise NotFound("user", name[:60])
     return person

@@ -10,18 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
-from sources.items import (
-    TAGS_MAX,
-    GetResponse,
-    Loc,
-    Mode,
-    ResultItem,
-    SearchResponse,
-    request_defaults,
-    short_time,
-    short_title,
-    uri_of,
-)
+from sources import items, source
 from sources.kinds import Item, Kind, NumberedItem, read_texts, title_of
 from sources.query import Term
 from sources.reading.documents import Document, build_document, item_meta, read_document
@@ -29,19 +18,6 @@ from sources.reading.retrieval import plan_retrieval
 from sources.records import Hit, HitPage, ListPage, RankedMatch
 from sources.search.arguments import SearchArguments, SourceQuery, build_query, first_match_offset
 from sources.search.snippets import Highlighter, Snippet
-from sources.source import (
-    GetArguments,
-    ItemEntry,
-    RankedHit,
-    SourceGetArguments,
-    SourceHits,
-    SourceResource,
-    SourceTool,
-    entry_page,
-    numeric_id,
-    search_response,
-    whole_item_id,
-)
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
@@ -49,7 +25,7 @@ from sources.text.token_estimates import TokenScale
 # Between a short field that matches and the beginning of a longer one in a snippet.
 _FIELD_MARK = " · "
 # Its text, and the place in the item that it comes from.
-LongerSnippet = tuple[str | None, Loc]
+LongerSnippet = tuple[str | None, items.Loc]
 
 
 class ToolText(Struct, frozen=True):
@@ -87,43 +63,43 @@ class LibrarySource(ABC):
         self._settings = settings
 
     @property
-    def tools(self) -> Sequence[SourceTool]:
+    def tools(self) -> Sequence[source.SourceTool]:
         return (
-            SourceTool(
+            source.SourceTool(
                 name=f"{self.name}_search",
                 title=self.search_tool.title,
                 description=self.search_tool.description,
                 input=self.search_input,
-                output=SearchResponse,
+                output=items.SearchResponse,
             ),
-            SourceTool(
+            source.SourceTool(
                 name=f"{self.name}_get",
                 title=self.get_tool.title,
                 description=self.get_tool.description,
                 input=self.get_input,
-                output=GetResponse,
+                output=items.GetResponse,
             ),
         )
 
     @property
-    def resources(self) -> Sequence[SourceResource]:
+    def resources(self) -> Sequence[source.SourceResource]:
         return ()
 
     @abstractmethod
-    async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits: ...
+    async def search(self, context: RequestContext, library: Library, args: Any) -> source.SourceHits: ...
 
     @abstractmethod
     async def get(
-        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
-    ) -> GetResponse: ...
+        self, context: RequestContext, library: Library, item_id: str | int, args: source.GetArguments
+    ) -> items.GetResponse: ...
 
     @abstractmethod
     async def list_items(
         self, context: RequestContext, library: Library, limit: int, offset: int
-    ) -> ListPage[ItemEntry]: ...
+    ) -> ListPage[source.ItemEntry]: ...
 
     @abstractmethod
-    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, items.Loc]:
         """The snippet to show for a hit, and the place in the item that it comes from."""
 
     @abstractmethod
@@ -134,19 +110,19 @@ class LibrarySource(ABC):
         if name == f"{self.name}_search":
             page = await self.search(context, library, args)
             return await run_text_work(page.text_chars, self._render_page, page)
-        item_id = whole_item_id(self.name, self.id_argument, getattr(args, self.id_argument), args.uri)
+        item_id = source.whole_item_id(self.name, self.id_argument, getattr(args, self.id_argument), args.uri)
         return await self.get(context, library, item_id, args)
 
-    def _render_page(self, page: SourceHits) -> SearchResponse:
+    def _render_page(self, page: source.SourceHits) -> items.SearchResponse:
         scan_hits([(hit, page.query) for hit in page.hits], ())
-        return search_response(self, page)
+        return source.search_response(self, page)
 
     async def read_resource(
         self, context: RequestContext, library: Library, uri: str, variables: Mapping[str, str]
     ) -> str:
         raise NotFound("resource", uri)
 
-    async def find_hits(self, collection: CollectionSearch, query: SourceQuery) -> SourceHits:
+    async def find_hits(self, collection: CollectionSearch, query: SourceQuery) -> source.SourceHits:
         """One page of hits; empty without a search if a filter of the query rules out every item."""
         page = HitPage((), has_more=False, total=0)
         if query.search is not None:
@@ -154,7 +130,7 @@ class LibrarySource(ABC):
         if page.query is not None:
             # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = structs.replace(query, terms=page.query.terms, read_as=page.query.read_as)
-        return SourceHits(
+        return source.SourceHits(
             hits=tuple([self._ranked(match, rank) for rank, match in enumerate(page.matches, query.offset)]),
             has_more=page.has_more,
             next_offset=query.offset + len(page.matches) if page.has_more else None,
@@ -165,10 +141,12 @@ class LibrarySource(ABC):
             floor=page.floor,
         )
 
-    def _ranked(self, match: RankedMatch, rank: int) -> RankedHit:
-        return RankedHit(
+    def _ranked(self, match: RankedMatch, rank: int) -> source.RankedHit:
+        return source.RankedHit(
             source=self.name,
-            uri=uri_of(self.name, match.id) if match.part_id is None else uri_of(self.name, match.id, match.part_id),
+            uri=items.uri_of(self.name, match.id)
+            if match.part_id is None
+            else items.uri_of(self.name, match.id, match.part_id),
             id=match.id,
             rank=rank,
             score=match.score,
@@ -183,28 +161,28 @@ class LibrarySource(ABC):
             text_chars=match.text_chars,
         )
 
-    def longer_snippet(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> LongerSnippet:
+    def longer_snippet(self, hit: source.RankedHit, query: SourceQuery, topic: Sequence[Term]) -> LongerSnippet:
         """The snippet of a hit that was rendered a moment ago, in the length that the query says now."""
         match: RankedMatch = hit.payload
         snippet, loc = self.snippet_and_loc(match.hit(), query, _highlighter(query.terms, tuple(topic)))
         return snippet.text or None, loc
 
-    def render_hit(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> ResultItem:
+    def render_hit(self, hit: source.RankedHit, query: SourceQuery, topic: Sequence[Term]) -> items.ResultItem:
         match: RankedMatch = hit.payload
         stored = match.hit()
         snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
-        return ResultItem(
+        return items.ResultItem(
             id=stored.id,
             source=self.name,
-            title=short_title(stored.title),
+            title=items.short_title(stored.title),
             snippet=snippet.text or None,
             uri=hit.uri,
             score=hit.score,
             score_type=query.score_type,
-            created_at=short_time(stored.created_at),
-            last_modified=short_time(stored.last_modified),
+            created_at=items.short_time(stored.created_at),
+            last_modified=items.short_time(stored.last_modified),
             version=stored.version,
-            tags=stored.tags[:TAGS_MAX],
+            tags=stored.tags[: items.TAGS_MAX],
             media_type=stored.media_type,
             url=stored.url or None,
             conversation_id=stored.conversation_id,
@@ -222,7 +200,7 @@ class KindSearch(SearchArguments, frozen=True, kw_only=True):
     tags: Annotated[tuple[str, ...], Meta(description="Only items with all of these.")] = ()
 
 
-class KindGet(SourceGetArguments, frozen=True, kw_only=True):
+class KindGet(source.SourceGetArguments, frozen=True, kw_only=True):
     id: Annotated[str | int | None, Meta(description="id of a hit.")] = None
 
 
@@ -252,16 +230,16 @@ class KindSource(LibrarySource):
                 f"Read a {kind.noun}", f"Read a {kind.noun}: all of it unless retrieval is set. Example: {example}"
             )
 
-    async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits:
+    async def search(self, context: RequestContext, library: Library, args: Any) -> source.SourceHits:
         filter_name, argument = self.search_filter
         query = build_query(self.name, args, context, self._settings, **{filter_name: getattr(args, argument)})
         return await self.find_hits(library.collection(self.name), query)
 
-    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, items.Loc]:
         """The snippet and the place of a hit. A short field, such as an author, says little about the item, so the
         beginning of a longer one follows."""
         snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
-        loc = Loc(field=hit.field, approx_offset=first_match_offset(snippet))
+        loc = items.Loc(field=hit.field, approx_offset=first_match_offset(snippet))
         room = query.snippet_chars - len(snippet.text) - len(_FIELD_MARK)
         longer = next((text for text in hit.fields.values() if len(text) > len(hit.text)), "")
         if room > len(snippet.text) and longer:
@@ -278,25 +256,25 @@ class KindSource(LibrarySource):
 
     async def find_item(self, library: Library, item_id: str | int) -> Item | NumberedItem:
         """Returns an item by the id that a client sends."""
-        key = numeric_id(item_id) if self.kind.key == "id" else str(item_id)
+        key = source.numeric_id(item_id) if self.kind.key == "id" else str(item_id)
         if key is None:
             raise NotFound(self.kind.name, str(item_id))
         item: Item | NumberedItem = await library.collection(self.name).get(key)
         return item
 
     async def get(
-        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
-    ) -> GetResponse:
+        self, context: RequestContext, library: Library, item_id: str | int, args: source.GetArguments
+    ) -> items.GetResponse:
         item = await self.find_item(library, item_id)
         title = title_of(self.kind, item)
-        mode: Mode = "full"
+        mode: items.Mode = "full"
         if self.kind.layout == "text":
             document, mode = Document(getattr(item, self.kind.content or "")), "snippet"
         else:
             document = build_document(self.kind.title, title, read_texts(self.kind, item))
-        plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, mode)
+        plan = plan_retrieval(args.retrieval, items.request_defaults(context.config), self._settings, mode)
 
-        def read() -> GetResponse:
+        def read() -> items.GetResponse:
             meta = item_meta(self.name, item, item.id, title, plan.scale.estimate_tokens(document.text))
             return read_document(document, meta, plan, args, self._settings)
 
@@ -304,9 +282,9 @@ class KindSource(LibrarySource):
 
     async def list_items(
         self, context: RequestContext, library: Library, limit: int, offset: int
-    ) -> ListPage[ItemEntry]:
+    ) -> ListPage[source.ItemEntry]:
         page = await library.collection(self.name).list(limit, offset)
-        return entry_page(self.name, page, partial(title_of, self.kind))
+        return source.entry_page(self.name, page, partial(title_of, self.kind))
 
 
 class _ContentKey:
@@ -328,7 +306,7 @@ class _ContentKey:
         return self._match.shows_same_text(other._match)
 
 
-def scan_hits(hits: Iterable[tuple[RankedHit, SourceQuery]], topic: Sequence[Term]) -> None:
+def scan_hits(hits: Iterable[tuple[source.RankedHit, SourceQuery]], topic: Sequence[Term]) -> None:
     """Prepares the snippets of hits of library sources, which are then rendered one by one."""
     texts: dict[tuple[Term, ...], list[str]] = {}
     for ranked, query in hits:

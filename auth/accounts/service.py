@@ -8,19 +8,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from auth import registry
 from auth.accounts.passwords import PasswordHashes, SignInFailed, SignInThrottle, require_new_password
 from auth.context import Role
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
 from auth.rate_limits import MakeLimit, in_process_limits
-from auth.registry import (
-    NamedBy,
-    UserRecord,
-    insert_user,
-    require_free_name,
-    require_user_name,
-    select_user,
-    select_user_by_name,
-)
 from config.errors import FlorilegiumError
 from config.paths import UserId
 from config.settings import Settings
@@ -59,7 +51,7 @@ class AccountLink(Struct, frozen=True):
     kind: LinkKind
     name: str
     role: Role
-    user: UserRecord | None
+    user: registry.UserRecord | None
     expires_at: float
 
 
@@ -107,12 +99,16 @@ class AccountLinks:
         """Creates a link for a new user, who can choose a name unless it is set. `created_with` is the API key of the
         administrator, if it was one."""
         if name:
-            require_free_name(db, name)
+            registry.require_free_name(db, name)
         return self._insert(db, "invitation", name, role, created_by=created_by, created_with=created_with)
 
     @control_operation("write")
     def create_reset(
-        self, db: ControlConnection, user: UserRecord, created_by: UserId | None = None, created_with: str | None = None
+        self,
+        db: ControlConnection,
+        user: registry.UserRecord,
+        created_by: UserId | None = None,
+        created_with: str | None = None,
     ) -> NewLink:
         """Creates a link that sets the user's password. It replaces an earlier one."""
         db.execute("DELETE FROM account_links WHERE kind = 'reset' AND user_id = ?", (user.id,))
@@ -144,13 +140,15 @@ class AccountLinks:
         return await self._database.read(lambda db: self._select(db, kind, secret))
 
     @control_operation("write")
-    def redeem(self, db: ControlConnection, kind: LinkKind, secret: str, name: str, password_hash: str) -> UserRecord:
+    def redeem(
+        self, db: ControlConnection, kind: LinkKind, secret: str, name: str, password_hash: str
+    ) -> registry.UserRecord:
         """Uses the link: creates its user with that name, or sets the password of its user, who is signed out
         everywhere. Nothing changes if it fails."""
         link, now = self._select(db, kind, secret), self._clock()
         # The first administrator is the operator. Others chose their names, unless the invitation has one.
-        named_by: NamedBy = "operator" if kind == "setup" or link.name else "person"
-        user = link.user or insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role, named_by)
+        named_by: registry.NamedBy = "operator" if kind == "setup" or link.name else "person"
+        user = link.user or registry.insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role, named_by)
         db.execute("UPDATE account_links SET used_at = ? WHERE hash = ?", (now, _hash(secret)))
         replace_password(db, user.id, password_hash, now)
         return user
@@ -185,7 +183,7 @@ class AccountLinks:
         if row is None:
             raise LinkNotValid
         name, role, user_id, created_by, expires_at = row
-        user = select_user(db, user_id) if user_id else None
+        user = registry.select_user(db, user_id) if user_id else None
         if (user and user.is_disabled) or not _may_invite(db, created_by) or (kind == "setup" and _has_account(db)):
             raise LinkNotValid
         return AccountLink(kind, name, role, user, expires_at)
@@ -212,7 +210,7 @@ def _has_account(db: ControlConnection) -> bool:
 
 def _may_invite(db: ControlConnection, user_id: UserId | None) -> bool:
     """Returns whether the creator of a link, or the operator if there is none, could still create it."""
-    user = select_user(db, user_id) if user_id else None
+    user = registry.select_user(db, user_id) if user_id else None
     return user_id is None or (user is not None and not user.is_disabled and user.role == "admin")
 
 
@@ -245,7 +243,7 @@ class Accounts:
         self._throttle = SignInThrottle(settings, make_limit or in_process_limits())
         self.links = AccountLinks(database, clock)
 
-    async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> UserRecord:
+    async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> registry.UserRecord:
         """Returns the user with that name and password. `browser` is the secret of a browser that was used before.
 
         Raises SignInFailed after the same work for every reason, and RateLimited.
@@ -264,7 +262,7 @@ class Accounts:
             await self._database.write(lambda db: db.execute(statement, (new_hash, user.id, stored)))
         return user
 
-    async def change_password(self, user: UserRecord, password: str, new_password: str, address: str) -> None:
+    async def change_password(self, user: registry.UserRecord, password: str, new_password: str, address: str) -> None:
         """Replaces the password and signs the user out everywhere."""
         _, stored = await self._database.read(lambda db: _select_password(db, user.name))
         # A stolen session must not be enough to guess the password.
@@ -280,15 +278,15 @@ class Accounts:
         statement = "SELECT EXISTS (SELECT 1 FROM passwords WHERE user_id = ?)"
         return await self._database.read(lambda db: bool(db.execute(statement, (user_id,)).fetchone()[0]))
 
-    async def redeem_link(self, kind: LinkKind, secret: str, name: str, password: str) -> UserRecord:
+    async def redeem_link(self, kind: LinkKind, secret: str, name: str, password: str) -> registry.UserRecord:
         """Uses a link to create an account with a password, or to set the password of an account."""
         link = await self.links.find(kind, secret)
         name = link.name or name.strip()
-        require_user_name(name)
+        registry.require_user_name(name)
         require_new_password(self._settings, password, name)
         return await self.links.redeem(kind, secret, name, await self._hashes.hash(password))
 
-    async def remember_browser(self, user: UserRecord, browser: str) -> tuple[str, bool]:
+    async def remember_browser(self, user: registry.UserRecord, browser: str) -> tuple[str, bool]:
         """Remembers the browser in which the user signs in. Returns the secret that recognizes it next time, and
         whether it is new to a user who has used others before. An unknown secret is replaced, because someone else may
         have planted it."""
@@ -306,7 +304,7 @@ class Accounts:
         has_others = await self._database.write(operation)
         return secret, not is_known and has_others
 
-    async def _find_browser(self, browser: str, user: UserRecord | None) -> str | None:
+    async def _find_browser(self, browser: str, user: registry.UserRecord | None) -> str | None:
         """Returns an id of the browser if the user has signed in with it before."""
         if user is None or not browser:
             return None
@@ -316,8 +314,8 @@ class Accounts:
         return digest.hex() if is_known else None
 
 
-def _select_password(db: ControlConnection, name: str) -> tuple[UserRecord | None, str | None]:
-    user = select_user_by_name(db, name)
+def _select_password(db: ControlConnection, name: str) -> tuple[registry.UserRecord | None, str | None]:
+    user = registry.select_user_by_name(db, name)
     row = db.execute("SELECT hash FROM passwords WHERE user_id = ?", (user.id if user else "",)).fetchone()
     return user, row[0] if row else None
 

@@ -14,17 +14,9 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from auth import browser_sessions
 from auth.accounts.service import KNOWN_BROWSER_LIFETIME_S, Accounts
 from auth.audit import Audit
-from auth.browser_sessions import (
-    BrowserSession,
-    BrowserSessions,
-    Notice,
-    Notices,
-    browser_principal,
-    csrf_token,
-    session_cookie_name,
-)
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
@@ -79,7 +71,12 @@ class CsrfTokenRejected(FlorilegiumError, status=403):
 
 class BrowserGuard:
     def __init__(
-        self, settings: Settings, sessions: BrowserSessions, audit: Audit, accounts: Accounts, notices: Notices
+        self,
+        settings: Settings,
+        sessions: browser_sessions.BrowserSessions,
+        audit: Audit,
+        accounts: Accounts,
+        notices: browser_sessions.Notices,
     ) -> None:
         base_url = urlsplit(settings.base_url)
         self._settings = settings
@@ -93,7 +90,7 @@ class BrowserGuard:
         self._is_secure = base_url.scheme == "https"
         self._lifetime_s = int(settings.browser_session_lifetime_s)
         # Cookies of the session, of forms before sign-in, and of a browser in which someone has signed in before.
-        self._session_cookie = session_cookie_name(settings)
+        self._session_cookie = browser_sessions.session_cookie_name(settings)
         self._form_cookie = f"{self._session_cookie}-form"
         self._known_cookie = f"{self._session_cookie}-known"
 
@@ -105,21 +102,21 @@ class BrowserGuard:
         """Raises OriginRejected for an unknown host name only, whichever page causes the request."""
         self._origins.check_probe(Headers(request.scope["headers"]))
 
-    async def session_of(self, request: Request) -> BrowserSession | None:
+    async def session_of(self, request: Request) -> browser_sessions.BrowserSession | None:
         """Returns the session of the browser, or None if there is none that gives access."""
         session = await self._find_session(request)
         return session if session is not None and not session.needs_passkey else None
 
-    async def partial_session_of(self, request: Request) -> BrowserSession | None:
+    async def partial_session_of(self, request: Request) -> browser_sessions.BrowserSession | None:
         """Returns the session of someone who has entered a password and has to use a passkey, too."""
         session = await self._find_session(request)
         return session if session is not None and session.needs_passkey else None
 
-    async def _find_session(self, request: Request) -> BrowserSession | None:
+    async def _find_session(self, request: Request) -> browser_sessions.BrowserSession | None:
         secret = self._cookie(request, self._session_cookie)
         return await self._sessions.find(secret) if secret else None
 
-    async def require_session(self, request: Request) -> BrowserSession:
+    async def require_session(self, request: Request) -> browser_sessions.BrowserSession:
         """Returns the session of the browser. Raises SignInRequired, which leads back to the page that was requested,
         or to the account if a form was sent."""
         session = await self.session_of(request)
@@ -127,10 +124,10 @@ class BrowserGuard:
             raise sign_in_required(request)
         return session
 
-    async def require_recent_session(self, request: Request) -> BrowserSession:
+    async def require_recent_session(self, request: Request) -> browser_sessions.BrowserSession:
         """Returns the session of someone who has just signed in. Raises SignInRequired or SignInNeeded."""
         session = await self.require_session(request)
-        require_recent_sign_in(browser_principal(session))
+        require_recent_sign_in(browser_sessions.browser_principal(session))
         return session
 
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
@@ -152,7 +149,7 @@ class BrowserGuard:
         if expected is None or not hmac.compare_digest(expected.encode(), token.encode()):
             raise FormRejected
 
-    def check_api_request(self, request: Request, session: BrowserSession) -> None:
+    def check_api_request(self, request: Request, session: browser_sessions.BrowserSession) -> None:
         """Raises for a REST request that changes something, unless a page of this server sent it with the token of the
         session. Pages of other sites can neither read the token nor set the header."""
         if request.method in ("GET", "HEAD"):
@@ -188,7 +185,7 @@ class BrowserGuard:
             status, error = error.status, form_error(error)
         session = await self.session_of(request)
         secret = "" if session else self.form_secret(request)
-        token = session.csrf_token if session else csrf_token(secret)
+        token = session.csrf_token if session else browser_sessions.csrf_token(secret)
         host = urlsplit(self.own_origin(request)).netloc
         notices = [_shown_notice(one) for one in await self._notices.list(session)] if session else []
         shared: dict[str, Any] = {
@@ -276,7 +273,7 @@ class BrowserGuard:
         if session := await self.session_of(request):
             return session.csrf_token
         secret = self._cookie(request, self._form_cookie)
-        return csrf_token(secret) if secret else None
+        return browser_sessions.csrf_token(secret) if secret else None
 
     def _cookie(self, request: Request, name: str) -> str:
         # Secrets of this server are short and ASCII. Anything else is not looked up.
@@ -299,7 +296,7 @@ class BrowserGuard:
             raise OriginRejected("forms of other origins are not accepted")
 
 
-def _shown_notice(notice: Notice) -> dict[str, Any]:
+def _shown_notice(notice: browser_sessions.Notice) -> dict[str, Any]:
     """Returns a notice for the template, which has the words."""
     time = format_time_seconds(notice.created_at)
     return {

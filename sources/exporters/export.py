@@ -19,26 +19,13 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import Conflict, NotFound, StorageError
+from sources import records
 from sources.drafts import NoteImage
 from sources.exporters import lines
 from sources.exporters.lines import FILE_SUFFIX, FORMAT, FORMAT_VERSION, MANIFEST, UNFINISHED_MANIFEST, ExportManifest
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind, Record, title_of
 from sources.reading.documents import build_document
-from sources.records import (
-    CHARACTER,
-    CONVERSATION,
-    MEDIA,
-    NOTE,
-    OBSERVATION,
-    PROMPT,
-    Character,
-    Conversation,
-    MediaItem,
-    Message,
-    Note,
-    Observation,
-)
 from sources.saved_searches import SAVED_SEARCHES
 from sources.storage.contract import Library
 
@@ -56,12 +43,12 @@ def file_name(title: str, uuid: str) -> str:
     return f"{words}-{digest}.md" if words else f"{digest}.md"
 
 
-def note_page(note: Note) -> Iterator[str]:
+def note_page(note: records.Note) -> Iterator[str]:
     yield front_matter(note, note.title)
     yield note.content
 
 
-def media_page(item: MediaItem, content: str) -> Iterator[str]:
+def media_page(item: records.MediaItem, content: str) -> Iterator[str]:
     yield front_matter(item, item.title, media_type=item.media_type, url=item.url, author=item.author)
     yield content
 
@@ -74,7 +61,7 @@ def item_page(kind: Kind, item: Record) -> Iterator[str]:
     yield build_document(kind.title, title, [(name, getattr(item, name) or "") for name in names]).text + "\n"
 
 
-def observation_page(observation: Observation) -> Iterator[str]:
+def observation_page(observation: records.Observation) -> Iterator[str]:
     yield front_matter(observation, observation.title, type=observation.type, project=observation.project)
     yield f"# {observation.title}\n"
     for text in (observation.subtitle, observation.narrative):
@@ -85,11 +72,11 @@ def observation_page(observation: Observation) -> Iterator[str]:
             yield f"\n## {name.replace('_', ' ').capitalize()}\n\n" + "".join(f"- {value}\n" for value in values)
 
 
-def conversation_head(chat: Conversation) -> str:
+def conversation_head(chat: records.Conversation) -> str:
     return f"{front_matter(chat, chat.title, namespace=chat.namespace)}# {chat.title}\n"
 
 
-def message_section(message: Message) -> str:
+def message_section(message: records.Message) -> str:
     return f"\n## {message.sender}, {message.created_at}{message.labels}\n\n{message.content}\n"
 
 
@@ -128,7 +115,15 @@ async def export_library(library: Library, folder: Path, selected: Selected | No
         export = _LibraryExport(library, folder, selected)
         own = {"chats": export.export_chats, "media": export.export_media, "notes": export.export_notes}
         # Characters first: conversations refer to them by the ids that are collected meanwhile.
-        for kind in (CHARACTER, CONVERSATION, MEDIA, NOTE, OBSERVATION, PROMPT, *ADDED_KINDS):
+        for kind in (
+            records.CHARACTER,
+            records.CONVERSATION,
+            records.MEDIA,
+            records.NOTE,
+            records.OBSERVATION,
+            records.PROMPT,
+            *ADDED_KINDS,
+        ):
             if selected is None or kind.source in selected:
                 await (own[kind.source]() if kind.source in own else export.export_items(kind))
         if selected is None and (searches := await library.bookmarks.get(SAVED_SEARCHES)):
@@ -167,9 +162,9 @@ class _LibraryExport:
 
         def write(rows: Sequence[Record], file: IO[bytes]) -> None:
             for row in rows:
-                if isinstance(row, Character):
+                if isinstance(row, records.Character):
                     self._character_uuids[row.id] = row.uuid
-                page = observation_page(row) if isinstance(row, Observation) else item_page(kind, row)
+                page = observation_page(row) if isinstance(row, records.Observation) else item_page(kind, row)
                 self._write_line(file, kind.source, lines.item_line(kind, row))
                 self._write_page(kind.source, title_of(kind, row), row.uuid, page)
 
@@ -180,9 +175,9 @@ class _LibraryExport:
     async def export_notes(self) -> None:
         notes = self._library.notes
 
-        def write(file: IO[bytes], row: Note, images: Sequence[NoteImage]) -> None:
+        def write(file: IO[bytes], row: records.Note, images: Sequence[NoteImage]) -> None:
             more = {"images": tuple(images)} if images else {}
-            self._write_line(file, "notes", lines.item_line(NOTE, row, **more))
+            self._write_line(file, "notes", lines.item_line(records.NOTE, row, **more))
             self._write_page("notes", row.title, row.uuid, note_page(row))
 
         async with self._open_kind("notes") as file:
@@ -197,7 +192,7 @@ class _LibraryExport:
     async def export_media(self) -> None:
         media = self._library.media
 
-        def write(file: IO[bytes], row: MediaItem, content: str, segments: Any, chunks: Any) -> None:
+        def write(file: IO[bytes], row: records.MediaItem, content: str, segments: Any, chunks: Any) -> None:
             self._write_line(file, "media", lines.media_line(row, content, segments, chunks))
             self._write_page("media", row.title, row.uuid, media_page(row, content))
 
@@ -222,7 +217,7 @@ class _LibraryExport:
                     except NotFound:
                         continue  # deleted since its id was read
 
-    async def _export_chat(self, file: IO[bytes], chat: Conversation) -> None:
+    async def _export_chat(self, file: IO[bytes], chat: records.Conversation) -> None:
         """Pages by position, so that no message is repeated or missed while others are written or deleted."""
         path = self._page_path("chats", chat.title, chat.uuid)
         character = None if chat.character_id is None else self._character_uuids.get(chat.character_id)
@@ -231,7 +226,7 @@ class _LibraryExport:
             self._write_line(file, "chats", lines.conversation_line(chat, character))
             page.write(conversation_head(chat).encode())
 
-        def write_messages(page: IO[bytes], messages: Sequence[Message]) -> None:
+        def write_messages(page: IO[bytes], messages: Sequence[records.Message]) -> None:
             for message in messages:
                 self._write_line(file, "messages", lines.message_line(message))
                 page.write(message_section(message).encode())

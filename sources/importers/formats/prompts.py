@@ -9,22 +9,10 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import PromptDraft
+from sources.importers.engine import files, markdown_text
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.events import FailedItem, ImportedPrompt, ImportEvent, SkippedItem, stable_uuid
-from sources.importers.engine.files import (
-    decode,
-    encoding_doubts,
-    printable_name,
-    read_text,
-)
 from sources.importers.engine.importer import Events, FileImporter, FileProbe, InputFile
-from sources.importers.engine.markdown_text import (
-    normalize_keys,
-    parse_yaml,
-    split_front_matter,
-    split_words,
-    stripped_text,
-)
 from sources.importers.engine.table_reader import table_rows
 from sources.importers.engine.values import clean_tags, parse_json, short_title, stored_date, valid_uuid
 from sources.records import SavedPromptArgument
@@ -70,8 +58,8 @@ class PromptFilesImporter(FileImporter):
         head = probe.head.decode("utf-8-sig", "replace").replace("\r\n", "\n")
         # Below the formats of programs, whose JSON and tables have similar fields.
         if suffix in (".md", ".markdown"):
-            front_matter, body = split_front_matter(head, _PROBE_DEPTH_MAX)
-            fields = normalize_keys(front_matter)
+            front_matter, body = markdown_text.split_front_matter(head, _PROBE_DEPTH_MAX)
+            fields = markdown_text.normalize_keys(front_matter)
             roles = {section["role"].lower() for section in _SECTION.finditer(body)}
             has_prompt_field = fields.get("type") == "prompt" or any(name in fields for name in _PROMPT_FIELDS)
             return 0.7 if has_prompt_field or (fields and roles) or roles == {"system", "user"} else 0.0
@@ -86,14 +74,14 @@ class PromptFilesImporter(FileImporter):
     def read_file(self, file: InputFile) -> Events:
         data, suffix, limits = file.content(), file.suffix, file.limits
         keys = _PromptKeys(file.key if limits.has_stable_path else None)
-        decoded = decode(data, limits) if suffix != ".json" else DecodedText("")
-        yield from encoding_doubts("", decoded.encoding, is_doubtful=decoded.is_doubtful)
+        decoded = files.decode(data, limits) if suffix != ".json" else DecodedText("")
+        yield from files.encoding_doubts("", decoded.encoding, is_doubtful=decoded.is_doubtful)
         entries: Iterator[LocatedEntry]
         match suffix:
             case ".json":
                 entries = _list_entries(parse_json(data, limits))
             case ".yaml" | ".yml":
-                entries = _list_entries(parse_yaml(decoded.text, limits.depth_max))
+                entries = _list_entries(markdown_text.parse_yaml(decoded.text, limits.depth_max))
             case ".csv" | ".tsv":
                 entries = table_rows(decoded.text)
             case _:
@@ -103,14 +91,14 @@ class PromptFilesImporter(FileImporter):
 
 
 def _are_prompt_fields(names: list[str]) -> bool:
-    fields = normalize_keys(dict.fromkeys(names))
+    fields = markdown_text.normalize_keys(dict.fromkeys(names))
     return any(name in fields for name in _NAME_FIELDS) and any(name in fields for name in _PROMPT_FIELDS)
 
 
 def _list_entries(value: Any) -> Iterator[LocatedEntry]:
     """Accepts one prompt, a list of prompts, an object that contains such a list, or prompts by name."""
     if isinstance(value, Mapping):
-        fields = normalize_keys(value)
+        fields = markdown_text.normalize_keys(value)
         entries = next((fields[name] for name in _LIST_FIELDS if isinstance(fields.get(name), list)), None)
         if entries is not None:
             return _list_entries(entries)
@@ -124,7 +112,7 @@ def _list_entries(value: Any) -> Iterator[LocatedEntry]:
 
 def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
     """Returns the front matter and the text, which is the user prompt unless it has sections for system and user."""
-    front_matter, body = split_front_matter(text, depth_max)
+    front_matter, body = markdown_text.split_front_matter(text, depth_max)
     sections = list(_SECTION.finditer(body))
     if not sections:
         return {"user": body, **front_matter}
@@ -145,7 +133,7 @@ def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
 def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys") -> ImportEvent:
     if not isinstance(entry, Mapping):
         return FailedItem(location, f"expected a prompt with a name and a text, got {repr(entry)[:80]}")
-    fields = normalize_keys(entry)
+    fields = markdown_text.normalize_keys(entry)
     system, user = _first_text(fields, _SYSTEM_FIELDS), _first_text(fields, _USER_FIELDS)
     if not system and not user:
         return SkippedItem("prompt without text")
@@ -163,7 +151,7 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
         # Commas, semicolons or bars separate keywords of several words.
         value = fields.get(field)
         is_list = isinstance(value, str) and re.search("[,;|]", value)
-        tags += re.split("[,;|]", str(value)) if is_list else split_words(value)
+        tags += re.split("[,;|]", str(value)) if is_list else markdown_text.split_words(value)
     used = {*_KEYWORD_FIELDS, "uuid", argument_field, date_field, *text_fields}
     prompt_draft = PromptDraft(
         name=name,
@@ -181,12 +169,12 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
 
 
 def _first_text(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return stripped_text(fields.get(_first_field(fields, names)))
+    return markdown_text.stripped_text(fields.get(_first_field(fields, names)))
 
 
 def _first_field(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Returns the first of these names whose field has a text."""
-    return next((name for name in names if stripped_text(fields.get(name))), "")
+    return next((name for name in names if markdown_text.stripped_text(fields.get(name))), "")
 
 
 def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
@@ -194,10 +182,16 @@ def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
     if isinstance(value, Mapping):
         value = [{"name": name, "description": description} for name, description in value.items()]
     arguments = []
-    for part in value if isinstance(value, list) else split_words(value):
-        fields = {"name": part} if isinstance(part, str) else normalize_keys(part) if isinstance(part, Mapping) else {}
-        if name := stripped_text(fields.get("name")):
-            description = stripped_text(fields.get("description"))
+    for part in value if isinstance(value, list) else markdown_text.split_words(value):
+        fields = (
+            {"name": part}
+            if isinstance(part, str)
+            else markdown_text.normalize_keys(part)
+            if isinstance(part, Mapping)
+            else {}
+        )
+        if name := markdown_text.stripped_text(fields.get("name")):
+            description = markdown_text.stripped_text(fields.get("description"))
             is_required = str(fields.get("required")).lower() == "true"
             arguments.append(SavedPromptArgument(name=name, description=description, required=is_required))
     return tuple(arguments)
@@ -267,10 +261,12 @@ class FabricImporter(FileImporter):
             if path.name == _USER and system_file.is_file() and limits.has_stable_path:
                 yield SkippedItem("user part of a pattern")
                 return
-            system, user = (read_text(part, limits) if part.is_file() else "" for part in (system_file, user_file))
+            system, user = (
+                files.read_text(part, limits) if part.is_file() else "" for part in (system_file, user_file)
+            )
             # The folder of an upload has a random name.
             name = path.resolve().parent.name if limits.has_stable_path else path.stem
-            yield _prompt(printable_name(name), file.key, system, user)
+            yield _prompt(files.printable_name(name), file.key, system, user)
 
 
 def _prompt(name: str, key: str, system: str, user: str) -> ImportEvent:

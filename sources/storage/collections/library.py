@@ -8,17 +8,10 @@ from config.errors import NotFound
 from sources.drafts import CharacterDraft
 from sources.installed import ITEM_KINDS
 from sources.records import OBSERVATION, Character
+from sources.storage.collections import items
 from sources.storage.collections.chats import Chats
 from sources.storage.collections.collection import ItemCollection, SearchSettings, UserDatabase
 from sources.storage.collections.followed_files import FollowedFiles
-from sources.storage.collections.items import (
-    Agents,
-    Bookmarks,
-    Media,
-    Notes,
-    Observations,
-    Prompts,
-)
 from sources.storage.contract import LibraryUsage
 from sources.storage.quota import UserQuota
 from sources.storage.tables.kind_tables import PLAIN_TABLES
@@ -59,15 +52,15 @@ class StoredLibrary(Generic[SettingsT]):
         return getattr(self, source)
 
     @property
-    def notes(self) -> Notes:
+    def notes(self) -> items.Notes:
         self._require_source("notes")
-        notes: Notes = self._open("notes")
+        notes: items.Notes = self._open("notes")
         return notes
 
     @property
-    def media(self) -> Media:
+    def media(self) -> items.Media:
         self._require_source("media")
-        media: Media = self._open("media")
+        media: items.Media = self._open("media")
         return media
 
     @property
@@ -82,26 +75,26 @@ class StoredLibrary(Generic[SettingsT]):
         return characters
 
     @property
-    def prompts(self) -> Prompts:
+    def prompts(self) -> items.Prompts:
         self._require_source("prompts")
-        prompts: Prompts = self._open("prompts")
+        prompts: items.Prompts = self._open("prompts")
         return prompts
 
     @property
-    def observations(self) -> Observations:
+    def observations(self) -> items.Observations:
         # What sessions learned and what agents on the bus write are conversations too.
         self._require_source("chats")
-        observations: Observations = self._open(OBSERVATION.source)
+        observations: items.Observations = self._open(OBSERVATION.source)
         return observations
 
     @property
-    def agents(self) -> Agents:
+    def agents(self) -> items.Agents:
         self._require_source("chats")
-        return Agents(self._tables, self._settings.limits)
+        return items.Agents(self._tables, self._settings.limits)
 
     @property
-    def bookmarks(self) -> Bookmarks:
-        return Bookmarks(self._tables, self._settings.limits)
+    def bookmarks(self) -> items.Bookmarks:
+        return items.Bookmarks(self._tables, self._settings.limits)
 
     @property
     def followed_files(self) -> FollowedFiles:

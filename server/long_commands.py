@@ -1,7 +1,7 @@
 """Commands that take long, or that name files by their path on this machine: import, embed, rebuild indexes and so on.
 
 Each has one body, which runs in the process of the command, or, while a server has the data directory, in that server
-(`server.rest.local_commands`). It returns at once: `result` is the work, and `progress` returns how much of it is done.
+(`server.rest.routes`). It returns at once: `result` is the work, and `progress` returns how much of it is done.
 """
 
 import asyncio

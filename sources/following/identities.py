@@ -28,7 +28,7 @@ from sources.importers.engine.markdown_text import normalize_keys, remove_code, 
 from sources.importers.formats.markdown import title_and_tags
 from sources.installed import ADDED_KINDS
 from sources.records import Note, has_edits
-from sources.storage.collections.followed_files import FollowedFiles
+from sources.storage.collections.library import FollowedFiles
 from sources.storage.contract import FollowedItem, Library
 
 # Files of these kinds usually hold one item, whose id comes from the path. Conversations have ids of their own.

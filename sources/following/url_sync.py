@@ -20,7 +20,7 @@ from sources.importers.engine.import_runner import ImportRunner
 from sources.importers.engine.limits import ImportProgress, import_limits
 from sources.importers.engine.reader_process import find_files, open_reader_process
 from sources.importers.engine.summary import ImportProblem
-from sources.storage.collections.followed_files import FollowedFiles
+from sources.storage.collections.library import FollowedFiles
 from sources.storage.contract import FollowedFile, FollowedItem, Library
 
 # Time limit for fetching a followed URL, which may be slow but must not occupy a reader for long.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sources.storage.collections import items
     from sources.storage.collections.chats import Chats
     from sources.storage.collections.collection import ItemCollection
-    from sources.storage.collections.followed_files import FollowedFiles
+    from sources.storage.collections.library import FollowedFiles
 
 Order = Literal["relevance", "recent"]
 Scoring = Literal["comparable", "minmax"]

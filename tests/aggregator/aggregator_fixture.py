@@ -31,8 +31,8 @@ from sources.source import (
 )
 from sources.storage.collections.chats import Chats
 from sources.storage.collections.collection import ItemCollection
-from sources.storage.collections.followed_files import FollowedFiles
 from sources.storage.collections.items import Agents, Bookmarks, Media, Notes, Observations, Prompts
+from sources.storage.collections.library import FollowedFiles
 from sources.storage.contract import Corpus, LibrariesState, Library, LibraryUsage
 from sources.storage.job_queue import current_job_group
 from tests.build_settings import build_settings

@@ -3,14 +3,13 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 from msgspec.structs import replace
 
 from config.errors import Conflict, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHit, ExactHits, ListPage, Message, MessageHit, MessageHits, Namespace
-from sources.storage.collections.collection import StorageSettings, StoredCollection, UserDatabase
+from sources.storage.collections.collection import StorageSettings, StoredCollection, UserDatabase, read_method
 from sources.storage.contract import CreationPosition, ExactSearch, MessageSearch, MetadataFilter
 from sources.storage.search.exact_expression import ExactMatches
 from sources.storage.search.exact_snippets import ExactHighlighter
@@ -26,8 +25,6 @@ from sources.storage.tables.item_table import WriteContext
 from sources.storage.tables.sql import SqlConnection, SqlFilter, equals, json_array
 from sources.storage.tables.upsert import withdraw_rows
 from sources.storage.tables.validation import clamp_count, is_storable, storable_beginning
-
-T = TypeVar("T")
 
 # Instead of the content of a human-only message. AgentChatBus clients match on this text.
 HIDDEN = "[human-only content hidden]"
@@ -72,8 +69,10 @@ class Chats(StoredCollection[Conversation, ConversationDraft, str]):
     async def get_message(self, message_id: str) -> Message:
         return self._shown(await self._read(lambda connection: MESSAGES.get(connection, message_id)))
 
-    async def list(
+    @read_method
+    def list(
         self,
+        connection: SqlConnection,
         limit: int,
         offset: int,
         *,
@@ -87,16 +86,12 @@ class Chats(StoredCollection[Conversation, ConversationDraft, str]):
         if not is_storable(namespace or "") or not is_storable(search or ""):
             return ListPage((), 0)
         listed = equals("namespace", namespace) & equals("is_archived", is_archived) & equals("is_pinned", is_pinned)
-
-        def work(connection: SqlConnection) -> ListPage[Conversation]:
-            if not search:
-                return self.table.page(connection, limit, offset, f"TRUE{listed.sql}", listed.parameters)
-            rowids = self._find_conversations(connection, listed, search.casefold())
-            start = clamp_count(offset)
-            page = rowids[start : start + clamp_count(limit)]
-            return ListPage(tuple(self.table.get_by_rowids(connection, page)), len(rowids))
-
-        return await self._read(work)
+        if not search:
+            return self.table.page(connection, limit, offset, f"TRUE{listed.sql}", listed.parameters)
+        rowids = self._find_conversations(connection, listed, search.casefold())
+        start = clamp_count(offset)
+        page = rowids[start : start + clamp_count(limit)]
+        return ListPage(tuple(self.table.get_by_rowids(connection, page)), len(rowids))
 
     def _find_conversations(self, connection: SqlConnection, listed: SqlFilter, folded: str) -> Sequence[int]:
         """Returns the rowids of listed conversations with a case-folded text in their title or id, newest first."""
@@ -128,14 +123,11 @@ class Chats(StoredCollection[Conversation, ConversationDraft, str]):
         """Returns all namespaces by name, always including the default one."""
         return await self._read(thread_upsert.list_namespaces)
 
-    async def namespace_counts(self, conversation_ids: Sequence[str]) -> Mapping[str, int]:
+    @read_method
+    def namespace_counts(self, connection: SqlConnection, conversation_ids: Sequence[str]) -> Mapping[str, int]:
         """Returns how many of these conversations each namespace has."""
-
-        def work(connection: SqlConnection) -> Mapping[str, int]:
-            sql = _NAMESPACE_COUNTS.format(connection.dialect.listed())
-            return dict(connection.execute(sql, (json_array(conversation_ids),)).fetchall())
-
-        return await self._read(work)
+        sql = _NAMESPACE_COUNTS.format(connection.dialect.listed())
+        return dict(connection.execute(sql, (json_array(conversation_ids),)).fetchall())
 
     async def create_namespace(self, name: str) -> Namespace:
         name = validation.required_short_text(self._settings.limits, "name", name)
@@ -153,64 +145,60 @@ class Chats(StoredCollection[Conversation, ConversationDraft, str]):
         were moved."""
         return await self._remove(lambda connection, context: thread_upsert.delete_namespace(connection, name, context))
 
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
-        def work(connection: SqlConnection) -> ListPage[Message]:
-            conversation = self.table.get(connection, conversation_id)
-            rowid = self.table.rowid(connection, conversation_id)
-            parameters = (rowid, clamp_count(limit), clamp_count(offset))
-            rows = MESSAGES.select(connection, "conversation_id = ? ORDER BY position LIMIT ? OFFSET ?", parameters)
-            return ListPage(tuple(map(self._shown, rows)), conversation.message_count)
+    @read_method
+    def messages(self, connection: SqlConnection, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
+        conversation = self.table.get(connection, conversation_id)
+        rowid = self.table.rowid(connection, conversation_id)
+        parameters = (rowid, clamp_count(limit), clamp_count(offset))
+        rows = MESSAGES.select(connection, "conversation_id = ? ORDER BY position LIMIT ? OFFSET ?", parameters)
+        return ListPage(tuple(map(self._shown, rows)), conversation.message_count)
 
-        return await self._read(work)
-
-    async def messages_after(
-        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
+    @read_method
+    def messages_after(
+        self,
+        connection: SqlConnection,
+        conversation_id: str,
+        number: int,
+        limit: int,
+        metadata: MetadataFilter | None = None,
     ) -> Sequence[Message]:
         """Returns the messages with a greater number, in order."""
+        rowid = self._live_rowid(connection, conversation_id)
+        found = thread_upsert.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
+        return [*map(self._shown, found)]
 
-        def work(connection: SqlConnection) -> Sequence[Message]:
-            rowid = self._live_rowid(connection, conversation_id)
-            found = thread_upsert.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
-            return [*map(self._shown, found)]
-
-        return await self._read(work)
-
-    async def count_before(self, message_id: str) -> int:
+    @read_method
+    def count_before(self, connection: SqlConnection, message_id: str) -> int:
         """Returns how many messages of its conversation come before a message."""
         sql = (
             "SELECT count(*) FROM messages m JOIN messages earlier ON earlier.conversation_id = m.conversation_id "
             "AND earlier.position < m.position AND earlier.deleted = 0 WHERE m.uuid = ?"
         )
+        MESSAGES.get(connection, message_id)
+        [count] = connection.execute(sql, (message_id,)).fetchone()
+        return int(count)
 
-        def work(connection: SqlConnection) -> int:
-            MESSAGES.get(connection, message_id)
-            [count] = connection.execute(sql, (message_id,)).fetchone()
-            return int(count)
-
-        return await self._read(work)
-
-    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
+    @read_method
+    def messages_around(
+        self, connection: SqlConnection, conversation_id: str, position: int, before: int, after: int
+    ) -> Sequence[Message]:
         """Returns the message at a position with its neighbours, in order; only the neighbours if it was deleted."""
         position = clamp_count(position)
-
-        def work(connection: SqlConnection) -> Sequence[Message]:
-            rowid = self._live_rowid(connection, conversation_id)
-            earlier = MESSAGES.select(
-                connection,
-                "conversation_id = ? AND position < ? ORDER BY position DESC LIMIT ?",
-                (rowid, position, clamp_count(before)),
-            )
-            later = MESSAGES.select(
-                connection,
-                "conversation_id = ? AND position >= ? ORDER BY position LIMIT ?",
-                (rowid, position, clamp_count(after) + 1),
-            )
-            # One more was read for the message at the position itself, which may have been deleted.
-            if later and later[0].position != position:
-                later = later[: clamp_count(after)]
-            return [*map(self._shown, (*reversed(earlier), *later))]
-
-        return await self._read(work)
+        rowid = self._live_rowid(connection, conversation_id)
+        earlier = MESSAGES.select(
+            connection,
+            "conversation_id = ? AND position < ? ORDER BY position DESC LIMIT ?",
+            (rowid, position, clamp_count(before)),
+        )
+        later = MESSAGES.select(
+            connection,
+            "conversation_id = ? AND position >= ? ORDER BY position LIMIT ?",
+            (rowid, position, clamp_count(after) + 1),
+        )
+        # One more was read for the message at the position itself, which may have been deleted.
+        if later and later[0].position != position:
+            later = later[: clamp_count(after)]
+        return [*map(self._shown, (*reversed(earlier), *later))]
 
     async def create(
         self,

@@ -3,14 +3,14 @@
 # About this package: Read `collection` first: items are read and written through its `_read`, `_write` and `_remove`,
 # which apply deadlines and quotas. `items` and `chats` add what single kinds need. `searchable` adds the ranked search;
 # each engine combines these classes with its own connection and statistics (`sqlite/collections.py`,
-# `postgres/collections.py`). `followed_files` is what a follow remembers about its files.
+# `postgres/collections.py`).
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
+from functools import partial, wraps
+from typing import Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -40,7 +40,7 @@ from sources.storage.tables import validation
 from sources.storage.tables.bulk import change_items, next_batch, undo_items
 from sources.storage.tables.item_table import PINNED_LINK, DraftT, ItemKey, ItemTable, RecordT, WriteContext
 from sources.storage.tables.kind_tables import has_tags, observation_conditions
-from sources.storage.tables.sql import SqlConnection, SqlFilter, TableWork, TextIndex, between, equals
+from sources.storage.tables.sql import NOTES_INDEX, SqlConnection, SqlFilter, TableWork, TextIndex, between, equals
 from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once, withdraw_rows
 
 # What a batch of changes may take beyond the deadline of a single write: the tags of a media item are indexed with all
@@ -48,6 +48,7 @@ from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once,
 BATCH_MS = 60_000
 IdT = TypeVar("IdT", bound=ItemKey)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class QuotaRoom(Protocol):
@@ -65,6 +66,43 @@ class UserDatabase(Protocol):
 
     async def read(self, source: str, work: TableWork[T], deadline_ms: int | None = None) -> T: ...
     async def write(self, source: str, index: TextIndex, work: TableWork[T], extra_ms: int = 0) -> T: ...
+
+
+class _Stored(Protocol):
+    """What belongs to one user. `source` is what reports of failures name."""
+
+    source: str
+    _database: UserDatabase
+
+
+StoredT = TypeVar("StoredT", bound=_Stored)
+
+
+def read_method(
+    method: Callable[Concatenate[StoredT, SqlConnection, P], T],
+) -> Callable[Concatenate[StoredT, P], Coroutine[Any, Any, T]]:
+    """Makes a method that gets a connection one that callers await. It runs as a job, in one transaction."""
+
+    @wraps(method)
+    async def run(self: StoredT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.read(self.source, lambda connection: method(self, connection, *args, **kwargs))
+
+    return run
+
+
+def write_method(
+    method: Callable[Concatenate[StoredT, SqlConnection, P], T],
+) -> Callable[Concatenate[StoredT, P], Coroutine[Any, Any, T]]:
+    """Like `read_method`, for writes that neither a quota nor an index needs to know about."""
+
+    @wraps(method)
+    async def run(self: StoredT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def work(connection: SqlConnection) -> T:
+            return method(self, connection, *args, **kwargs)
+
+        return await self._database.write(self.source, NOTES_INDEX, work)
+
+    return run
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from sources.records import (
     SavedPrompt,
     Segment,
 )
-from sources.storage.collections.collection import ItemCollection, UserDatabase
+from sources.storage.collections.collection import ItemCollection, UserDatabase, read_method, write_method
 from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter, Search
 from sources.storage.tables import sql, validation
 from sources.storage.tables.conversation_tables import MEDIA_ITEMS
@@ -102,16 +102,13 @@ class Notes(ItemCollection[Note, NoteDraft, str]):
 
         await self._write(work, 0)
 
-    async def image_names(self, item_id: str) -> Sequence[str]:
+    @read_method
+    def image_names(self, connection: sql.SqlConnection, item_id: str) -> Sequence[str]:
         """Returns the names of a note's images, none if the note does not exist."""
         if not validation.is_storable(item_id):
             return ()
-
-        def work(connection: sql.SqlConnection) -> Sequence[str]:
-            rows = connection.execute(f"SELECT i.name {_IMAGES} ORDER BY i.name", (item_id,))
-            return [name for (name,) in rows.fetchall()]
-
-        return await self._read(work)
+        rows = connection.execute(f"SELECT i.name {_IMAGES} ORDER BY i.name", (item_id,))
+        return [name for (name,) in rows.fetchall()]
 
     async def image(self, item_id: str, name: str) -> NoteImage:
         def work(connection: sql.SqlConnection) -> NoteImage:
@@ -150,16 +147,13 @@ class Observations(ItemCollection[Observation, ObservationDraft, str]):
             lambda connection: self.table.page(connection, limit, offset, condition, parameters, "created_at")
         )
 
-    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
+    @read_method
+    def get_many(self, connection: sql.SqlConnection, observation_ids: Sequence[str]) -> Sequence[Observation]:
         """Returns the observations that exist, in the order of the ids."""
         uuids = [uuid for uuid in dict.fromkeys(observation_ids) if is_storable(uuid)]
-
-        def work(connection: sql.SqlConnection) -> Sequence[Observation]:
-            rows = self.table.select(connection, f"uuid IN ({sql.placeholders(uuids)})", uuids)
-            by_uuid = {row.uuid: row for row in rows}
-            return [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
-
-        return await self._read(work)
+        rows = self.table.select(connection, f"uuid IN ({sql.placeholders(uuids)})", uuids)
+        by_uuid = {row.uuid: row for row in rows}
+        return [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------
@@ -209,7 +203,6 @@ class Prompts(ItemCollection[SavedPrompt, PromptDraft, int]):
 # -- bookmarks ---------------------------------------------------------------------------------------------------------
 # Import positions, stored next to the items that were imported, and leases on reading what they belong to.
 
-_BOOKMARKS = "bookmarks"
 # The table `state` also holds values of the library itself.
 _PREFIX = "bookmark:"
 _LEASE_PREFIX = "import lease:"
@@ -219,63 +212,55 @@ class Bookmarks:
     """Texts by name: positions in external files and databases up to which they have been imported, and the searches
     that a person has saved. A lease says who reads a file or database at the moment."""
 
+    source = "bookmarks"
+
     def __init__(self, database: UserDatabase, limits: validation.FieldLimits) -> None:
         self._database = database
         self._limits = limits
 
-    async def get(self, name: str) -> str | None:
+    @read_method
+    def get(self, connection: sql.SqlConnection, name: str) -> str | None:
         if not validation.is_storable(name):
             return None
-
-        def work(connection: sql.SqlConnection) -> str | None:
-            row = connection.execute("SELECT value FROM state WHERE name = ?", (_PREFIX + name,)).fetchone()
-            return row[0] if row else None
-
-        return await self._database.read(_BOOKMARKS, work)
+        row = connection.execute("SELECT value FROM state WHERE name = ?", (_PREFIX + name,)).fetchone()
+        return row[0] if row else None
 
     async def set(self, name: str, text: str) -> None:
         await self.change(name, lambda _: text)
 
-    async def change(self, name: str, change: Callable[[str | None], str]) -> None:
+    @write_method
+    def change(self, connection: sql.SqlConnection, name: str, change: Callable[[str | None], str]) -> None:
         """Replaces a text in one transaction. What `change` raises leaves it as it is."""
         key = _PREFIX + validation.required_short_text(self._limits, "name", name)
+        row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
+        value = validation.long_text(self._limits, "text", change(row[0] if row else None))
+        connection.execute(sql.SAVE_STATE, (key, value))
 
-        def work(connection: sql.SqlConnection) -> None:
-            row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
-            value = validation.long_text(self._limits, "text", change(row[0] if row else None))
-            connection.execute(sql.SAVE_STATE, (key, value))
-
-        await self._database.write(_BOOKMARKS, sql.NOTES_INDEX, work)
-
-    async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
+    @write_method
+    def claim(
+        self, connection: sql.SqlConnection, name: str, owner: str, lifetime_s: float, *, instead_of: str = ""
+    ) -> str:
         """Takes or extends a lease that one owner at a time has, or takes over that of `instead_of`. Returns the owner,
         which is another one if the lease is held."""
         key = _LEASE_PREFIX + validation.required_short_text(self._limits, "name", name)
+        # The transaction locks the library, so that two processes never both find the lease free.
+        row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
+        end, _, holder = row[0].partition(" ") if row else ("0", "", "")
+        if holder not in (owner, instead_of) and float(end) > time.time():
+            return holder
+        connection.execute(sql.SAVE_STATE, (key, f"{time.time() + lifetime_s:.3f} {owner}"))
+        return owner
 
-        def work(connection: sql.SqlConnection) -> str:
-            # The transaction locks the library, so that two processes never both find the lease free.
-            row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
-            end, _, holder = row[0].partition(" ") if row else ("0", "", "")
-            if holder not in (owner, instead_of) and float(end) > time.time():
-                return holder
-            connection.execute(sql.SAVE_STATE, (key, f"{time.time() + lifetime_s:.3f} {owner}"))
-            return owner
-
-        return await self._database.write(_BOOKMARKS, sql.NOTES_INDEX, work)
-
-    async def release(self, name: str, owner: str) -> None:
-        def work(connection: sql.SqlConnection) -> None:
-            row = connection.execute("SELECT value FROM state WHERE name = ?", (_LEASE_PREFIX + name,)).fetchone()
-            if row and row[0].partition(" ")[2] == owner:
-                connection.execute(sql.Delete("state", "name = ?"), (_LEASE_PREFIX + name,))
-
-        await self._database.write(_BOOKMARKS, sql.NOTES_INDEX, work)
+    @write_method
+    def release(self, connection: sql.SqlConnection, name: str, owner: str) -> None:
+        row = connection.execute("SELECT value FROM state WHERE name = ?", (_LEASE_PREFIX + name,)).fetchone()
+        if row and row[0].partition(" ")[2] == owner:
+            connection.execute(sql.Delete("state", "name = ?"), (_LEASE_PREFIX + name,))
 
 
 # -- agents ------------------------------------------------------------------------------------------------------------
 # The agents on the message bus, which are stored in the library of their user.
 
-_AGENTS = "agents"
 _INSERT = sql.Insert("agents", "id, name, token_hash, used_at")
 _SELECT = "SELECT id, name, token_hash, used_at FROM agents WHERE id = ?"
 # All but the `limit` most recently used agents.
@@ -287,44 +272,38 @@ _DELETE_LEAST_RECENTLY_USED = sql.Delete(
 class Agents:
     """Times are in the stored form."""
 
+    source = "agents"
+
     def __init__(self, database: UserDatabase, limits: validation.FieldLimits) -> None:
         self._database = database
         self._limits = limits
 
-    async def register(
-        self, name: str, token_hash: bytes, *, time: str, idle_since: str, limit: int
+    @write_method
+    def register(
+        self, connection: sql.SqlConnection, name: str, token_hash: bytes, *, time: str, idle_since: str, limit: int
     ) -> RegisteredAgent:
         """Adds an agent with a new id. If the name is in use, a number is appended. First removes agents that were last
         used before `idle_since`, and the least recently used ones if there are `limit` agents or more."""
         name = validation.required_short_text(self._limits, "name", name)
+        connection.execute(sql.Delete("agents", "used_at < ?"), (idle_since,))
+        connection.execute(_DELETE_LEAST_RECENTLY_USED, (max(0, limit - 1),))
+        taken = {row[0] for row in connection.execute("SELECT name FROM agents")}
+        names = (name if number == 1 else f"{name} {number}" for number in range(1, len(taken) + 2))
+        unused = next(one for one in names if one not in taken)
+        agent = RegisteredAgent(id=str(uuid4()), name=unused, token_hash=token_hash, used_at=time)
+        connection.execute(_INSERT, (agent.id, agent.name, agent.token_hash, agent.used_at))
+        return agent
 
-        def work(connection: sql.SqlConnection) -> RegisteredAgent:
-            connection.execute(sql.Delete("agents", "used_at < ?"), (idle_since,))
-            connection.execute(_DELETE_LEAST_RECENTLY_USED, (max(0, limit - 1),))
-            taken = {row[0] for row in connection.execute("SELECT name FROM agents")}
-            names = (name if number == 1 else f"{name} {number}" for number in range(1, len(taken) + 2))
-            unused = next(one for one in names if one not in taken)
-            agent = RegisteredAgent(id=str(uuid4()), name=unused, token_hash=token_hash, used_at=time)
-            connection.execute(_INSERT, (agent.id, agent.name, agent.token_hash, agent.used_at))
-            return agent
-
-        return await self._database.write(_AGENTS, sql.NOTES_INDEX, work)
-
-    async def find(self, agent_id: str) -> RegisteredAgent | None:
+    @read_method
+    def find(self, connection: sql.SqlConnection, agent_id: str) -> RegisteredAgent | None:
         if not is_storable(agent_id):
             return None
+        row = connection.execute(_SELECT, (agent_id,)).fetchone()
+        return RegisteredAgent(**dict(zip(RegisteredAgent.__struct_fields__, row, strict=True))) if row else None
 
-        def work(connection: sql.SqlConnection) -> RegisteredAgent | None:
-            row = connection.execute(_SELECT, (agent_id,)).fetchone()
-            return RegisteredAgent(**dict(zip(RegisteredAgent.__struct_fields__, row, strict=True))) if row else None
-
-        return await self._database.read(_AGENTS, work)
-
-    async def set_used(self, agent_id: str, time: str) -> None:
-        def work(connection: sql.SqlConnection) -> None:
-            connection.execute(sql.Update("agents", "used_at = ?1", "id = ?2 AND used_at < ?1"), (time, agent_id))
-
-        await self._database.write(_AGENTS, sql.NOTES_INDEX, work)
+    @write_method
+    def set_used(self, connection: sql.SqlConnection, agent_id: str, time: str) -> None:
+        connection.execute(sql.Update("agents", "used_at = ?1", "id = ?2 AND used_at < ?1"), (time, agent_id))
 
 
 # -- media -------------------------------------------------------------------------------------------------------------
@@ -353,30 +332,22 @@ class Media(ItemCollection[MediaItem, MediaDraft, int]):
     async def get_by_uuid(self, uuid: str) -> MediaItem:
         return await self._read(lambda connection: self.table.get_by_uuid(connection, uuid))
 
-    async def content(self, item_id: int, start: int = 0, length: int | None = None) -> str:
+    @read_method
+    def content(self, connection: sql.SqlConnection, item_id: int, start: int = 0, length: int | None = None) -> str:
         length = _TEXT_END if length is None else min(clamp_count(length), _TEXT_END)
         parameters = (item_id, min(clamp_count(start), _TEXT_END) + 1, length)
+        self.table.get(connection, item_id)
+        [text] = connection.execute("SELECT substr(content, ?2, ?3) FROM texts WHERE id = ?1", parameters).fetchone()
+        return str(text)
 
-        def work(connection: sql.SqlConnection) -> str:
-            self.table.get(connection, item_id)
-            [text] = connection.execute(
-                "SELECT substr(content, ?2, ?3) FROM texts WHERE id = ?1", parameters
-            ).fetchone()
-            return str(text)
-
-        return await self._read(work)
-
-    async def chunks(self, item_id: int, first: int, count: int) -> Sequence[MediaChunk]:
+    @read_method
+    def chunks(self, connection: sql.SqlConnection, item_id: int, first: int, count: int) -> Sequence[MediaChunk]:
         first = min(clamp_count(first), sql.CHUNKS_MAX)
         end = min(first + clamp_count(count), sql.CHUNKS_MAX)
-
-        def work(connection: sql.SqlConnection) -> Sequence[MediaChunk]:
-            self.table.get(connection, item_id)
-            base = item_id << sql.CHUNK_BITS
-            rows = connection.execute(f"{_CHUNKS} ORDER BY id", (base + first, base + end))
-            return [_chunk(*row) for row in rows]
-
-        return await self._read(work)
+        self.table.get(connection, item_id)
+        base = item_id << sql.CHUNK_BITS
+        rows = connection.execute(f"{_CHUNKS} ORDER BY id", (base + first, base + end))
+        return [_chunk(*row) for row in rows]
 
     async def chunk_by_uuid(self, item_id: int, uuid: str) -> MediaChunk:
         return await self._read(lambda connection: self._get_chunk(connection, item_id, _CHUNK_BY_UUID, uuid))
@@ -385,19 +356,16 @@ class Media(ItemCollection[MediaItem, MediaDraft, int]):
         """Returns the chunk that contains the character at `offset`, or the nearest one."""
         return await self._read(lambda connection: self._get_chunk(connection, item_id, _CHUNK_AT, offset))
 
-    async def segments(self, item_id: int, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Segment]:
+    @read_method
+    def segments(
+        self, connection: sql.SqlConnection, item_id: int, from_ms: int | None = None, to_ms: int | None = None
+    ) -> Sequence[Segment]:
         """Returns the transcript lines that overlap the time range, inclusive."""
         start_ms = clamp_count(from_ms or 0)
         end_ms = COUNT_MAX if to_ms is None else clamp_count(to_ms)
-
-        def work(connection: sql.SqlConnection) -> Sequence[Segment]:
-            self.table.get(connection, item_id)
-            rows = connection.execute(_SEGMENTS, (item_id, start_ms, end_ms))
-            return [
-                Segment(start_ms=start, end_ms=end, text=text, speaker=speaker) for start, end, text, speaker in rows
-            ]
-
-        return await self._read(work)
+        self.table.get(connection, item_id)
+        rows = connection.execute(_SEGMENTS, (item_id, start_ms, end_ms))
+        return [Segment(start_ms=start, end_ms=end, text=text, speaker=speaker) for start, end, text, speaker in rows]
 
     async def types(self) -> Mapping[str, int]:
         """Returns the number of items of each media type."""

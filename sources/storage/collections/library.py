@@ -1,5 +1,8 @@
-"""One user's library on behalf of one client, on any engine."""
+"""One user's library on behalf of one client, on any engine, and what it knows about followed files."""
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -10,11 +13,161 @@ from sources.installed import ITEM_KINDS
 from sources.records import OBSERVATION, Character
 from sources.storage.collections import items
 from sources.storage.collections.chats import Chats
-from sources.storage.collections.collection import ItemCollection, SearchSettings, UserDatabase
-from sources.storage.collections.followed_files import FollowedFiles
-from sources.storage.contract import LibraryUsage
+from sources.storage.collections.collection import (
+    ItemCollection,
+    SearchSettings,
+    UserDatabase,
+    read_method,
+    write_method,
+)
+from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem, LibraryUsage
 from sources.storage.quota import UserQuota
 from sources.storage.tables.kind_tables import PLAIN_TABLES
+from sources.storage.tables.sql import Delete, Insert, SqlConnection, SqlRows, json_array, placeholders
+
+# -- followed files ----------------------------------------------------------------------------------------------------
+# What is known about the files of followed sources, stored next to the items that were read from them.
+
+_SELECT = "SELECT name, signature, fingerprint, conflicts, problem FROM followed_files WHERE follow = ?"
+_INSERT_FILE = Insert("followed_files", "follow, name, signature, fingerprint, conflicts, problem")
+_INSERT_ITEM = Insert("followed_items", "follow, name, kind, key, uuid", key="follow, name, kind, key")
+_DELETE_FILE = Delete("followed_files", "follow = ? AND name = ?")
+# The first byte after the slash at the end of a folder.
+_AFTER_SLASH = b"0"
+
+
+class FollowedFiles:
+    """`follow` is the id of the followed source."""
+
+    source = "followed files"
+
+    def __init__(self, database: UserDatabase) -> None:
+        self._database = database
+
+    @read_method
+    def files(self, connection: SqlConnection, follow: str, folder: bytes = b"") -> Sequence[FollowedFile]:
+        """Returns all files, or those in a folder (which ends with a slash), ordered by name."""
+        if not folder:
+            return _files(connection.execute(f"{_SELECT} ORDER BY name", (follow,)))
+        range_ = (follow, folder, folder[:-1] + _AFTER_SLASH)
+        return _files(connection.execute(f"{_SELECT} AND name >= ? AND name < ? ORDER BY name", range_))
+
+    @read_method
+    def find(self, connection: SqlConnection, follow: str, names: Sequence[bytes]) -> Sequence[FollowedFile]:
+        return [
+            file for name in names for file in _files(connection.execute(f"{_SELECT} AND name = ?", (follow, name)))
+        ]
+
+    @read_method
+    def items(
+        self, connection: SqlConnection, follow: str, name: bytes, kind: str | None = None, keys: Sequence[str] = ()
+    ) -> Sequence[FollowedItem]:
+        """Returns all items of a file, or those of a kind with these keys."""
+        sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
+        parameters: tuple[object, ...] = (follow, name)
+        if kind is not None:
+            sql += f" AND kind = ? AND key IN (SELECT value FROM {connection.dialect.listed()})"
+            parameters += (kind, json_array(keys))
+        return [FollowedItem(*row) for row in connection.execute(sql, parameters)]
+
+    @read_method
+    def other_owners(
+        self, connection: SqlConnection, follow: str, names: Sequence[bytes], uuids: Sequence[str]
+    ) -> frozenset[tuple[str, str]]:
+        """Returns the kind and uuid of those stored items that come from other followed files than these, too."""
+        is_own = f"i.follow = ? AND i.name IN ({placeholders(names)})" if names else "i.follow = ? AND FALSE"
+        sql = (
+            f"SELECT i.kind, i.uuid FROM {connection.dialect.listed()} CROSS JOIN followed_items i "
+            f"WHERE i.uuid = wanted.value AND NOT ({is_own})"
+        )
+        return frozenset(connection.execute(sql, (json_array(uuids), follow, *names)))
+
+    @read_method
+    def file_of(self, connection: SqlConnection, follow: str, item: FollowedItem) -> bytes | None:
+        """Returns the file that contains a stored item, whatever its key is."""
+        sql = "SELECT name FROM followed_items WHERE uuid = ? AND kind = ? AND follow = ?"
+        row = connection.execute(sql, (item.uuid, item.kind, follow)).fetchone()
+        return row[0] if row else None
+
+    @read_method
+    def counts(self, connection: SqlConnection, follow: str) -> FollowedCounts:
+        files = (
+            "SELECT count(*), CAST(coalesce(sum(conflicts), 0) AS BIGINT), count(*) FILTER (WHERE problem <> '') "
+            "FROM followed_files"
+        )
+        items = "SELECT count(DISTINCT kind || ' ' || uuid) FROM followed_items"
+        total, conflicts, failed = connection.execute(f"{files} WHERE follow = ?", (follow,)).fetchone()
+        [stored] = connection.execute(f"{items} WHERE follow = ? AND kind <> 'messages'", (follow,)).fetchone()
+        return FollowedCounts(files=total, items=stored, conflicts=conflicts, failed=failed)
+
+    @read_method
+    def problems(self, connection: SqlConnection, follow: str, limit: int) -> Sequence[FollowedFile]:
+        """Returns files with a conflict or a problem, ordered by name."""
+        sql = f"{_SELECT} AND (conflicts > 0 OR problem <> '') ORDER BY name LIMIT ?"
+        return _files(connection.execute(sql, (follow, limit)))
+
+    @write_method
+    def save(
+        self,
+        connection: SqlConnection,
+        follow: str,
+        file: FollowedFile,
+        items: Sequence[FollowedItem],
+        *,
+        moved_from: bytes | None = None,
+    ) -> None:
+        """Replaces what is known about a file. With `moved_from`, that other file is forgotten."""
+        for name in {file.name, moved_from} - {None}:
+            _remove(connection, follow, name)
+        _insert(connection, follow, file, items)
+
+    @write_method
+    def save_part(
+        self,
+        connection: SqlConnection,
+        follow: str,
+        file: FollowedFile,
+        items: Sequence[FollowedItem],
+        removed: Sequence[FollowedItem],
+    ) -> None:
+        """Saves a file of which a part was read: its other items stay."""
+        keys = [(follow, file.name, item.kind, item.key) for item in removed]
+        connection.executemany(Delete("followed_items", "follow = ? AND name = ? AND kind = ? AND key = ?"), keys)
+        connection.execute(_DELETE_FILE, (follow, file.name))
+        _insert(connection, follow, file, items)
+
+    @write_method
+    def remove(self, connection: SqlConnection, follow: str, names: Sequence[bytes]) -> None:
+        for name in names:
+            _remove(connection, follow, name)
+
+    @write_method
+    def retain(self, connection: SqlConnection, follows: Sequence[str]) -> None:
+        """Forgets the files of all other followed sources."""
+        for table in ("followed_files", "followed_items"):
+            retained = f"SELECT value FROM {connection.dialect.listed()}"
+            others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN ({retained})"
+            connection.execute(Delete(table, f"follow IN ({others})"), (json_array(follows),))
+
+
+def _files(rows: SqlRows) -> list[FollowedFile]:
+    return [
+        FollowedFile(name=name, signature=signature, fingerprint=fingerprint, conflicts=conflicts, problem=problem)
+        for name, signature, fingerprint, conflicts, problem in rows
+    ]
+
+
+def _insert(connection: SqlConnection, follow: str, file: FollowedFile, items: Sequence[FollowedItem]) -> None:
+    row = (follow, file.name, file.signature, file.fingerprint, file.conflicts, file.problem)
+    connection.execute(_INSERT_FILE, row)
+    rows = [(follow, file.name, item.kind, item.key, item.uuid) for item in items]
+    connection.executemany(_INSERT_ITEM, rows)
+
+
+def _remove(connection: SqlConnection, follow: str, name: bytes | None) -> None:
+    connection.execute(_DELETE_FILE, (follow, name))
+    connection.execute(Delete("followed_items", "follow = ? AND name = ?"), (follow, name))
+
 
 SettingsT = TypeVar("SettingsT", bound=SearchSettings)
 

@@ -2,12 +2,11 @@
 
 This is the one place that enforces such a rule. It sits between the engine and everything that produces responses.
 Searches and lists get the rule as a further filter, and an item that is read by its id is compared with it before
-anything is returned. What is not written out here is refused: a new method of the storage contract is
+anything is returned. What is not named here is refused: a new method of the storage contract is
 not shared until someone decides that it may be. Nothing can be written.
 """
 
-from collections.abc import Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -19,6 +18,12 @@ from sources.storage.contract import ItemFilter, Library, Search
 from sources.storage.tables.validation import fold_tag
 
 _EMPTY = HitPage((), has_more=False, total=0)
+# The methods whose first argument is the id of an item, which is read and compared with the rule before they run.
+_READS_OF_AN_ITEM = frozenset((
+    *("content", "chunks", "chunk_by_uuid", "chunk_at", "segments"),  # media
+    *("image_names", "image"),  # notes
+    *("messages", "messages_around"),  # conversations
+))  # fmt: skip
 
 
 class NotShared(FlorilegiumError, status=403):
@@ -45,15 +50,15 @@ def shared_part(library: Library, context: RequestContext) -> Library:
     return cast("Library", _SharedLibrary(library, context.library.rule))
 
 
-class _Refusing:
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NotShared
-
-
-class _SharedLibrary(_Refusing):
+class _SharedLibrary:
     def __init__(self, library: Library, rule: ShareRule) -> None:
         self._library = library
         self._rule = rule
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("notes", "media", "chats", "characters", "prompts"):
+            raise NotShared
+        return self.collection(name)
 
     def collection(self, source: str) -> Any:
         # Observations have neither tags nor a namespace that a rule could name.
@@ -62,29 +67,9 @@ class _SharedLibrary(_Refusing):
         shared_items = _SharedChats if source == "chats" else _SharedItems
         return shared_items(source, self._library.collection(source), self._rule)
 
-    @property
-    def notes(self) -> Any:
-        return self.collection("notes")
 
-    @property
-    def media(self) -> Any:
-        return self.collection("media")
-
-    @property
-    def chats(self) -> Any:
-        return self.collection("chats")
-
-    @property
-    def characters(self) -> Any:
-        return self.collection("characters")
-
-    @property
-    def prompts(self) -> Any:
-        return self.collection("prompts")
-
-
-class _SharedItems(_Refusing):
-    """The shared items of a collection. The methods that take an item's id read the item first."""
+class _SharedItems:
+    """The shared items of a collection."""
 
     def __init__(self, source: str, items: Any, rule: ShareRule) -> None:
         self._source = source
@@ -139,34 +124,15 @@ class _SharedItems(_Refusing):
     async def get_by_name(self, name: str) -> Any:
         return self._checked(await self._items.get_by_name(name), name)
 
-    async def content(self, item_id: Any, start: int = 0, length: int | None = None) -> str:
-        await self.get(item_id)
-        text: str = await self._items.content(item_id, start, length)
-        return text
+    def __getattr__(self, name: str) -> Any:
+        if name not in _READS_OF_AN_ITEM:
+            raise NotShared
 
-    async def chunks(self, item_id: Any, first: int, count: int) -> Any:
-        await self.get(item_id)
-        return await self._items.chunks(item_id, first, count)
+        async def read(item_id: Any, *arguments: Any, **options: Any) -> Any:
+            await self.get(item_id)
+            return await getattr(self._items, name)(item_id, *arguments, **options)
 
-    async def chunk_by_uuid(self, item_id: Any, uuid: str) -> Any:
-        await self.get(item_id)
-        return await self._items.chunk_by_uuid(item_id, uuid)
-
-    async def chunk_at(self, item_id: Any, offset: int) -> Any:
-        await self.get(item_id)
-        return await self._items.chunk_at(item_id, offset)
-
-    async def segments(self, item_id: Any, from_ms: int | None = None, to_ms: int | None = None) -> Any:
-        await self.get(item_id)
-        return await self._items.segments(item_id, from_ms, to_ms)
-
-    async def image_names(self, item_id: Any) -> Any:
-        await self.get(item_id)
-        return await self._items.image_names(item_id)
-
-    async def image(self, item_id: Any, name: str) -> Any:
-        await self.get(item_id)
-        return await self._items.image(item_id, name)
+        return read
 
 
 class _SharedChats(_SharedItems):
@@ -177,13 +143,3 @@ class _SharedChats(_SharedItems):
         except NotFound:
             raise NotFound("message", message_id) from None
         return message
-
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
-        await self.get(conversation_id)
-        page: ListPage[Message] = await self._items.messages(conversation_id, limit, offset)
-        return page
-
-    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
-        await self.get(conversation_id)
-        messages: Sequence[Message] = await self._items.messages_around(conversation_id, position, before, after)
-        return messages

@@ -154,13 +154,15 @@ async def _copy_all(pool: "asyncpg.Pool[Any]", tenants: Sequence[str]) -> None:
                     source = io.BytesIO(b"".join(copies))
                     await connection.copy_to_table(table, schema_name=LIBRARY_SCHEMA, source=source, timeout=None)
 
+    async def build(statement: str) -> None:
+        async with pool.acquire() as connection:
+            await connection.execute("SET maintenance_work_mem = '1GB'")
+            await connection.execute(statement, timeout=None)
+
     await asyncio.gather(*(work() for _ in range(_COPIES_AT_ONCE)))
-    async with pool.acquire() as connection:
-        await connection.execute("SET maintenance_work_mem = '1GB'")
-        await connection.execute(f"{words} ADD PRIMARY KEY (tenant_id, word)", timeout=None)
-        for _, definition in indexes:
-            await connection.execute(definition, timeout=None)
-        await connection.execute("VACUUM (ANALYZE)", timeout=None)
+    definitions = [definition for _, definition in indexes]
+    await asyncio.gather(*(build(sql) for sql in (*definitions, f"{words} ADD PRIMARY KEY (tenant_id, word)")))
+    await build("VACUUM (ANALYZE)")
 
 
 def _mark_of(number: int) -> str:

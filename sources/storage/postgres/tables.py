@@ -17,7 +17,7 @@ from hashlib import sha256
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind
 from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT
-from sources.storage.tables.kind_tables import ITEM_COLUMNS, column_definitions
+from sources.storage.tables.kind_tables import ITEM_COLUMNS, TABLE_COLUMNS, column_definitions
 
 LIBRARY_SCHEMA = "florilegium_library"
 TENANT_ROLE = "florilegium_tenant"
@@ -113,21 +113,13 @@ _NOTES = (
         "note_images",
         "note, name",
         "note INTEGER NOT NULL",
-        *_texts("name", "media_type", "digest"),
-        "data BLOB NOT NULL",
+        *TABLE_COLUMNS["note_images"],
         references={"note": "notes"},
     ),
 )
 
 _CHATS = (
-    *_item_table(
-        "conversations",
-        *_texts("title", "namespace", "session_id"),
-        "character_id INTEGER",
-        "is_pinned INTEGER NOT NULL DEFAULT 0",
-        "is_archived INTEGER NOT NULL DEFAULT 0",
-        "title_seg TEXT",
-    ),
+    *_item_table("conversations", *TABLE_COLUMNS["conversations"], "title_seg TEXT"),
     _index(
         "conversations_by_session", "conversations", "session_id", "deleted = 0 AND session_id <> ''", is_unique=True
     ),
@@ -138,14 +130,7 @@ _CHATS = (
         "id",
         "id INTEGER NOT NULL",
         "conversation_id INTEGER NOT NULL",
-        "position INTEGER NOT NULL",
-        *_texts("role", "sender"),
-        "model TEXT",
-        "tool TEXT",
-        *_texts("attachments", "citations"),
-        "parent_id TEXT",
-        "is_canonical INTEGER NOT NULL",
-        "human_only INTEGER NOT NULL DEFAULT 0",
+        *TABLE_COLUMNS["messages"],
         *ITEM_COLUMNS,
         "content TEXT NOT NULL",
         "text_seg TEXT",
@@ -171,65 +156,27 @@ _OBSERVATIONS = (
 )
 
 _MEDIA = (
-    *_item_table(
-        "media",
-        *_texts("title", "media_type", "url", "author"),
-        "length_chars INTEGER NOT NULL",
-        "chunk_count INTEGER NOT NULL",
-        "has_transcript INTEGER NOT NULL",
-        "text_weight INTEGER",
-        "title_seg TEXT",
-    ),
+    *_item_table("media", *TABLE_COLUMNS["media"], "title_seg TEXT"),
     *_table("texts", "id", "id INTEGER NOT NULL", "content TEXT NOT NULL", references={"id": "media"}),
-    *_table(
-        "chunks",
-        "id",
-        "id INTEGER NOT NULL",
-        "uuid TEXT NOT NULL",
-        "start INTEGER NOT NULL",
-        '"end" INTEGER NOT NULL',
-        "start_ms INTEGER",
-        "end_ms INTEGER",
-        "speaker TEXT",
-        "text TEXT NOT NULL",
-        "text_seg TEXT",
-    ),
+    *_table("chunks", "id", "id INTEGER NOT NULL", *TABLE_COLUMNS["chunks"]),
     *_table(
         "segments",
         "media_id, position",
         "media_id INTEGER NOT NULL",
-        "position INTEGER NOT NULL",
-        "start_ms INTEGER NOT NULL",
-        "end_ms INTEGER NOT NULL",
-        "speaker TEXT",
-        "text TEXT NOT NULL",
+        *TABLE_COLUMNS["segments"],
         references={"media_id": "media"},
     ),
 )
 
 _PROMPTS = (*kind_table(PROMPT), _index("prompts_by_name", "prompts", "lower(name)", "deleted = 0"))
 
-# The agents on the message bus, and the files of followed sources, whose names are bytes.
+# The agents on the message bus, and the files of followed sources.
 _AGENTS_AND_FILES = (
     *_table(
         "agents", "id", "id TEXT NOT NULL", "name TEXT NOT NULL UNIQUE", "token_hash BLOB NOT NULL", *_texts("used_at")
     ),
-    *_table(
-        "followed_files",
-        "follow, name",
-        "follow TEXT NOT NULL",
-        "name BLOB NOT NULL",
-        *_texts("signature", "fingerprint"),
-        "conflicts INTEGER NOT NULL",
-        "problem TEXT NOT NULL",
-    ),
-    *_table(
-        "followed_items",
-        "follow, name, kind, key",
-        "follow TEXT NOT NULL",
-        "name BLOB NOT NULL",
-        *_texts("kind", "key", "uuid"),
-    ),
+    *_table("followed_files", "follow, name", *TABLE_COLUMNS["followed_files"]),
+    *_table("followed_items", "follow, name, kind, key", *TABLE_COLUMNS["followed_items"]),
     _index("followed_items_by_uuid", "followed_items", "uuid, kind"),
 )
 

@@ -134,6 +134,80 @@ ITEM_COLUMNS = (
     "arrived TEXT",
 )
 
+# The columns of the tables that no kind declares, likewise. Those that identify rows of another table are not among
+# them, and neither are segmented titles.
+TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    # Images that imported notes show.
+    "note_images": ("name TEXT NOT NULL", "media_type TEXT NOT NULL", "digest TEXT NOT NULL", "data BLOB NOT NULL"),
+    "conversations": (
+        "title TEXT NOT NULL",
+        "namespace TEXT NOT NULL",
+        "session_id TEXT NOT NULL",
+        "character_id INTEGER",
+        "is_pinned INTEGER NOT NULL DEFAULT 0",
+        "is_archived INTEGER NOT NULL DEFAULT 0",
+    ),
+    "messages": (
+        "position INTEGER NOT NULL",
+        "role TEXT NOT NULL",
+        "sender TEXT NOT NULL",
+        "model TEXT",
+        "tool TEXT",
+        "attachments TEXT NOT NULL",
+        "citations TEXT NOT NULL",
+        "parent_id TEXT",
+        "is_canonical INTEGER NOT NULL",
+        "human_only INTEGER NOT NULL DEFAULT 0",
+    ),
+    # `text_weight` is the weight of the item's text (see `sources.text.token_estimates`), from which searches compute
+    # what reading it costs.
+    "media": (
+        "title TEXT NOT NULL",
+        "media_type TEXT NOT NULL",
+        "url TEXT NOT NULL",
+        "author TEXT NOT NULL",
+        "length_chars INTEGER NOT NULL",
+        "chunk_count INTEGER NOT NULL",
+        "has_transcript INTEGER NOT NULL",
+        "text_weight INTEGER",
+    ),
+    "chunks": (
+        "uuid TEXT NOT NULL",
+        "start INTEGER NOT NULL",
+        '"end" INTEGER NOT NULL',
+        "start_ms INTEGER",
+        "end_ms INTEGER",
+        "speaker TEXT",
+        "text TEXT NOT NULL",
+        "text_seg TEXT",
+    ),
+    "segments": (
+        "position INTEGER NOT NULL",
+        "start_ms INTEGER NOT NULL",
+        "end_ms INTEGER NOT NULL",
+        "speaker TEXT",
+        "text TEXT NOT NULL",
+    ),
+    # The files of followed sources and the items read from them; see `sources.following`. Names are bytes, because a
+    # file name need not be valid UTF-8. `key` is the id that the importer gave an item, `uuid` the one under which it
+    # is stored.
+    "followed_files": (
+        "follow TEXT NOT NULL",
+        "name BLOB NOT NULL",
+        "signature TEXT NOT NULL",
+        "fingerprint TEXT NOT NULL",
+        "conflicts INTEGER NOT NULL",
+        "problem TEXT NOT NULL",
+    ),
+    "followed_items": (
+        "follow TEXT NOT NULL",
+        "name BLOB NOT NULL",
+        "kind TEXT NOT NULL",
+        "key TEXT NOT NULL",
+        "uuid TEXT NOT NULL",
+    ),
+}
+
 
 def column_definitions(kind: Kind) -> tuple[str, ...]:
     """The columns of a kind's own fields and of their index forms. Long ones come last: SQLite reads a row up to the

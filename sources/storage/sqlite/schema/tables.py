@@ -11,12 +11,13 @@ from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema import kinds
 from sources.storage.tables import sql
 from sources.storage.tables.dialect import SQLITE
-from sources.storage.tables.kind_tables import ITEM_COLUMNS, segmented_tables
+from sources.storage.tables.kind_tables import ITEM_COLUMNS, TABLE_COLUMNS, segmented_tables
 
 # -- shared ------------------------------------------------------------------------------------------------------------
 
 _SEGMENTED = segmented_tables(SQLITE)
 _ITEM_COLUMNS = ",\n    ".join(ITEM_COLUMNS)
+_COLUMNS = {table: ",\n        ".join(columns) for table, columns in TABLE_COLUMNS.items()}
 
 SHARED_TABLES = (
     "CREATE TABLE state (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
@@ -35,13 +36,9 @@ SHARED_TABLES = (
 
 _NOTES = (
     *kinds.kind_statements(NOTE),
-    # Images that imported notes show.
-    """CREATE TABLE note_images (
+    f"""CREATE TABLE note_images (
         note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE,
-        name TEXT NOT NULL,
-        media_type TEXT NOT NULL,
-        digest TEXT NOT NULL,
-        data BLOB NOT NULL,
+        {_COLUMNS["note_images"]},
         PRIMARY KEY (note, name)
     ) STRICT""",
 )
@@ -70,12 +67,7 @@ _WHOLE_CONVERSATION = """
 _CHATS = (
     f"""CREATE TABLE conversations (
         id INTEGER PRIMARY KEY,
-        title TEXT NOT NULL,
-        namespace TEXT NOT NULL,
-        session_id TEXT NOT NULL,
-        character_id INTEGER,
-        is_pinned INTEGER NOT NULL DEFAULT 0,
-        is_archived INTEGER NOT NULL DEFAULT 0,
+        {_COLUMNS["conversations"]},
         {_ITEM_COLUMNS},
         title_seg TEXT
     ) STRICT""",
@@ -91,16 +83,7 @@ _CHATS = (
     f"""CREATE TABLE messages (
         id INTEGER PRIMARY KEY,
         conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-        position INTEGER NOT NULL,
-        role TEXT NOT NULL,
-        sender TEXT NOT NULL,
-        model TEXT,
-        tool TEXT,
-        attachments TEXT NOT NULL,
-        citations TEXT NOT NULL,
-        parent_id TEXT,
-        is_canonical INTEGER NOT NULL,
-        human_only INTEGER NOT NULL DEFAULT 0,
+        {_COLUMNS["messages"]},
         {_ITEM_COLUMNS},
         content TEXT NOT NULL,
         text_seg TEXT
@@ -179,24 +162,12 @@ _AGENTS_AND_FILES = (
         token_hash BLOB NOT NULL,
         used_at TEXT NOT NULL
     ) STRICT, WITHOUT ROWID""",
-    # The files of followed sources and the items read from them; see `sources.following`. Names are bytes, because a
-    # file name need not be valid UTF-8. `key` is the id that the importer gave an item, `uuid` the one under which it
-    # is stored.
-    """CREATE TABLE followed_files (
-        follow TEXT NOT NULL,
-        name BLOB NOT NULL,
-        signature TEXT NOT NULL,
-        fingerprint TEXT NOT NULL,
-        conflicts INTEGER NOT NULL,
-        problem TEXT NOT NULL,
+    f"""CREATE TABLE followed_files (
+        {_COLUMNS["followed_files"]},
         PRIMARY KEY (follow, name)
     ) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE followed_items (
-        follow TEXT NOT NULL,
-        name BLOB NOT NULL,
-        kind TEXT NOT NULL,
-        key TEXT NOT NULL,
-        uuid TEXT NOT NULL,
+    f"""CREATE TABLE followed_items (
+        {_COLUMNS["followed_items"]},
         PRIMARY KEY (follow, name, kind, key)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX followed_items_by_uuid ON followed_items (uuid, kind)",
@@ -221,18 +192,10 @@ CHACHA = kinds.DatabaseSchema(
 # Media items, their text, its chunks, and transcript segments.
 
 _MEDIA = (
-    # `text_weight` is the weight of the item's text (see `sources.text.token_estimates`), from which searches compute
-    # what reading it costs. `index.text_index` computes weights that are missing.
+    # `index.text_index` computes values of `text_weight` that are missing.
     f"""CREATE TABLE media (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
-        title TEXT NOT NULL,
-        media_type TEXT NOT NULL,
-        url TEXT NOT NULL,
-        author TEXT NOT NULL,
-        length_chars INTEGER NOT NULL,
-        chunk_count INTEGER NOT NULL,
-        has_transcript INTEGER NOT NULL,
-        text_weight INTEGER,
+        {_COLUMNS["media"]},
         {_ITEM_COLUMNS},
         title_seg TEXT
     ) STRICT""",
@@ -240,24 +203,13 @@ _MEDIA = (
     "CREATE INDEX media_without_weight ON media (id) WHERE text_weight IS NULL",
     "CREATE INDEX media_by_type ON media (media_type) WHERE deleted = 0",
     "CREATE TABLE texts (id INTEGER PRIMARY KEY REFERENCES media (id), content TEXT NOT NULL) STRICT",
-    """CREATE TABLE chunks (
+    f"""CREATE TABLE chunks (
         id INTEGER PRIMARY KEY,
-        uuid TEXT NOT NULL,
-        start INTEGER NOT NULL,
-        "end" INTEGER NOT NULL,
-        start_ms INTEGER,
-        end_ms INTEGER,
-        speaker TEXT,
-        text TEXT NOT NULL,
-        text_seg TEXT
+        {_COLUMNS["chunks"]}
     ) STRICT""",
-    """CREATE TABLE segments (
+    f"""CREATE TABLE segments (
         media_id INTEGER NOT NULL REFERENCES media (id),
-        position INTEGER NOT NULL,
-        start_ms INTEGER NOT NULL,
-        end_ms INTEGER NOT NULL,
-        speaker TEXT,
-        text TEXT NOT NULL,
+        {_COLUMNS["segments"]},
         PRIMARY KEY (media_id, position)
     ) STRICT, WITHOUT ROWID""",
 )

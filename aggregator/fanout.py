@@ -32,7 +32,7 @@ from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, QueueState
-from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to, job_group
+from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to, join_group
 from sources.storage.shared_part import permitted_sources
 from sources.text.chunking import run_text_work
 
@@ -324,7 +324,8 @@ class Fanout:
         args = replace(self._arguments[name], limit=depth, offset=offset)
         started = self._clock()
         try:
-            with job_group(self._groups[name]), span(f"search {name}", {"florilegium.source": name}):
+            join_group(self._groups[name])
+            with span(f"search {name}", {"florilegium.source": name}):
                 page: SourceHits = await source.search(context, library, args)
                 return page
         finally:

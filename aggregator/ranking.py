@@ -50,7 +50,8 @@ def merge_hits(hits: Sequence[RankedHit], source_max: int) -> list[RankedHit]:
 def sort_by_score(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """Best first; equal scores by date, then by URI."""
     ordered = sorted(hits, key=_uri_of)
-    return sorted(ordered, key=lambda hit: (round(hit.score * _SCORE_STEPS), hit.last_modified or ""), reverse=True)
+    ranks = [(round(hit.score * _SCORE_STEPS), hit.last_modified or "") for hit in ordered]
+    return [ordered[index] for index in sorted(range(len(ranks)), key=ranks.__getitem__, reverse=True)]
 
 
 def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:
@@ -96,15 +97,17 @@ def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
     merged: list[RankedHit] = []
     copies: list[dict[str, int]] = []
     for result in results:
-        key = (content_of(result), frozenset(map(content_of, result.parts)))
+        parts = frozenset(map(content_of, result.parts)) if result.parts else None
+        key = (result.uri if result.content_key is None else result.content_key, parts)
         at = first.setdefault(key, len(merged))
-        if at < len(merged) and len(copies[at]) < ALSO_IN_MAX:
-            if result.uri != merged[at].uri:  # a source may return the same URI twice
-                copies[at][result.uri] = result.version or 0
-        else:
+        if at < len(merged):
+            if len(copies[at]) < ALSO_IN_MAX:
+                if result.uri != merged[at].uri:  # a source may return the same URI twice
+                    copies[at][result.uri] = result.version or 0
+                continue
             first[key] = len(merged)
-            merged.append(result)
-            copies.append({})
+        merged.append(result)
+        copies.append({})
     return [replace(hit, duplicates=found) if found else hit for hit, found in zip(merged, copies, strict=True)]
 
 
@@ -189,7 +192,7 @@ class MergedRanking:
 
     async def next(self) -> RankedHit | None:
         """The next result with its position, or None at the end."""
-        if not await self.has_next():
+        if not self._ready and not await self.has_next():
             return None
         hit = replace(self._ready.popleft(), position=self.position)
         self.position += 1
@@ -380,13 +383,14 @@ async def select_page(
     If all results were seen, a search from the start returns the best of them again, and a later page is empty.
     """
     offset = ranking.position
+    has_seen = len(seen) > 0
     fresh: list[RankedHit] = []
     repeated: list[RankedHit] = []
     for _ in range(examined_max):
         hit = await ranking.next() if len(fresh) < limit else None
         if hit is None:
             break
-        unseen = _without_seen(hit, seen)
+        unseen = _without_seen(hit, seen) if has_seen else hit
         if unseen is None:
             repeated.append(hit)
         else:

@@ -172,6 +172,9 @@ def item_without_repetition(item: KnowledgeItem) -> KnowledgeItem:
     )
 
 
+_NO_LOC = Loc()
+
+
 def position_in(uri: str, loc: Loc | None) -> Loc | None:
     """What `loc` adds to a URI: the position, in one way to name it. A part of an item, such as a message, is named by
     the URI."""
@@ -185,7 +188,7 @@ def position_in(uri: str, loc: Loc | None) -> Loc | None:
         loc = Loc(chunk_index=loc.chunk_index)
     else:
         loc = replace(loc, media_id=None, conversation_id=None)
-    return loc if loc != Loc() else None
+    return loc if loc != _NO_LOC else None
 
 
 # Items that are created together have the same times, and a result asks for its own four times.

@@ -52,6 +52,7 @@ from sources.search.arguments import (
     OFFSET_MAX,
     OWN_LIBRARY,
     SEVERAL_SOURCES,
+    WITHOUT_TOTALS,
     matches_nothing,
     read_query,
     resolve_times,
@@ -252,6 +253,8 @@ class Aggregator:
         changes = {"strict": True} if is_strict else {}
         if len(sources) > 1 or len(libraries) > 1:
             changes[SEVERAL_SOURCES] = True
+        if not plan.request.explain:
+            changes[WITHOUT_TOTALS] = True
         context = replace(context, config={**context.config, **changes}) if changes else context
         return Fanout(
             context,
@@ -357,7 +360,9 @@ class Aggregator:
         default_limit = COMPLETE_LIMIT if has_all_fields else DEFAULT_LIMIT
         limit = clamp(default_limit if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
-        query = resolve_times(read_query(request.query, settings), local_time(context, settings))
+        query = read_query(request.query, settings)
+        if query.mentions:
+            query = resolve_times(query, local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
             order = "recent"
         # The terms of the session's latest queries that this query does not have, latest first.
@@ -509,6 +514,8 @@ def _checked_items(
 
 def _further_hits(result: RankedHit, count: int) -> list[RankedHit]:
     """The best other hits of an item. A message that repeats another says nothing new."""
+    if not result.parts:
+        return []
     least = result.score * _FURTHER_SCORE_SHARE
     further: list[RankedHit] = []
     contents = {content_of(result)}
@@ -529,7 +536,7 @@ def _result(
     """The result of an item: its best hit, and the others as further passages in the order of the item. `longer` is a
     longer snippet of the best hit, if that is to be shown."""
     item = items[lead.uri]
-    passages = sorted([items[hit.uri] for hit in others], key=_place)
+    passages = sorted([items[hit.uri] for hit in others], key=_place) if others else []
     more = len(lead.parts) - len(passages) + (item.more_in_item or 0)
     snippet, loc = longer or (item.snippet, item.loc)
     result = replace(
@@ -539,7 +546,7 @@ def _result(
         loc=loc,
         via="meaning" if lead.cosine is not None and not lead.lexical else item.via,
         highlights=UNSET,
-        passages=tuple([_passage(passage) for passage in passages]) or UNSET,
+        passages=tuple(map(_passage, passages)) or UNSET,
         more_in_item=more or UNSET,
         also_in=lead.also_in or UNSET,
         explain=_explain_hit(item, lead, plan) if plan.request.explain else UNSET,

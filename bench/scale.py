@@ -45,7 +45,7 @@ from sources.query import parse
 from sources.storage.postgres.search.tsquery_engine import TARGETS, TSQUERY, EntrySql
 from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import TENANT_SETTING
-from sources.storage.search.engine import SearchTarget
+from sources.storage.search.engine import SearchTarget, select_listed
 from sources.storage.search.text_search import MatchTier
 from sources.storage.tables.dialect import POSTGRES
 from sources.storage.tables.sql import SqlFilter, json_array
@@ -184,7 +184,7 @@ class PlainSearch:
         for target in _TARGETS:
             numbers = [number for number, _, _ in await self._fetch(tenant, *_entries_sql(target, query))]
             if numbers:
-                found += len(await self._fetch(tenant, target.select.select_listed(POSTGRES), (json_array(numbers),)))
+                found += len(await self._fetch(tenant, select_listed(target.select, POSTGRES), (json_array(numbers),)))
         return found
 
     async def _fetch(self, tenant: str, sql: str, parameters: Sequence[Any]) -> list[Any]:

@@ -30,7 +30,7 @@ TAGS_MAX = 32
 SNIPPET_MAX_CHARS = 1000
 CHARS_PER_TOKEN_MIN = 1.0
 CHARS_PER_TOKEN_MAX = 8.0
-_is_own_id = re.compile("[0-9A-Za-z-]+").fullmatch
+_is_own_path = re.compile("[0-9A-Za-z/-]+").fullmatch
 _SECONDS_CHARS, _MILLISECONDS_CHARS = len("2026-01-10T09:15:33"), len("2026-01-10T09:15:33.123Z")
 
 
@@ -129,13 +129,11 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
-    return f"{source}://{'/'.join(map(_quote, segments))}"
-
-
-def _quote(segment: str | int) -> str:
-    """Skips quoting for ids of our own, which contain only characters that are safe in a URI."""
-    text = str(segment)
-    return text if _is_own_id(text) else quote(text, safe="")
+    path = "/".join(map(str, segments))
+    # Ids of our own contain only characters that are safe in a URI.
+    if not _is_own_path(path) or path.count("/") >= len(segments):
+        path = "/".join([quote(str(segment), safe="") for segment in segments])
+    return f"{source}://{path}"
 
 
 def short_time(timestamp: str) -> str:

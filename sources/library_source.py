@@ -130,8 +130,30 @@ class LibrarySource(ABC):
         if page.query is not None:
             # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
             query = structs.replace(query, terms=page.query.terms, read_as=page.query.read_as)
+        name = self.name
+        hits = [
+            source.RankedHit(
+                source=name,
+                uri=items.uri_of(name, match.id)
+                if match.part_id is None
+                else items.uri_of(name, match.id, match.part_id),
+                id=match.id,
+                rank=rank,
+                score=match.score,
+                last_modified=match.last_modified,
+                version=match.version,
+                content_key=_ContentKey(match),
+                bm25=match.bm25,
+                lexical=match.lexical,
+                cosine=match.cosine,
+                boosts=match.boosts,
+                payload=match,
+                text_chars=match.text_chars,
+            )
+            for rank, match in enumerate(page.matches, query.offset)
+        ]
         return source.SourceHits(
-            hits=tuple([self._ranked(match, rank) for rank, match in enumerate(page.matches, query.offset)]),
+            hits=tuple(hits),
             has_more=page.has_more,
             next_offset=query.offset + len(page.matches) if page.has_more else None,
             total_estimated=page.total,
@@ -139,26 +161,6 @@ class LibrarySource(ABC):
             query=query,
             semantic=page.semantic,
             floor=page.floor,
-        )
-
-    def _ranked(self, match: RankedMatch, rank: int) -> source.RankedHit:
-        return source.RankedHit(
-            source=self.name,
-            uri=items.uri_of(self.name, match.id)
-            if match.part_id is None
-            else items.uri_of(self.name, match.id, match.part_id),
-            id=match.id,
-            rank=rank,
-            score=match.score,
-            last_modified=match.last_modified,
-            version=match.version,
-            content_key=_ContentKey(match),
-            bm25=match.bm25,
-            lexical=match.lexical,
-            cosine=match.cosine,
-            boosts=match.boosts,
-            payload=match,
-            text_chars=match.text_chars,
         )
 
     def longer_snippet(self, hit: source.RankedHit, query: SourceQuery, topic: Sequence[Term]) -> LongerSnippet:

@@ -52,7 +52,7 @@ def search_text(response: responses.KnowledgeResponse) -> str:
         # A title, what a model needs to read on, and the passages in the order of the item.
         lines = [f"{number}. **{item.title}**" if item.title else f"{number}.", " · ".join([item.uri, *_about(item)])]
         lead = responses.FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
-        for passage in sorted([lead, *(item.passages or ())], key=message_index):
+        for passage in sorted([lead, *item.passages], key=message_index) if item.passages else [lead]:
             text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
             # One line each, whatever a sender is called: another line could look like a result.
             lines.append(f"> {' '.join(text.split())}")
@@ -61,22 +61,24 @@ def search_text(response: responses.KnowledgeResponse) -> str:
     return "\n\n".join([*(results or ["No results."]), notes])
 
 
-def _about(item: responses.KnowledgeItem) -> Iterator[str]:
+def _about(item: responses.KnowledgeItem) -> list[str]:
+    about = []
     if item.loc is not None and item.loc.seconds is not None:
-        yield format_clock(item.loc.seconds)
+        about.append(format_clock(item.loc.seconds))
     if date := item.created_at or item.last_modified:
-        yield date[: len("2026-01-10")]
+        about.append(date[: len("2026-01-10")])
     # Otherwise the item is not much longer than its passage.
     if item.cost_tokens and item.cost_tokens > len(item.snippet or ""):
-        yield f"{item.cost_tokens} tokens"
+        about.append(f"{item.cost_tokens} tokens")
     if item.more_in_item:
-        yield f"{item.more_in_item} more passage{'s' if item.more_in_item > 1 else ''}"
+        about.append(f"{item.more_in_item} more passage{'s' if item.more_in_item > 1 else ''}")
     if item.also_in:
-        yield f"also {' '.join(item.also_in)}"
+        about.append(f"also {' '.join(item.also_in)}")
     if item.via:
-        yield _REASONS[item.via]
+        about.append(_REASONS[item.via])
     if item.library:
-        yield f"library: {item.library}"
+        about.append(f"library: {item.library}")
+    return about
 
 
 def _notes(response: responses.KnowledgeResponse) -> Iterator[str]:

@@ -173,6 +173,8 @@ class SourceQuery(Struct, frozen=True, kw_only=True):
 
 # A key of the request config that no client can set: scores have to be comparable with those of other sources.
 SEVERAL_SOURCES = "several_sources"
+# The same for a search that does not show how many hits a source has: to count them takes a tenth of its SQL.
+WITHOUT_TOTALS = "without_totals"
 
 
 def read_query(text: str, settings: Settings) -> ParsedQuery:
@@ -213,9 +215,12 @@ def build_query(
 ) -> SourceQuery:
     """Combines a source's own arguments with the filters in the query text. `parsed` replaces the parsed `args.query`;
     of the filters "type" and "sender", a source names those that its items have in `supported_filters`."""
-    now = local_time(context, settings)
-    query = resolve_times(parsed or read_query(args.query, settings), now)
     defaults = request_defaults(context.config)
+    query = parsed or read_query(args.query, settings)
+    now = context.received_at
+    if query.mentions or query.filters != _NO_FILTERS:
+        now = local_time(context, settings)
+        query = resolve_times(query, now)
     search = Search(
         query=query,
         limit=clamp(args.limit, 1, LIMIT_MAX),
@@ -238,6 +243,7 @@ def build_query(
         is_strict=bool(defaults.strict),
         boosts_messages=settings.fixed.search_message_boost and SEVERAL_SOURCES not in context.config,
         is_one_of_several=SEVERAL_SOURCES in context.config,
+        counts_hits=WITHOUT_TOTALS not in context.config,
     )
     conflict: str | None = None
     if query.filters != _NO_FILTERS:

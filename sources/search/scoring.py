@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import takewhile
 from math import log, sqrt
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
@@ -326,13 +326,12 @@ class QueryBoosts:
         if self.time.periods:
             times = moments or self.moments(matches)
             scores = [raise_odds(score, self.time.factor(time)) for score, time in zip(scores, times, strict=True)]
-        boosted: list[float] = []
-        for match_score, match in zip(scores, matches, strict=True):
-            score = match_score
-            if (factor := self.sender.factor(match.speaker)) != 1:
-                score = raise_odds(score, factor)
-            boosted.append(score)
-        return boosted
+        senders = [match.speaker for match in matches]
+        # A block has few senders, and mostly none that the query names.
+        factors = {sender: factor for sender in set(senders) if (factor := self.sender.factor(sender)) != 1}
+        if not factors:
+            return scores
+        return [raise_odds(score, factors.get(sender, 1)) for score, sender in zip(scores, senders, strict=True)]
 
 
 NO_BOOSTS = QueryBoosts()
@@ -356,9 +355,11 @@ _by_score = attrgetter("score", "last_modified")
 _by_completeness = attrgetter("has_all_terms", "score", "last_modified")
 
 
-def sort_key(candidate: "HitCandidate") -> str | int:
-    """Orders candidates that are otherwise equal."""
-    return candidate.part_id or candidate.id
+def sort_block(block: "list[HitCandidate]", rank: Callable[[Any], Any]) -> None:
+    """Sorts candidates by rank, the highest first. Their ids order those that are otherwise equal."""
+    ids: list[Any] = [candidate.part_id or candidate.id for candidate in block]
+    block[:] = [block[index] for index in sorted(range(len(block)), key=ids.__getitem__)]
+    block.sort(key=rank, reverse=True)
 
 
 class BlockScoring(ABC):
@@ -437,8 +438,7 @@ class ComparableScoring(BlockScoring):
             candidate.is_matched_aside = is_matched_in_other and not prominent
             candidate.score = round(score, SCORE_DIGITS)
         if self._is_sorted:
-            block.sort(key=sort_key)
-            block.sort(key=self._rank, reverse=True)
+            sort_block(block, self._rank)
 
     def _title_shares(
         self, block: "Sequence[HitCandidate]", forms: JoinedForms, prominent: Sequence[int]
@@ -473,11 +473,15 @@ class ComparableScoring(BlockScoring):
         Returns the terms of the names of the others, by the number of the message: these are not about the person. A
         reply to a message that mentions its sender is no more about the person than any other message."""
         texts = len(block)
-        only_names = {}
-        for index, candidate in enumerate(block):
-            terms = self._terms_in(candidate.speaker)
-            if not terms:
+        only_names: dict[int, tuple[int, ...]] = {}
+        speakers = [candidate.speaker for candidate in block]
+        named = {name: terms for name in set(speakers) if (terms := self._terms_in(name))}
+        if not named:
+            return only_names
+        for index, speaker in enumerate(speakers):
+            if speaker not in named:
                 continue
+            terms = named[speaker]
             if any(
                 index in parts or (index + texts in parts and term not in terms) for term, parts in enumerate(counts)
             ):

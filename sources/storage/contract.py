@@ -60,7 +60,8 @@ class Search(Struct, frozen=True, kw_only=True):
 
     If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`. With
     `boosts_messages`, comparable scores of messages have a second stage (`sources.search.message_boost`). With
-    `is_one_of_several`, the hits are merged with those of other sources, which need fewer of them.
+    `is_one_of_several`, the hits are merged with those of other sources, which need fewer of them. Without
+    `counts_hits`, the page has no total if there are more hits than it shows.
 
     `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
@@ -95,6 +96,7 @@ class Search(Struct, frozen=True, kw_only=True):
     is_partial: bool = False
     boosts_messages: bool = True
     is_one_of_several: bool = False
+    counts_hits: bool = True
 
     @property
     def has_filters(self) -> bool:

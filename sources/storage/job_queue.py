@@ -99,6 +99,11 @@ def job_group(group: JobGroup) -> Iterator[JobGroup]:
         _CURRENT.reset(token)
 
 
+def join_group(group: JobGroup) -> None:
+    """Jobs that the current task submits from now on belong to the group."""
+    _CURRENT.set(group)
+
+
 _CHARGED: ContextVar[UserId | None] = ContextVar("charged_user", default=None)
 
 

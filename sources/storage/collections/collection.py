@@ -421,15 +421,14 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
     def _statistics(self) -> SearchStatistics:
         raise NotImplementedError
 
-    async def _meaning(self, search: Search) -> QueryVector | SemanticStatus:
+    async def _meaning(
+        self, search: Search, semantic: SemanticService, current: ModelInfo
+    ) -> QueryVector | SemanticStatus:
         """Returns the vector of the query, or why there is none: then only words are compared."""
-        semantic = self._search_settings.semantic
-        if semantic is None or semantic.model is None:
-            return SEMANTIC_OFF
         if not has_meaning(search):
             return NOT_APPLICABLE
         try:
-            return await self._query_vector(semantic, semantic.model, search.query.prose)
+            return await self._query_vector(semantic, current, search.query.prose)
         except SemanticUnavailable as error:
             return SemanticStatus("unavailable", reason=error.reason)
 
@@ -444,25 +443,29 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
     async def _search_with_meaning(
         self, search: Search, work_with: Callable[[QueryVector | SemanticStatus], Callable[[SqlConnection], HitPage]]
     ) -> HitPage:
-        meaning = await self._meaning(search)
-        page = await self._read(work_with(meaning), search.deadline_ms)
-        semantic, query, corrected = self._search_settings.semantic, search.query, page.query
-        is_compared = semantic is not None and semantic.model is not None and meaning != NOT_APPLICABLE
-        if not is_compared or corrected is None or corrected.prose in ("", query.prose):
+        semantic, query = self._search_settings.semantic, search.query
+        current = semantic.model if semantic is not None else None
+        if semantic is None or current is None:
+            return await self._database.read(self.source, work_with(SEMANTIC_OFF), search.deadline_ms)
+        meaning = await self._meaning(search, semantic, current)
+        page = await self._database.read(self.source, work_with(meaning), search.deadline_ms)
+        corrected = page.query
+        if meaning == NOT_APPLICABLE or corrected is None or corrected.prose in ("", query.prose):
             return page
         # To a model, a misspelled word is nothing but its letters. Only the index tells which words these are, and few
         # queries have any: the others are not read twice.
-        assert semantic is not None
-        assert semantic.model is not None
-        model = semantic.model if isinstance(meaning, SemanticStatus) else meaning.model
+        model = current if isinstance(meaning, SemanticStatus) else meaning.model
         with suppress(SemanticUnavailable):
             prose = await semantic.correct(query.prose, corrected.prose, model.id)
             if prose != query.prose:
-                meaning = await self._meaning(structs.replace(search, query=structs.replace(query, prose=prose)))
-                return await self._read(work_with(meaning), search.deadline_ms)
+                reading = structs.replace(search, query=structs.replace(query, prose=prose))
+                meaning = await self._meaning(reading, semantic, current)
+                return await self._database.read(self.source, work_with(meaning), search.deadline_ms)
         return page
 
     def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
+        if search.query.relaxed is None:  # as most queries
+            return self._search_target(connection, self.target, search, meaning)
         return search_relaxed(
             search,
             lambda reading: self._has_match(connection, self.target, reading),
@@ -594,7 +597,7 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
                 terms, index = reading.query.terms, self.target.index
                 library = reading.corpus or statistics.corpus(reading.query, connection)
                 rows = statistics.count_rows(connection, index)
-                matches = [statistics.engine.match_text(term.word) for term in terms]
+                matches = list(map(statistics.engine.compiler(), [term.word for term in terms]))
                 own = statistics.count_each(connection, index, matches)
                 frequencies = tuple(map(sum, zip(library.frequencies, own, strict=True)))
                 weighted = structs.replace(reading, corpus=Corpus(library.rows + rows, frequencies))

@@ -2,7 +2,8 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
@@ -284,18 +285,20 @@ class CandidateSql(Struct, frozen=True):
     tables: tuple[tuple[str, str], ...]
     more_tables: str = ""
 
-    def select_listed(self, dialect: Dialect) -> str:
-        """Selects the rowids in a list, which is the parameter, each followed by the columns. In any order."""
-        tables = " ".join([f"{dialect.join} {table} ON {condition}" for table, condition in self.tables])
-        columns = f"CAST(wanted.value AS BIGINT), {self.columns}"
-        return f"SELECT {columns} FROM {dialect.listed()} {tables} {self.more_tables}"
-
     def select_page(self, page: str, rowid: str = "value") -> str:
         """Selects the rowid, `rank` and `is_first` of a page of entries, followed by the columns. These are NULL for an
         entry without a row, such as that of a title."""
         tables = " ".join([f"LEFT JOIN {table} ON {condition}" for table, condition in self.tables])
         columns = f"wanted.{rowid}, wanted.rank, wanted.is_first, {self.columns}"
         return f"SELECT {columns} FROM ({page}) AS wanted {tables} {self.more_tables}"
+
+
+@cache
+def select_listed(select: CandidateSql, dialect: Dialect) -> str:
+    """Selects the rowids in a list, which is the parameter, each followed by the columns. In any order."""
+    tables = " ".join([f"{dialect.join} {table} ON {condition}" for table, condition in select.tables])
+    columns = f"CAST(wanted.value AS BIGINT), {select.columns}"
+    return f"SELECT {columns} FROM {dialect.listed()} {tables} {select.more_tables}"
 
 
 class SearchTarget(Struct, frozen=True, kw_only=True):
@@ -372,7 +375,7 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     def _read_candidates(
         self, connection: SearchConnection, rowids: Sequence[int], select: CandidateSql
     ) -> list[HitCandidate]:
-        rows = connection.execute(select.select_listed(self.dialect), (json_array(rowids),))
+        rows = connection.execute(select_listed(select, self.dialect), (json_array(rowids),))
         candidates = {rowid: self.candidate(*columns) for rowid, *columns in rows}
         return [candidates[rowid] for rowid in rowids if rowid in candidates]
 
@@ -435,11 +438,9 @@ class SearchEngine(Protocol):
         """Returns the conditions of a search."""
         ...
 
-    def match_text(
-        self, expression: Expression, target: "SearchTarget | None" = None, fields: Sequence[str] = ()
-    ) -> str:
-        """Compiles an expression for the index of a target, or for any index. `fields` restricts the whole search to
-        some columns; all are searched if it is empty."""
+    def compiler(self, target: "SearchTarget | None" = None, fields: Sequence[str] = ()) -> Callable[[Expression], str]:
+        """Returns a function that compiles expressions for the index of a target, or for any index. `fields` restricts
+        the whole search to some columns; all are searched if it is empty."""
         ...
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:

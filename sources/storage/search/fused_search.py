@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.records import HitPage, RankedMatch, SemanticStatus
-from sources.search.scoring import SCORE_DIGITS, BlockScoring, sort_key
+from sources.search.scoring import SCORE_DIGITS, BlockScoring, sort_block
 from sources.semantic.model import LEAST_COSINE, ModelInfo, vector_length
 from sources.storage.contract import Search
 from sources.storage.search.engine import HitCandidate, SearchConnection, SearchStatistics, SearchTarget
@@ -198,8 +198,7 @@ class FusedSearch(TextSearch):
             scores = self._boosts.message.apply_to([candidate.score for candidate in candidates], candidates)
             for candidate, score in zip(candidates, scores, strict=True):
                 candidate.score = round(score, SCORE_DIGITS)
-        candidates.sort(key=sort_key)
-        candidates.sort(key=_RANK, reverse=True)
+        sort_block(candidates, _RANK)
 
     def _nearest(self, count: int, least: float) -> list[NearEntry]:
         """Returns the nearest entries that pass the filters."""

@@ -114,6 +114,9 @@ class TextSearch:
         self._statistics = statistics
         self._ranked_rows_max = ranked_rows_max
         self._filter = statistics.engine.filter(connection, target, search) & extra_filter
+        self._match_text = statistics.engine.compiler(target, search.fields)
+        # A query that is a single word, or has operators, which are obeyed literally.
+        self._is_literal = len(search.query.terms) < 2 or search.query.has_operators
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._term_counter = term_counter(search.query.terms)
         is_comparable = search.scoring == "comparable"
@@ -149,13 +152,13 @@ class TextSearch:
         if self._item_bits and candidates:
             total = self._count_entries(candidates, plan.all_matches, total)
             candidates = self._at_matching_text(candidates, plan.all_matches)
-        elif total is None and self._matches_max <= self._ranked_rows_max:
+        elif total is None and self._search.counts_hits and self._matches_max <= self._ranked_rows_max:
             total = self._count_hits(plan.all_matches) + self._count_extra(None)
         self._locate(candidates)
         return HitPage(self._complete(candidates), has_more=has_more, total=total)
 
     def _plan(self, expression: Expression) -> RankingPlan:
-        matches = [self._match_text(term.word) for term in self._search.query.terms]
+        matches = list(map(self._match_text, [term.word for term in self._search.query.terms]))
         frequencies = self._statistics.count_each(self._connection, self._target.index, matches)
         all_ranked = self._ranked_tier(expression)
         if self._search.order == "recent" or self._search.scoring == "minmax":
@@ -165,11 +168,6 @@ class TextSearch:
         else:
             tiers = self._tiers_of_words(frequencies, all_ranked)
         return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), MatchTier(all_ranked.match, "newest"))
-
-    @property
-    def _is_literal(self) -> bool:
-        """Whether the query is a single word, or has operators, which are obeyed literally."""
-        return len(self._search.query.terms) < 2 or self._search.query.has_operators
 
     def _ranked_tier(self, expression: Expression) -> MatchTier:
         """Returns the tier with all matches, which is the only one unless they are too many to be ranked."""
@@ -217,9 +215,6 @@ class TextSearch:
             MatchTier(both, "rank", all_ranked.first),
             MatchTier(all_ranked.match, "newest", excluded=any_rare),
         ]
-
-    def _match_text(self, expression: Expression) -> str:
-        return self._statistics.engine.match_text(expression, self._target, self._search.fields)
 
     def _count(self, match: str) -> int:
         return self._statistics.count_matches(self._connection, self._target.index, match)
@@ -295,16 +290,11 @@ class TextSearch:
                 entries = list(items.values())[first:end]
                 break
             limit *= _ENTRIES_PER_ITEM
-        rowids: list[int] = []
-        candidates: dict[int, HitCandidate] = {}
-        for entry in entries[:size]:
-            rowids.append(entry[0])
-            if len(entry) > _ENTRY_COLUMNS and entry[_ENTRY_COLUMNS] is not None:
-                candidates[entry[0]] = self._target.candidate(*entry[_ENTRY_COLUMNS:])
+        shown, build = entries[:size], self._target.candidate
         # Those that were not read with their entries, also because they are from another table.
-        others = [rowid for rowid in rowids if rowid not in candidates]
-        candidates.update(zip(others, self._target.candidates(self._connection, others), strict=True))
-        return entries, [candidates[rowid] for rowid in rowids]
+        rowids = [row[0] for row in shown if len(row) <= _ENTRY_COLUMNS or row[_ENTRY_COLUMNS] is None]
+        others = dict(zip(rowids, self._target.candidates(self._connection, rowids), strict=True)) if rowids else {}
+        return entries, [others[row[0]] if row[0] in others else build(*row[_ENTRY_COLUMNS:]) for row in shown]
 
     def _entry_page(self, size: int, first: int) -> tuple[int, int, int]:
         """Returns the limit and the offset of the entries of a page, and how many items it has at most."""

@@ -414,6 +414,7 @@ class Spelling:
         self._index = target.index
         self._query = search.query
         self._fields = search.fields
+        self._match_text = statistics.engine.compiler()
         self._statistics = statistics
         self._words_max = words_max
 
@@ -423,7 +424,7 @@ class Spelling:
             return None
         self._statistics.refresh(self._connection)
         words = [term.word for term in self._query.terms]
-        matches = [self._statistics.engine.match_text(word, self._target, self._fields) for word in words]
+        matches = list(map(self._statistics.engine.compiler(self._target, self._fields), words))
         rows = self._statistics.count_each(self._connection, self._index, matches)
         # Whether the library contains all words, and enough of a single one. `rows` are those of the target. Counts no
         # more than it needs, because it is asked for every search.
@@ -476,9 +477,6 @@ class Spelling:
 
     def _count(self, expression: Expression) -> int:
         return self._statistics.count_in_library(self._connection, self._match_text(expression))
-
-    def _match_text(self, expression: Expression) -> str:
-        return self._statistics.engine.match_text(expression)
 
     def _compounds(self, tried: Sequence[_Attempt]) -> list[list[Word]]:
         """Returns for each word the compounds that begin with its token, as one word, if there are any."""

@@ -2,8 +2,8 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Hashable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, lru_cache, partial
 
 import msgspec
 
@@ -278,6 +278,9 @@ class TsqueryEngine:
         if target is None:
             return compile_tsquery(expression)
         return _compile(expression, target.index.table, tuple(fields), (target.title_column,), target.phrase_columns)
+
+    def compiler(self, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> Callable[[Expression], str]:
+        return partial(self.match_text, target=target, fields=fields)
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
         """Returns ranks divided by the best one."""

@@ -125,17 +125,17 @@ class LibraryReader:
         self._options = options
         # By the sources to which a credential is restricted; None for all.
         self._statistics: dict[frozenset[str] | None, CorpusStatistics] = {}
-        self._lazy = LazyConnection(self._open)
+        self.lazy = LazyConnection(self._open)
 
     async def open(self, limit_s: float) -> QueuedConnection:
-        return self._lazy.connection or await open_in_time(self._lazy, limit_s)
+        return self.lazy.connection or await open_in_time(self.lazy, limit_s)
 
     async def close(self) -> None:
-        await self._lazy.close()
+        await self.lazy.close()
 
     async def follow_writer(self, kind: DatabaseKind, attach: Work[None]) -> None:
         """Lets the reader, if it is open, see what is written to a file from now on."""
-        connection = self._lazy.connection
+        connection = self.lazy.connection
         if connection is None:
             return
         if kind not in connection.attached:
@@ -197,11 +197,13 @@ class Database:
         limit_s = deadline_ms / 1000
         try:
             while True:
-                connection = await self._reader.open(limit_s)
-                if self.kind not in connection.attached:
+                connection = self._reader.lazy.connection or await self._reader.open(limit_s)
+                attached = connection.attached
+                if self.kind not in attached:
                     # It could not be opened before. If that has not changed, this raises the error.
                     await connection.attach(self._attach, limit_s)
-                if connection.attached[self.kind].has_outdated_rows and self._updating is None:
+                    attached = connection.attached
+                if attached[self.kind].has_outdated_rows and self._updating is None:
                     self._updating = asyncio.create_task(self._update_rows())
                 # The call before this one may not stop; then this one runs on another connection. If another file was
                 # replaced, this one is read again.

@@ -221,7 +221,9 @@ class CorpusStatistics:
         return self.count_each(connection, index, [match])[0]
 
     def count_each(self, connection: JobConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
-        return self.count_in_file(connection, self._file_of(connection, index), index, matches)
+        kind = self._kinds.get(index.table, "")
+        file = self._files[kind] if kind in self._refreshed else self._file_of(connection, index)
+        return self.count_in_file(connection, file, index, matches)
 
     def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
         return self.count_each(connection, index, [_ALL_ROWS])[0]
@@ -252,15 +254,16 @@ class CorpusStatistics:
         self, connection: JobConnection, file: LibraryFile, index: TextIndex, matches: Sequence[str]
     ) -> list[int]:
         """Counts the rows of an index that match each of these expressions. A search asks for about a hundred counts,
-        of which it has to read few."""
+        of which it has to read few, in one statement."""
         counts = (file.contents.get(index.table) or self.content(connection, file, index)).counts
-        for match in matches:
-            if match not in counts:
-                table = f"{file.schema}.{index.table}"
-                # The table of the sizes of all rows is small; counting the rows of the index would read their texts.
-                rows = f"{table} WHERE {index.table} MATCH ?" if match else f"{table}_docsize"
-                parameters = (match,) if match else ()
-                [counts[match]] = connection.execute(f"SELECT count(*) FROM {rows}", parameters).fetchone()
+        missing = [match for match in matches if match not in counts]
+        if missing:
+            table = f"{file.schema}.{index.table}"
+            # The table of the sizes of all rows is small; counting the rows of the index would read their texts.
+            all_rows, matching = f"FROM {table}_docsize", f"FROM {table} WHERE {index.table} MATCH ?"
+            numbers = ", ".join([f"(SELECT count(*) {matching if match else all_rows})" for match in missing])
+            found = connection.execute(f"SELECT {numbers}", [match for match in missing if match]).fetchone()
+            counts.update(zip(missing, found, strict=True))
         return [counts[match] for match in matches]
 
     def content(self, connection: JobConnection, file: LibraryFile, index: TextIndex) -> IndexContent:
@@ -282,12 +285,12 @@ class CorpusStatistics:
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
         """Returns how common the terms of a query are in an index, or, if it is small, in the library."""
         matches = _matches(query)
-        if self.count_rows(connection, index) < OWN_ROWS_MIN:
-            if matches not in self._corpora:
-                self._corpora[matches] = self._library_corpus(matches, connection)
-            return self._corpora[matches]
         rows, *frequencies = self.count_each(connection, index, matches)
-        return Corpus(rows, tuple(frequencies))
+        if rows >= OWN_ROWS_MIN:
+            return Corpus(rows, tuple(frequencies))
+        if matches not in self._corpora:
+            self._corpora[matches] = self._library_corpus(matches, connection)
+        return self._corpora[matches]
 
     def corpus(self, query: ParsedQuery, connection: JobConnection) -> Corpus:
         """Returns how common the terms of a query are in the library."""

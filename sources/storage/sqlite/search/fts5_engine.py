@@ -2,8 +2,8 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Collection, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -215,10 +215,12 @@ class Fts5Engine:
     def filter(self, connection: SearchConnection, target: SearchTarget, search: Search) -> SqlFilter:
         return _NO_FILTER if search.is_unrestricted else target.filter(search) & _text_filter(target, search)
 
-    def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:
+    def compiler(self, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> Callable[[Expression], str]:
         if target is None:
-            return match_text(expression, "")
-        return match_text(expression, target.title_column, tuple(fields), target.phrase_columns)
+            return partial(match_text, title="")
+        return partial(
+            match_text, title=target.title_column, columns=tuple(fields), phrase_columns=target.phrase_columns
+        )
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
         """Returns where ranks lie between the worst and the best one."""

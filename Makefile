@@ -33,7 +33,7 @@ help:
 	@echo "make test-faults     kill a worker, PostgreSQL and Valkey 30 times each under load (one minute)"
 	@echo "make test-pgbouncer  5,000 operations of 12 users through PgBouncer (install it first)"
 	@echo "make bench-redis     measure what session_url adds to a call"
-	@echo "make bench-scale     measure searches of 5,000 users on PostgreSQL and Valkey (15 minutes, 6 GB)"
+	@echo "make bench-scale     measure searches of 5,000 users on PostgreSQL and Valkey (10 minutes, 12 GB)"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
 	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
 	@echo "make bench-neighbour measure a quiet user next to busy users and an import (five minutes)"

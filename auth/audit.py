@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.context import Principal
 from auth.control_database import ControlConnection
@@ -349,7 +348,9 @@ class Audit:
                     is_read = event.action == READ_ACTION
                     key = (event.user_id, event.client, event.target, event.detail) if is_read else number
                     before = combined.get(key)
-                    combined[key] = event if before is None else replace(before, count=before.count + event.count)
+                    combined[key] = (
+                        event if before is None else structs.replace(before, count=before.count + event.count)
+                    )
                 self.log.append(list(combined.values()))
             except StorageError as error:
                 logger.warning("cannot write {} events to the audit log: {}", len(events), error.message)

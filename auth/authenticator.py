@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.audit import Audit
 from auth.browser_sessions import BrowserSessions
@@ -128,7 +127,7 @@ class RegistryAuthenticator:
                 )
                 if user.is_disabled:
                     raise Unauthenticated("the local user is disabled")
-                principal = replace(local_principal(user), libraries=await self._libraries_of(_Access(user)))
+                principal = structs.replace(local_principal(user), libraries=await self._libraries_of(_Access(user)))
                 self._local = _Grant(principal, _KNOWN_SCOPES, cached_until=0.0, revision=revision)
             return self._local.principal
         credential = _bearer_credential(authorization, self._settings.fixed.token_max_bytes)
@@ -178,7 +177,9 @@ class RegistryAuthenticator:
             raise NotFound("user", user_name[:60])
         if not user.is_disabled:
             libraries = await self._libraries_of(_Access(user))
-            return replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator", libraries=libraries)
+            return structs.replace(
+                local_principal(user), client_id=ClientId(OPERATOR), kind="operator", libraries=libraries
+            )
         raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
 
     async def recheck(self, principal: Principal) -> Principal:
@@ -198,7 +199,7 @@ class RegistryAuthenticator:
                 raise Unauthenticated("access withdrawn", presented=True)
             known = self._rechecks[identity] = (revision, await self._libraries_of(access))
         libraries = known[1]
-        return principal if principal.libraries == libraries else replace(principal, libraries=libraries)
+        return principal if principal.libraries == libraries else structs.replace(principal, libraries=libraries)
 
     async def _libraries_of(self, access: _Access) -> tuple[LibraryAccess, ...]:
         """A group is a member of nothing."""
@@ -288,7 +289,7 @@ class RegistryAuthenticator:
         """The role of a user limits the scopes of all credentials of the user, and the end of the account limits their
         lifetime."""
         ends = [end for end in (principal.expires_at, access.user.expires_at) if end is not None]
-        principal = replace(
+        principal = structs.replace(
             principal,
             scopes=scopes & ROLE_SCOPES[access.user.role],
             expires_at=min(ends, default=None),

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.context import ROLE_SCOPES, ClientId, Principal
 from auth.control_database import ControlConnection, ControlDatabase, control_operation
@@ -111,7 +110,7 @@ class BrowserSessions:
             )
         # If the setting was switched off meanwhile, the password was enough.
         needs_passkey = self._requires_passkey and session.needs_passkey
-        return replace(session, csrf_token=csrf_token(secret), needs_passkey=needs_passkey)
+        return structs.replace(session, csrf_token=csrf_token(secret), needs_passkey=needs_passkey)
 
     async def user_of(self, session_id: str) -> UserRecord | None:
         """Returns the user of a session by its id, or None if it has ended."""

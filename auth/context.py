@@ -16,8 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NewType, Protocol
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from config.errors import Forbidden, NotFound
 from config.paths import DatabasePaths, DataRoot, UserId
@@ -194,7 +193,9 @@ class RequestContext(Struct, frozen=True):
         root = data_root or self.data_root
         assert root is not None
         paths = _paths_of(root, access.owner_id)
-        return replace(self, user_id=access.owner_id, scopes=scopes, db_paths=paths, library=access, is_agent=True)
+        return structs.replace(
+            self, user_id=access.owner_id, scopes=scopes, db_paths=paths, library=access, is_agent=True
+        )
 
     def record_read(self, uri: str) -> None:
         """Records that the text of an item was delivered to the caller. Snippets of hits are not recorded."""

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-from msgspec import Struct, field
-from msgspec.structs import astuple, replace
+from msgspec import Struct, field, structs
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import require_printable
@@ -60,7 +59,7 @@ class Follows:
         return self._database.revision()
 
     async def add(self, record: FollowRecord, per_user_max: int | None) -> FollowRecord:
-        record = replace(record, created_at=self._clock())
+        record = structs.replace(record, created_at=self._clock())
 
         def operation(db: ControlConnection) -> None:
             [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (record.user_id,)).fetchone()
@@ -117,7 +116,7 @@ def _insert(db: ControlConnection, table: str, record: "FollowRecord | Deploymen
     """The location is unique: of two that are added at the same time, one is a conflict."""
     names = record.__struct_fields__
     sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT DO NOTHING"
-    if not db.execute(sql, astuple(record)).rowcount:
+    if not db.execute(sql, structs.astuple(record)).rowcount:
         raise Conflict(f"{record.location} is already followed")
 
 
@@ -173,7 +172,7 @@ class Deployments:
         require_printable("user_name", deployment.user_name)
         if _PLACEHOLDER not in deployment.user_name:
             raise InvalidParams(f"user_name: expected a name with {_PLACEHOLDER}, got {deployment.user_name[:60]!r}")
-        deployment = replace(deployment, created_at=self._clock())
+        deployment = structs.replace(deployment, created_at=self._clock())
         await self._database.write(lambda db: _insert(db, "followed_deployments", deployment))
         return deployment
 

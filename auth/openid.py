@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.audit import Audit
 from auth.registry import Registry, UserRecord, is_printable_text
@@ -227,7 +226,7 @@ class OpenIdClient:
                 raise self._unavailable("its document names an endpoint without TLS")
             if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
                 fetch = partial(fetch_url, timeout_s=self._settings.fixed.openid_timeout_s, max_bytes=_OPENID_MAX_BYTES)
-                self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch)
+                self._keys = RemoteKeys(structs.replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch)
             self._metadata, self._fetched_at = metadata, time.monotonic()
         assert self._metadata is not None
         return self._metadata

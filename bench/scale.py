@@ -2,8 +2,10 @@
 
 `knowledge_search` is called over HTTP on `florilegium serve`, one call after the other, in turn with the plain SQL of
 the same queries: for each source the statement that finds and ranks the matching entries, and the one that reads their
-rows, sent by asyncpg to the same server. Then concurrent clients of many users call servers with one and two workers.
-Every answer is checked: all titles must have the mark of the user who asked.
+rows, sent by asyncpg to the same server. `pg_ratio` is the median time of the calls divided by that of the plain SQL,
+for users who have searched before. Their first searches are reported, too, the searches of which the plain SQL found
+something (it looks for no similar words), and the CPU time. Then concurrent clients of many users call servers with one
+and two workers. Every answer is checked: all titles must have the mark of the user who asked.
 """
 
 import argparse
@@ -31,13 +33,14 @@ from msgspec import Struct
 from bench import redis_cost
 from bench.library import SEED
 from bench.load import UnexpectedResponse
-from bench.processes import describe_machine_load, private_bytes
+from bench.processes import cpu_seconds, describe_machine_load, private_bytes
 from bench.prose import Prose
 from bench.request_templates import FIRST_ID, ToolCall, modern_request
 from bench.scale_libraries import LibrarySizes, LibraryUser, build_users
 from bench.search_clients import SearchClient
 from bench.sources import KINDS, LIMIT, ORDINARY_KINDS, percentile
 from config.settings import Settings, check
+from server.protocol.call import RETRY_AFTER_KEY
 from sources.query import parse
 from sources.storage.postgres.search.tsquery_engine import TARGETS, TSQUERY, EntrySql
 from sources.storage.postgres.statements import tenant_statement
@@ -80,39 +83,82 @@ _TARGETS = (
 class Effort(Struct, frozen=True):
     users: int
     searches: int
-    warmup: int
+    # The users whose searches are compared with the plain SQL.
+    searchers: int
     clients: int
     load_s: float
     redis_calls: int
 
 
-FULL = Effort(users=5_000, searches=200, warmup=40, clients=16, load_s=10.0, redis_calls=400)
-QUICK = Effort(users=4, searches=6, warmup=2, clients=2, load_s=1.0, redis_calls=10)
+FULL = Effort(users=5_000, searches=200, searchers=40, clients=16, load_s=10.0, redis_calls=400)
+QUICK = Effort(users=4, searches=6, searchers=2, clients=2, load_s=1.0, redis_calls=10)
+
+
+class Compared(Struct, frozen=True):
+    """One query, in milliseconds. `is_first` marks the first search of a user, and `is_found` one of which the plain
+    SQL found something."""
+
+    plain_ms: float
+    ours_ms: float
+    is_first: bool
+    is_found: bool
+
+
+class Comparison(Struct, frozen=True):
+    """The CPU times are those of the client or server and of its connections to PostgreSQL, per search in milliseconds,
+    without first searches."""
+
+    searches: tuple[Compared, ...]
+    plain_cpu_ms: float
+    ours_cpu_ms: float
+
+    def report(self) -> Iterator[str]:
+        first = [one for one in self.searches if one.is_first]
+        later = self.later
+        groups = {"first searches": first, "later searches": later, "… that found": [s for s in later if s.is_found]}
+        for name, searches in groups.items():
+            if searches:
+                plain, ours = [one.plain_ms for one in searches], [one.ours_ms for one in searches]
+                yield (
+                    f"{name} ({len(searches)}): plain SQL p50 {percentile(plain, 50):.1f} ms, p95 "
+                    f"{percentile(plain, 95):.1f} ms; knowledge_search p50 {percentile(ours, 50):.1f} ms, p95 "
+                    f"{percentile(ours, 95):.1f} ms; ratio {ratio(searches):.2f}"
+                )
+        yield (
+            f"CPU time of a later search: plain SQL {self.plain_cpu_ms:.1f} ms, knowledge_search "
+            f"{self.ours_cpu_ms:.1f} ms; ratio {self.ours_cpu_ms / self.plain_cpu_ms:.2f}"
+        )
+
+    @property
+    def later(self) -> Sequence[Compared]:
+        return [one for one in self.searches if not one.is_first]
+
+
+def ratio(searches: Sequence[Compared]) -> float:
+    return statistics.median(one.ours_ms for one in searches) / statistics.median(one.plain_ms for one in searches)
 
 
 class ScaleResult(Struct, frozen=True):
-    """Times in milliseconds; `rates` are the answers per second by number of workers."""
+    """`rates` are the answers per second by number of workers, and `refused` the calls that the servers refused because
+    of their load, which the clients repeated."""
 
     libraries: int
     sizes: LibrarySizes
     build_s: float
-    plain_ms: tuple[float, ...]
-    ours_ms: tuple[float, ...]
+    comparison: Comparison
     rates: dict[int, float]
     backend_bytes: int
     libraries_touched: int
     redis: redis_cost.RedisCost
     answers: int
+    refused: int
     wrong_tenant: int
-
-    @property
-    def ratio(self) -> float:
-        return statistics.median(self.ours_ms) / statistics.median(self.plain_ms)
 
     def as_line(self) -> str:
         rates = " ".join(f"rps_{workers}={rate:.1f}" for workers, rate in self.rates.items())
+        later = self.comparison.later
         return (
-            f"RESULT pg_ratio={self.ratio:.2f} pg_ms={statistics.median(self.ours_ms):.1f} {rates} "
+            f"RESULT pg_ratio={ratio(later):.2f} pg_ms={statistics.median(one.ours_ms for one in later):.1f} {rates} "
             f"create_user_ms={self.sizes.create_ms:.1f} bytes_per_empty_user={self.sizes.empty_bytes:.0f} "
             f"relations={self.sizes.relations[1]} redis_added_p50_ms={self.redis.added_ms:.2f} "
             f"wrong_tenant={self.wrong_tenant}"
@@ -163,8 +209,15 @@ class _Content(Struct, frozen=True):
     results: list[_Hit]
 
 
+class _Meta(Struct, frozen=True):
+    retry_after_s: float | None = msgspec.field(name=RETRY_AFTER_KEY, default=None)
+
+
 class _Result(Struct, frozen=True, rename="camel"):
-    structured_content: _Content
+    """`meta` says when to repeat a call that was refused because of the load."""
+
+    structured_content: _Content | None = None
+    meta: _Meta = msgspec.field(name="_meta", default=_Meta())
 
 
 class _Response(Struct, frozen=True):
@@ -176,13 +229,14 @@ _decode = msgspec.json.Decoder(_Response).decode
 
 
 class CheckedClient:
-    """One connection. Counts the answers, and those with a hit of another user."""
+    """One connection. Counts the answers, those with a hit of another user, and the refusals."""
 
     def __init__(self, url: str, client: SearchClient) -> None:
         self._url = url
         self._client = client
         self.answers = 0
         self.wrong = 0
+        self.refused = 0
 
     @classmethod
     async def open(cls, url: str) -> "CheckedClient":
@@ -190,21 +244,29 @@ class CheckedClient:
         return cls(url, SearchClient(*await asyncio.open_connection(address.hostname, address.port)))
 
     async def search(self, user: LibraryUser, query: str) -> float:
-        """Returns how long the answer took, in milliseconds."""
+        """Returns how long the answer took, in milliseconds. A call that is refused because of the load is repeated
+        when the server says."""
         call = ToolCall("knowledge_search", {"query": query, "limit": LIMIT})
-        request_id = FIRST_ID + self.answers
-        request = modern_request(self._url, call, user.token).render(request_id)
-        started_at = time.perf_counter()
-        body = await self._client.send(request)
-        elapsed_ms = (time.perf_counter() - started_at) * 1000
-        try:
-            response = _decode(body)
-        except msgspec.DecodeError as error:
-            raise UnexpectedResponse(f"unexpected response {body[:500]!r}") from error
-        self.answers += 1
-        is_own = all(hit.title.endswith(user.mark) for hit in response.result.structured_content.results)
-        self.wrong += not is_own or response.id != request_id
-        return elapsed_ms
+        while True:
+            request_id = FIRST_ID + self.answers + self.refused
+            request = modern_request(self._url, call, user.token).render(request_id)
+            started_at = time.perf_counter()
+            body = await self._client.send(request)
+            elapsed_ms = (time.perf_counter() - started_at) * 1000
+            try:
+                response = _decode(body)
+            except msgspec.DecodeError as error:
+                raise UnexpectedResponse(f"unexpected response {body[:500]!r}") from error
+            content, retry_after_s = response.result.structured_content, response.result.meta.retry_after_s
+            if content is not None:
+                self.answers += 1
+                is_own = all(hit.title.endswith(user.mark) for hit in content.results)
+                self.wrong += not is_own or response.id != request_id
+                return elapsed_ms
+            if retry_after_s is None:
+                raise UnexpectedResponse(f"unexpected response {body[:500]!r}")
+            self.refused += 1
+            await asyncio.sleep(retry_after_s)
 
     async def close(self) -> None:
         await self._client.close()
@@ -229,8 +291,8 @@ def server_settings(directory: Path, storage_url: str, session_url: str) -> Sett
 
 
 @contextmanager
-def serve(settings: Settings, workers: int) -> Iterator[str]:
-    """Runs `florilegium serve` for the duration of the block and yields the address of its MCP endpoint."""
+def serve(settings: Settings, workers: int) -> Iterator[tuple[str, int]]:
+    """Runs `florilegium serve` for the duration of the block and yields the address of its MCP endpoint and its pid."""
     environment = {f"FLORILEGIUM_{name.upper()}": str(getattr(settings, name)) for name in _PASSED_SETTINGS}
     log = Path(settings.data_dir) / f"server{workers}.log"
     with log.open("wb") as output:
@@ -243,7 +305,7 @@ def serve(settings: Settings, workers: int) -> Iterator[str]:
     url = f"http://127.0.0.1:{settings.port}/mcp"
     try:
         asyncio.run(_wait_until_open(settings.port, process, log))
-        yield url
+        yield url, process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -273,31 +335,50 @@ def make_queries(stream: str) -> Iterator[str]:
 
 
 async def compare(
-    url: str, settings: Settings, users: Sequence[LibraryUser], effort: Effort
-) -> tuple[tuple[float, ...], tuple[float, ...], CheckedClient]:
-    """Returns the times of the plain SQL and of `knowledge_search`, for the same queries of the same users."""
+    url: str, pid: int, settings: Settings, users: Sequence[LibraryUser], effort: Effort
+) -> tuple[Comparison, CheckedClient]:
+    """Runs the same queries of the same users as plain SQL and as calls of the server with this pid."""
     connection = await asyncpg.connect(settings.storage_url, statement_cache_size=_STATEMENT_CACHE)
+    own_backend = await connection.fetchval("SELECT pg_backend_pid()")
     client, plain = await CheckedClient.open(url), PlainSearch(connection)
-    plain_ms, ours_ms = [], []
     choice, queries = random.Random(SEED), make_queries("compare")
-    for number in range(effort.warmup + effort.searches):
-        user, query = choice.choice(users), next(queries)
+    searchers = choice.sample(users, min(len(users), effort.searchers))
+    searches: list[Compared] = []
+    plain_cpu_s, cpu_before_s = 0.0, {}
+    for number in range(len(searchers) + effort.searches):
+        is_first = number < len(searchers)
+        user, query = searchers[number] if is_first else choice.choice(searchers), next(queries)
+        if number == len(searchers):
+            # Those of the server and of this connection.
+            backends = await connection.fetchval(
+                "SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            )
+            plain_cpu_s, cpu_before_s = 0.0, {process: cpu_seconds(process) for process in (pid, *backends)}
+        plain_ms = ours_ms = 0.0
+        found = 0
         # In turn the first: the second of the two finds the pages in memory.
         for is_plain in (True, False) if number % 2 else (False, True):
             if is_plain:
                 await plain.use(user.tenant)
-                started_at = time.perf_counter()
-                await plain.run(user.tenant, query)
-                plain_ms.append((time.perf_counter() - started_at) * 1000)
+                started_at, cpu_started_s = time.perf_counter(), time.process_time()
+                found = await plain.run(user.tenant, query)
+                plain_ms = (time.perf_counter() - started_at) * 1000
+                plain_cpu_s += time.process_time() - cpu_started_s
             else:
-                ours_ms.append(await client.search(user, query))
+                ours_ms = await client.search(user, query)
+        searches.append(Compared(plain_ms, ours_ms, is_first, found > 0))
+    cpu_s = {process: cpu_seconds(process) - before_s for process, before_s in cpu_before_s.items()}
+    plain_cpu_s += cpu_s.pop(own_backend)
     await connection.close()
     await client.close()
-    return tuple(plain_ms[effort.warmup :]), tuple(ours_ms[effort.warmup :]), client
+    per_search_ms = 1000 / effort.searches
+    return Comparison(tuple(searches), plain_cpu_s * per_search_ms, sum(cpu_s.values()) * per_search_ms), client
 
 
-async def run_load(url: str, users: Sequence[LibraryUser], effort: Effort, stream: str) -> tuple[float, int, int]:
-    """Returns the answers per second of concurrent clients, all answers, and those with hits of another user."""
+async def run_load(
+    url: str, users: Sequence[LibraryUser], effort: Effort, stream: str
+) -> tuple[float, Sequence[CheckedClient]]:
+    """Returns the answers per second of concurrent clients, and the clients."""
     clients = [await CheckedClient.open(url) for _ in range(effort.clients)]
     ends_at = time.perf_counter() + effort.load_s
 
@@ -311,8 +392,7 @@ async def run_load(url: str, users: Sequence[LibraryUser], effort: Effort, strea
     elapsed_s = time.perf_counter() - started_at
     for client in clients:
         await client.close()
-    answers = sum(client.answers for client in clients)
-    return answers / elapsed_s, answers, sum(client.wrong for client in clients)
+    return sum(client.answers for client in clients) / elapsed_s, clients
 
 
 async def measure_backend(settings: Settings, users: Sequence[LibraryUser]) -> int:
@@ -343,20 +423,30 @@ def measure(effort: Effort, directory: Path) -> ScaleResult:
         started_at = time.perf_counter()
         users, sizes = asyncio.run(build_users(settings, effort.users))
         build_s = time.perf_counter() - started_at
-        rates, answers, wrong = {}, 0, 0
-        with serve(settings, 1) as url:
-            plain_ms, ours_ms, client = asyncio.run(compare(url, settings, users, effort))
-            answers, wrong = client.answers, client.wrong
+        rates = {}
+        with serve(settings, 1) as (url, pid):
+            comparison, client = asyncio.run(compare(url, pid, settings, users, effort))
+        clients = [client]
         for workers in (1, 2):
-            with serve(settings, workers) as url:
+            with serve(settings, workers) as (url, _):
                 asyncio.run(run_load(url, users, effort, f"warm up {workers}"))
-                rates[workers], more_answers, more_wrong = asyncio.run(run_load(url, users, effort, f"load {workers}"))
-                answers, wrong = answers + more_answers, wrong + more_wrong
+                rates[workers], callers = asyncio.run(run_load(url, users, effort, f"load {workers}"))
+                clients += callers
         touched = users[:_BACKEND_LIBRARIES]
         backend_bytes = asyncio.run(measure_backend(settings, touched))
     redis = asyncio.run(redis_cost.measure(effort.redis_calls))
     return ScaleResult(
-        len(users), sizes, build_s, plain_ms, ours_ms, rates, backend_bytes, len(touched), redis, answers, wrong
+        len(users),
+        sizes,
+        build_s,
+        comparison,
+        rates,
+        backend_bytes,
+        len(touched),
+        redis,
+        answers=sum(client.answers for client in clients),
+        refused=sum(client.refused for client in clients),
+        wrong_tenant=sum(client.wrong for client in clients),
     )
 
 
@@ -370,9 +460,8 @@ def report(result: ScaleResult) -> Iterator[str]:
     yield (
         f"a backend that has searched {result.libraries_touched:,} libraries: {result.backend_bytes / 1e6:.1f} MB more"
     )
-    for name, times in (("plain SQL", result.plain_ms), ("knowledge_search", result.ours_ms)):
-        yield f"{name}: p50 {percentile(times, 50):.1f} ms, p95 {percentile(times, 95):.1f} ms"
-    yield f"answers checked: {result.answers:,}"
+    yield from result.comparison.report()
+    yield f"answers checked: {result.answers:,}; calls refused and repeated: {result.refused:,}"
     yield f"without Redis {result.redis.without_ms:.2f} ms, with it {result.redis.with_ms:.2f} ms"
     yield result.as_line()
 

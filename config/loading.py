@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import msgspec
-from msgspec import Struct, field
-from msgspec.structs import fields, replace
+from msgspec import Struct, field, structs
 
 from config.errors import ConfigurationError
 from config.settings import SETTINGS, Settings, check
@@ -150,7 +149,7 @@ FIXED = frozenset(
 )
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
-_TYPES = {item.name: item.type for item in fields(Settings)}
+_TYPES = {item.name: item.type for item in structs.fields(Settings)}
 
 
 class LoadedConfig(Struct, frozen=True):
@@ -408,10 +407,10 @@ def _with_data_dir(settings: Settings, environ: Mapping[str, str]) -> Settings:
     default = f"{xdg_data_home}/florilegium" if xdg_data_home.startswith("/") else "~/.local/share/florilegium"
     data_dir = settings.data_dir or default
     if data_dir != "~" and not data_dir.startswith("~/"):
-        return replace(settings, data_dir=data_dir)
+        return structs.replace(settings, data_dir=data_dir)
     if not home:
         raise ConfigurationError("data_dir depends on HOME, which is not set; set data_dir to a directory")
-    return replace(settings, data_dir=home + data_dir[1:])
+    return structs.replace(settings, data_dir=home + data_dir[1:])
 
 
 _INTRODUCTION = """\

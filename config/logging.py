@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
 from config.times import format_time
 
@@ -241,7 +240,7 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
     """Logs a request with its fields. JSON lines bypass loguru, whose records cost more than a whole call."""
     ms = round(milliseconds, 1)
     if _request_log.write is None:
-        logger.bind(**asdict(fields), ms=ms).info("{}", message)
+        logger.bind(**structs.asdict(fields), ms=ms).info("{}", message)
         return
     # What `format_time` does. Formatting a date costs more than the rest of a line, too.
     now = time.time()
@@ -263,7 +262,7 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
     try:
         _request_log.add(_encode(line))
     except UnicodeEncodeError:
-        _request_log.add(_encode({name: _encodable(value) for name, value in asdict(line).items()}))
+        _request_log.add(_encode({name: _encodable(value) for name, value in structs.asdict(line).items()}))
 
 
 # The same callers and paths come again and again, and masking costs more than the rest of a line.

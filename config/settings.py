@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import fields, replace
+from msgspec import Meta, Struct, structs
 
 from config.errors import ConfigurationError
 from config.openid import OpenIdProvider, provider_problems, read_group_map
@@ -783,7 +782,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         entries = (_split_limit(entry) for entry in self.source_limits)
         limits = {setting: value for name, setting, value in entries if name == source}
         values = msgspec.convert(limits, Settings, strict=False)
-        return replace(self, **{name: getattr(values, name) for name in limits}) if limits else self
+        return structs.replace(self, **{name: getattr(values, name) for name in limits}) if limits else self
 
     @property
     def resource_url(self) -> str:
@@ -863,7 +862,7 @@ _GROUPS = {
 
 def _read_table() -> Iterator[Setting]:
     group = ""
-    for field in fields(Settings):
+    for field in structs.fields(Settings):
         if field.name == "fixed":
             continue
         kind, *annotations = get_args(field.type)

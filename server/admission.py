@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.audit import Audit
 from auth.authenticator import Authenticator, basic_to_bearer
@@ -127,7 +126,7 @@ class AdmittedRequest(Struct, frozen=True):
 
 def with_config_defaults(request: AdmittedRequest, defaults: Mapping[str, Any]) -> AdmittedRequest:
     """Adds the defaults of an address, which those of the request override."""
-    return replace(request, config={**defaults, **request.config}) if defaults else request
+    return structs.replace(request, config={**defaults, **request.config}) if defaults else request
 
 
 class OutsideProfile(FlorilegiumError, status=403):

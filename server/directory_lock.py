@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.errors import StorageError
 
@@ -81,7 +80,7 @@ class DirectoryLock:
 
     def publish(self, url: str, base_url: str, socket: str, needs_auth: bool) -> None:
         """Adds where the server is, for commands that hand their work to it or are refused because of it."""
-        self._owner = replace(self._owner, url=url, base_url=base_url, socket=socket, needs_auth=needs_auth)
+        self._owner = structs.replace(self._owner, url=url, base_url=base_url, socket=socket, needs_auth=needs_auth)
         self._write(msgspec.json.encode(self._owner))
 
     def release(self) -> None:

@@ -6,8 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.context import Principal, RequestContext
 from config.errors import FlorilegiumError
@@ -64,7 +63,9 @@ class ImportHistory:
     async def add(self, context: RequestContext, job: ImportJob) -> None:
         """Keeps an import that has ended. It counts as imported even if this fails."""
         if job.summary is not None:
-            job = replace(job, summary=replace(job.summary, problems=job.summary.problems[:_PROBLEMS_MAX]))
+            job = structs.replace(
+                job, summary=structs.replace(job.summary, problems=job.summary.problems[:_PROBLEMS_MAX])
+            )
         try:
             async with self._lock, self._libraries.library(context) as library:
                 jobs = [job, *await _load(library)][: self._jobs_max]

@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import IO
 
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.context import RequestContext, build_context
 from auth.sharing import RoleNeeded, Sharing
@@ -379,7 +378,7 @@ class ImportJobs:
             await self._run(job, context, Path(posted.folder), posted.format_name)
         finally:
             posting.cancel()
-            posted = replace(posted, job=job.snapshot())
+            posted = structs.replace(posted, job=job.snapshot())
             if job.is_left_to_others:
                 self._jobs.pop(job.id, None)
                 await self._board.release(posted)
@@ -390,7 +389,7 @@ class ImportJobs:
 
     async def _keep_posting(self, job: _RunningJob, posted: import_board.PostedImport) -> None:
         while self._board.is_shared:
-            if not await self._board.post(replace(posted, job=job.snapshot())):
+            if not await self._board.post(structs.replace(posted, job=job.snapshot())):
                 logger.warning("import {} is continued by another process", job.id)
                 if not job.has_ended and job.task is not None:
                     job.is_handed_over = True
@@ -472,7 +471,7 @@ class ImportJobs:
             discovered = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
         # The next upload of the same file will have another path.
         results = [
-            replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
+            structs.replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
             for result in discovered
         ]
         if job.is_dry_run:

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import asdict, replace
+from msgspec import Struct, structs, to_builtins
 
 from auth.authenticator import local_principal
 from auth.context import RequestContext, build_context
@@ -71,12 +70,14 @@ def import_files(context: RequestContext, services: Services, request: ImportReq
 
     async def work() -> dict[str, Any]:
         limits = await services.quotas.limits(context.user_id)
-        settings = replace(services.settings, import_max_bytes=limits.import_max_bytes)
+        settings = structs.replace(services.settings, import_max_bytes=limits.import_max_bytes)
         results = await find_files(list(map(Path, request.paths)), import_limits(settings), request.format)
         if request.dry_run:
-            return asdict(await run_import(None, results, settings, progress))
+            return structs.asdict(await run_import(None, results, settings, progress))
         async with services.libraries.library(context) as library:
-            return asdict(await run_import(library, results, settings, progress, rereads_unchanged=request.again))
+            return structs.asdict(
+                await run_import(library, results, settings, progress, rereads_unchanged=request.again)
+            )
 
     names = ("bytes_read", "bytes_total", "items", "file")
     return LongWork(work(), lambda: {name: getattr(progress, name) for name in names})

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth import redis
 from auth.context import SessionId
@@ -73,7 +72,7 @@ class RedisReplyTokenStore:
             raise too_many_reply_tokens(self._limits[1], self._ttl_s)
 
     async def consume(self, user_id: UserId, key: str, token: ReplyToken, now: float) -> bool:
-        contents = (_encode(token), _encode(replace(token, consumed_at=now)))
+        contents = (_encode(token), _encode(structs.replace(token, consumed_at=now)))
         return bool(await self._connection.run(_REPLACE, self._keys(user_id, key)[:1], *contents))
 
     def _keys(self, user_id: UserId, key: str) -> list[str]:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.authenticator import RegistryAuthenticator
 from auth.signing_keys import load_signing_keys
@@ -62,7 +61,7 @@ class SettingsReload:
             fixed = {name for name in ("jwt_secret", "jwt_key_file") if bool(values[name][0]) != bool(values[name][1])}
             changed = RELOADABLE.intersection(differing) - fixed
             others = [name for name in differing if name not in changed]
-            settings = replace(before, **{name: values[name][1] for name in changed})
+            settings = structs.replace(before, **{name: values[name][1] for name in changed})
             for target in self._targets:
                 if target.reads_files or target.names & changed:
                     target.apply(settings)

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, structs
 
 from auth.context import RequestContext
 from sources.library_source import KindSource, ToolText
@@ -50,11 +49,11 @@ class CharactersSource(KindSource):
         if tags and (isinstance(args.query, list) or len(tags) > 1):
             query = self._build_query(context, args, "", tags, f"tags: {', '.join(tags)}")
             # The first page decides, so that all pages of a query are read the same way.
-            first = replace(query.search, limit=1, offset=0) if query.search is not None else None
+            first = structs.replace(query.search, limit=1, offset=0) if query.search is not None else None
             if first is not None and (await library.characters.search(first)).hits:
                 page = await self.find_hits(library.characters, query)
                 # A character that has all tags of the query contains the whole query.
-                return replace(page, hits=tuple([replace(hit, score=1.0) for hit in page.hits]))
+                return structs.replace(page, hits=tuple([structs.replace(hit, score=1.0) for hit in page.hits]))
         if isinstance(args.query, str):
             query = self._build_query(context, args, args.query)
         else:
@@ -74,4 +73,4 @@ class CharactersSource(KindSource):
             query=words, limit=args.limit, offset=args.offset, snippet_length=args.snippet_length
         )
         query = build_query(self.name, arguments, context, self._settings, tags=tags)
-        return replace(query, read_as=read_as) if read_as else query
+        return structs.replace(query, read_as=read_as) if read_as else query

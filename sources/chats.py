@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
@@ -125,7 +124,7 @@ class ChatsSource(LibrarySource):
             before = highlighter.snippet(hit.context, query.snippet_chars * 2 // 3)
             room = query.snippet_chars - len(before.text) - len(_MESSAGE_MARK)
             message = Highlighter(()).snippet(hit.text, room).text if room > 0 else ""
-            snippet = replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
+            snippet = structs.replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
             return snippet, Loc(conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index)
         text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
         # The passage of a hit is a range of the message, so it does not apply to a text that begins with the title.
@@ -189,7 +188,7 @@ class ChatsSource(LibrarySource):
         if args.cursor is not None:
             position = read_cursor(args.cursor, meta.uri, conversation.version)
             # A cursor continues a text, whatever the mode.
-            plan = replace(plan, mode="full")
+            plan = structs.replace(plan, mode="full")
             if fills_budget:
                 return await _read_budget(library, conversation, meta, plan, position, "cursor")
             rest = await library.chats.messages_around(conversation.id, position.index, 0, size)
@@ -225,7 +224,7 @@ class ChatsSource(LibrarySource):
         index = next((n for n, message in enumerate(messages) if message.position >= position), len(messages) - 1)
         anchor = messages[index]
         # `loc` does not repeat the message id: each id costs two dozen tokens.
-        meta = replace(
+        meta = structs.replace(
             meta,
             loc=Loc(conversation_id=conversation.id, message_index=anchor.position),
             message_id=anchor.id,
@@ -303,7 +302,7 @@ def _read_run(
     excerpt = take_forward(run, content_budget(meta, plan, pages), skip)
     is_truncated = excerpt.truncated or excerpt.end.index <= run[-1].index
     more = is_truncated or len(messages) > size
-    return build_response(meta, plan, by, replace(excerpt, truncated=is_truncated), more=more, pages=pages)
+    return build_response(meta, plan, by, structs.replace(excerpt, truncated=is_truncated), more=more, pages=pages)
 
 
 def _text_chars(messages: Sequence[Message]) -> int:

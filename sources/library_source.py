@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Annotated, Any, ClassVar, Protocol
 
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from auth.context import RequestContext
 from config.errors import NotFound
@@ -154,7 +153,7 @@ class LibrarySource(ABC):
             page = await collection.search(query.search)
         if page.query is not None:
             # The query was corrected or relaxed: snippets highlight the words that were found, not those typed.
-            query = replace(query, terms=page.query.terms, read_as=page.query.read_as)
+            query = structs.replace(query, terms=page.query.terms, read_as=page.query.read_as)
         name = self.name
         hits = [
             RankedHit(
@@ -269,7 +268,9 @@ class KindSource(LibrarySource):
         longer = next((text for text in hit.fields.values() if len(text) > len(hit.text)), "")
         if room > len(snippet.text) and longer:
             beginning = Highlighter(()).snippet(longer, room).text
-            snippet = replace(snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}" if beginning else snippet.text)
+            snippet = structs.replace(
+                snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}" if beginning else snippet.text
+            )
         return snippet, loc
 
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
@@ -170,7 +169,7 @@ class MediaSource(LibrarySource):
         if args.cursor is not None:
             position = read_cursor(args.cursor, meta.uri, item.version)
             # A cursor continues a text, whatever the mode.
-            return await _read_from(library, item, meta, replace(plan, mode="full"), position.offset, "cursor")
+            return await _read_from(library, item, meta, structs.replace(plan, mode="full"), position.offset, "cursor")
         if plan.mode == "full":
             return await _read_from(library, item, meta, plan, 0, "beginning")
         return await self._read_passage(library, item, meta, plan, loc, args.query)
@@ -191,9 +190,9 @@ class MediaSource(LibrarySource):
     ) -> GetResponse:
         highlighter = Highlighter(arguments.read_query(query or "", self._settings).terms)
         chunk, anchor = await self._anchor(library, item, loc, query, highlighter)
-        meta = replace(meta, loc=_loc(item.id, chunk.index, chunk.uuid, chunk.start_ms))
+        meta = structs.replace(meta, loc=_loc(item.id, chunk.index, chunk.uuid, chunk.start_ms))
         if plan.mode == "snippet":
-            in_chunk = replace(anchor, offset=anchor.offset - chunk.start)
+            in_chunk = structs.replace(anchor, offset=anchor.offset - chunk.start)
             return await run_text_work(len(chunk.text), read_snippet, chunk.text, meta, plan, in_chunk, highlighter)
         if not plan.prefer_prechunked:
             # The text around the anchor is split into chunks of the requested size.

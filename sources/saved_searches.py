@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, structs
 
 from config.errors import Conflict, InvalidParams
 
@@ -37,13 +36,13 @@ class SavedSearch(SearchRequest, frozen=True, kw_only=True, omit_defaults=True):
 
 def checked(search: SavedSearch) -> SavedSearch:
     """Returns the search with white space in its name collapsed. Raises InvalidParams if it is too long or empty."""
-    search = replace(search, name=" ".join(search.name.split()))
+    search = structs.replace(search, name=" ".join(search.name.split()))
     if not 1 <= len(search.name) <= NAME_MAX_CHARS:
         raise InvalidParams(f"name: expected 1 to {NAME_MAX_CHARS} characters, got {len(search.name)}")
     for field in SearchRequest.__struct_fields__:
         if len(getattr(search, field)) > _VALUE_MAX_CHARS:
             raise InvalidParams(f"{field}: expected at most {_VALUE_MAX_CHARS} characters")
-    if replace(search, name="", source="", sort="") == SavedSearch(name=""):
+    if structs.replace(search, name="", source="", sort="") == SavedSearch(name=""):
         raise InvalidParams("q: expected a query or a filter, got nothing")
     return search
 

@@ -45,8 +45,7 @@ from typing import Annotated, Any, Protocol, Self, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, structs
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
@@ -102,10 +101,10 @@ class GetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         the chunk at `loc`, not the whole item. An offset in the arguments counts from the beginning of the part."""
         requested = self.requested_loc or {}
         names_part = requested.keys() - {"approx_offset", "conversation_id"}
-        args = self if names_part else replace(self, loc={**loc, **requested})
+        args = self if names_part else structs.replace(self, loc={**loc, **requested})
         if args.cursor is not None or args.retrieval is None or args.retrieval.mode != "full":
             return args
-        return replace(args, retrieval=replace(args.retrieval, mode="chunk"))
+        return structs.replace(args, retrieval=structs.replace(args.retrieval, mode="chunk"))
 
     @property
     def requested_loc(self) -> dict[str, Any] | None:

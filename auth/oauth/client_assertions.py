@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from cachetools import LRUCache
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.oauth.clients import TOKEN_PATH, OAuthClient, read_metadata
@@ -246,6 +245,6 @@ class ClientAssertions:
                 except OutgoingRequestError as error:
                     raise Unavailable(f"fetch failed: {url} {error.reason}") from error
 
-            settings = replace(self._settings, jwt_jwks_url=keys.address)
+            settings = structs.replace(self._settings, jwt_jwks_url=keys.address)
             remote = self._remote_keys[keys.address] = RemoteKeys(settings, fetch)
         return remote

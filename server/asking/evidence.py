@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from aggregator.libraries import own_only
 from aggregator.responses import KnowledgeItem, KnowledgeResponse
@@ -144,7 +143,7 @@ async def _read(
                 continue
             is_human_only = False
             if hit.conversation_id is not None and not context.is_agent:
-                agent = replace(context, is_agent=True)
+                agent = structs.replace(context, is_agent=True)
                 is_human_only = text != await _read_passage(services, agent, hit, query, budget, loc=loc)
             found[text] = Evidence(
                 uri=hit.uri,

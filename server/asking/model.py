@@ -11,8 +11,7 @@ from contextlib import AsyncExitStack
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.context import RequestContext
 from auth.model_endpoints import ModelEndpoint, ModelEndpoints
@@ -61,7 +60,7 @@ async def find_endpoint(context: RequestContext, services: Services) -> ModelEnd
     """Returns the model of a user: their own, or the one of the operator."""
     own = await ModelEndpoints(services.registry.database).get(context.user_id)
     if own is not None:
-        return replace(own, is_trusted=is_trusted(services))
+        return structs.replace(own, is_trusted=is_trusted(services))
     settings = services.settings
     if not settings.chat_upstream_url:
         return None

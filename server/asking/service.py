@@ -13,8 +13,7 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 from loguru import logger
-from msgspec import Meta, Struct
-from msgspec.structs import asdict, replace
+from msgspec import Meta, Struct, structs
 
 from auth.context import WRITE, RequestContext
 from config.errors import FlorilegiumError, NotFound
@@ -92,7 +91,7 @@ async def answer_question(
     requested_at = format_time(datetime.now(UTC))
     endpoint = await find_endpoint(context, services) if request.use_model else None
     # A model must not read messages that are hidden from agents, also of this conversation.
-    reader = context if endpoint is None else replace(context, is_agent=True)
+    reader = context if endpoint is None else structs.replace(context, is_agent=True)
     earlier = await _read_conversation(reader, services, request.conversation_id)
     previous = next((one.content for one in reversed(earlier) if one.role == "user"), "")
     found = await find_evidence(services, reader, request.question, previous)
@@ -149,7 +148,7 @@ async def answer_question(
     if conversation_id is not None and not await keep(citations, end):
         conversation_id = None
         notices.append(NOT_KEPT)
-    yield replace(end, conversation_id=conversation_id, notices=tuple(notices))
+    yield structs.replace(end, conversation_id=conversation_id, notices=tuple(notices))
 
 
 def _history(messages: Sequence[Message]) -> list[Mapping[str, str]]:
@@ -176,7 +175,7 @@ async def collect_answer(events: AsyncIterator[AnswerEvent]) -> Answer:
             case AnswerSentence():
                 sentences.append(event)
             case AnswerEnd():
-                end = asdict(event)
+                end = structs.asdict(event)
     cited = _cited(sentences, citations)
     return Answer(answer=answer_text(sentences, cited), sentences=tuple(sentences), citations=cited, **end)
 
@@ -251,7 +250,7 @@ async def _keep(
     if any(one.uri in hidden for one in cited):
         metadata["human_only"] = True
     if end.usage is not None:
-        metadata |= {"usage": asdict(end.usage), "removed_citations": end.removed_citations}
+        metadata |= {"usage": structs.asdict(end.usage), "removed_citations": end.removed_citations}
     text = replace_unstorable(request.question)
     drafts = (
         MessageDraft(role="user", content=text, metadata=_VIA, created_at=requested_at),

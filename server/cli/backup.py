@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 import click
 import msgspec
-from msgspec import Struct, convert, to_builtins
-from msgspec.structs import asdict
+from msgspec import Struct, convert, structs, to_builtins
 
 from auth.audit import BACKUP_ACTION, BACKUP_FAILED_ACTION
 from auth.control_database import CONTROL_SCHEMA
@@ -169,7 +168,7 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, library
             owner = owner_of(user, library)
             manifest = run_with_library(settings, owner, lambda opened, _local: export_library(opened, folder))
     counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
-    print_result(asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
+    print_result(structs.asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
 
 
 def _download_export(server: RemoteApi, folder: Path, library: str | None) -> ExportManifest:
@@ -250,7 +249,7 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None,
     end = f"Not complete: {result.pending}." if result.pending else "The target is complete."
     text = f"{result.copied} of {result.users} libraries copied, {result.rows} rows.\n{end}"
     advice = "" if result.pending else " Set storage_url, or data_dir, to use it."
-    print_result(asdict(result), text + advice, as_json=as_json)
+    print_result(structs.asdict(result), text + advice, as_json=as_json)
     if result.pending:
         click.get_current_context().exit(1)
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec import Struct, structs
 
 from config.errors import InvalidParams
 
@@ -55,7 +54,7 @@ def library_caller(
         async with open_local(settings, user, creates=creates, writes=writes, is_demo=is_demo) as local:
             if loads_model:
                 await local.semantic.load()
-            yield local.services, replace(local.context, config=config)
+            yield local.services, structs.replace(local.context, config=config)
 
     yield from _local_call(open_library())
 
@@ -130,7 +129,7 @@ def call_server(
     path, locations = operation.public_path, operation.locations()
     query: dict[str, Any] = {"config": b64encode(msgspec.json.encode(dict(config))).decode()} if config else {}
     body: dict[str, Any] = {}
-    for field in fields(request):
+    for field in structs.fields(request):
         name, value = field.encode_name, getattr(request, field.name)
         if locations[name] == "path":
             path = path.replace(f"{{{name}}}", quote(str(value), safe=""))

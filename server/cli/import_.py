@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import click
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec import structs
 
 from config.errors import FlorilegiumError
 from server.cli.caller import run_long
@@ -95,7 +95,7 @@ def import_(
         echo(interruption_message(progress, is_dry_run=dry_run), err=True)
         click.get_current_context().exit(_INTERRUPTED)
     if as_json:
-        print_json(asdict(summary))
+        print_json(structs.asdict(summary))
     else:
         for line in report_lines(summary, is_dry_run=dry_run):
             echo(line)
@@ -145,7 +145,7 @@ def _with_given_paths(summary: ImportSummary, paths: Sequence[Path]) -> ImportSu
         return file
 
     for problems in (summary.problems, summary.doubts):
-        problems[:] = [replace(problem, file=name(problem.file)) for problem in problems]
+        problems[:] = [structs.replace(problem, file=name(problem.file)) for problem in problems]
     return summary
 
 

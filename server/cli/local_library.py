@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.audit import Audit, AuditEvent
 from auth.authenticator import OPERATOR, local_principal, operator_principal
@@ -198,7 +197,9 @@ def command_name() -> str:
 
 
 def local_context(user: UserRecord, root: DataRoot, libraries: tuple[LibraryAccess, ...] = ()) -> RequestContext:
-    principal = replace(local_principal(user), client_id=ClientId(OPERATOR), kind="operator", libraries=libraries)
+    principal = structs.replace(
+        local_principal(user), client_id=ClientId(OPERATOR), kind="operator", libraries=libraries
+    )
     return build_context(principal, root, OPERATOR, is_agent=False)
 
 

@@ -18,8 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.errors import FlorilegiumError, InvalidParams, Unavailable
 from config.loading import CLIENT_TOKEN_VARIABLE
@@ -258,7 +257,7 @@ def settings_of_running_server(settings: Settings) -> Settings:
         return settings
     server.close()
     needs_auth = server.owner.needs_auth or settings.require_auth
-    return replace(settings, public_url=server.owner.base_url, require_auth=needs_auth)
+    return structs.replace(settings, public_url=server.owner.base_url, require_auth=needs_auth)
 
 
 def running_server(settings: Settings, user_name: str | None) -> LocalApi | None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec import structs, to_builtins
 
 from auth.context import Role
 from config.errors import ConfigurationError, InvalidParams
@@ -90,7 +89,7 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
         quotas: UserQuotas = call(users.get_quotas, users.UserRequest(name=name))
         if changes:
             # All quotas of the user are replaced, so that those that do not change are sent, too.
-            own = replace(quotas.own, **changes)
+            own = structs.replace(quotas.own, **changes)
             quotas = call(users.set_quotas, users.QuotasRequest(name=name, **to_builtins(own)))
     limits: dict[str, Any] = to_builtins(quotas)
     if as_json:
@@ -145,7 +144,7 @@ def _load_for_link(overrides: SettingsOverrides) -> Settings:
         raise ConfigurationError(
             "this server has no sign-in with passwords; set require_auth = true and password_sign_in = true"
         )
-    return replace(settings, public_url=settings.public_url or local_url(settings))
+    return structs.replace(settings, public_url=settings.public_url or local_url(settings))
 
 
 def _print_link(link: "AccountLinkResponse", sentence: str, as_json: bool) -> None:

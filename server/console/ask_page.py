@@ -5,8 +5,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from msgspec import ValidationError, convert
-from msgspec.structs import asdict, replace
+from msgspec import ValidationError, convert, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -69,7 +68,7 @@ class AskPage(LibraryPage):
         if answer.conversation_id is not None:
             # Reloading the page does not ask again.
             return see_other(f"{AskForm(conversation=answer.conversation_id).address()}#latest")
-        citations = [asdict(one) for one in answer.citations]
+        citations = [structs.asdict(one) for one in answer.citations]
         turn = _turn(question, answer.sentences, citations, answer.model, answer.usage, answer.removed_citations)
         turn["notices"] = answer.notices
         return await self._page(request, viewer, AskForm(), [turn], None)
@@ -81,7 +80,7 @@ class AskPage(LibraryPage):
         if conversation.namespace != ASK_NAMESPACE:
             raise NotFound("conversation", conversation_id[:60])
         if conversation.message_count > _MESSAGES_MAX:
-            newest = replace(read, messages_offset=conversation.message_count - _MESSAGES_MAX)
+            newest = structs.replace(read, messages_offset=conversation.message_count - _MESSAGES_MAX)
             conversation = await self.run(viewer, conversations.read_conversation, newest)
         turns: list[Mapping[str, Any]] = []
         question = ""

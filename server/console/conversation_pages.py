@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -296,7 +295,7 @@ class ThreadsPage(LibraryPage):
     async def show(self, request: Request) -> Response:
         form, current = ThreadsForm.of(request), request.path_params.get("id", "")
         if not current or form.scope not in ("all", "thread"):
-            form = replace(form, scope="thread" if current and not form.q else "all")
+            form = structs.replace(form, scope="thread" if current and not form.q else "all")
         viewer = await self.admit(request, bus.list_threads)
         values: dict[str, Any] = {"threads": (), "more": "", "results": [], "notes": [], "index": 0, "links": {}}
         values |= {"conversation": None, "messages": [], "parts": {}, "reader_error": "", "search_error": ""}

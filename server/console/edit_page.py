@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec import structs, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -115,7 +114,7 @@ class EditPages(LibraryPage):
         if not url and is_web_address(text) and len(text.split()) == 1:
             text, url = "", text  # most apps of Android share an address as the text
         lines = [line for line in (text, f"<{url}>" if is_web_address(url) else url) if line]
-        item = replace(_empty_item("notes"), title=title[:_TITLE_MAX_CHARS], content="\n\n".join(lines))
+        item = structs.replace(_empty_item("notes"), title=title[:_TITLE_MAX_CHARS], content="\n\n".join(lines))
         return await self._form(request, viewer, item, is_new=True, action="/new", is_shared=True)
 
     async def create(self, request: Request) -> Response:
@@ -157,7 +156,7 @@ class EditPages(LibraryPage):
         entered = _entered_item(values, stored)
         version = values.get("version", "")
         if values.get("action") == "preview":
-            shown = replace(entered, version=int(version)) if version.isdecimal() else entered
+            shown = structs.replace(entered, version=int(version)) if version.isdecimal() else entered
             return await self._form(request, viewer, shown, preview=await _preview(entered))
         try:
             changes = _changes(entered, stored)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from msgspec import UNSET, Meta, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -95,7 +94,7 @@ def sections_of(item: GetResponse, marks: PassageMarks) -> list[ItemSection]:
     # Removes the heading with which the text of a character or prompt begins, because the page has it already.
     heading = f"# {item.meta.title}\n"
     is_repeated = item.meta.source in _TITLED and not item.attachments and item.content.startswith(heading)
-    item = replace(item, content=item.content.removeprefix(heading).lstrip("\n")) if is_repeated else item
+    item = structs.replace(item, content=item.content.removeprefix(heading).lstrip("\n")) if is_repeated else item
     spans = [attachment for attachment in item.attachments or () if _fragment(attachment)]
     passage = _find_passage(item, marks.text)
     if not spans:
@@ -267,7 +266,7 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
 
     def resolved(self) -> "PermalinkRequest":
         """Returns the request with the short parameters under their long names."""
-        return replace(
+        return structs.replace(
             self,
             seconds=self.t if self.seconds is None else self.seconds,
             message_id=self.message_id or self.message,
@@ -278,16 +277,16 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
         """Returns the request with a default mode: the whole item, or what surrounds the passage that the link points
         to."""
         if not (self.has_position or "/" in self.id):
-            return replace(self, mode=self.mode or "full", attachments=True)
+            return structs.replace(self, mode=self.mode or "full", attachments=True)
         window = WINDOW_MAX if self.sibling_window is None else self.sibling_window
-        return replace(self, mode=self.mode or "chunk_with_siblings", sibling_window=window, attachments=True)
+        return structs.replace(self, mode=self.mode or "chunk_with_siblings", sibling_window=window, attachments=True)
 
     def for_whole_item(self) -> "PermalinkRequest":
         return PermalinkRequest(source=self.source, id=self.id, library=self.library, mode="full", attachments=True)
 
     def for_passage(self) -> "PermalinkRequest":
         """Returns the request for the few sentences that a link points to."""
-        return replace(
+        return structs.replace(
             self, mode="chunk", chunk_size_tokens=_PASSAGE_TOKENS, chunk_overlap_tokens=0, max_tokens=None, cursor=None
         )
 
@@ -305,7 +304,7 @@ class ItemPage(LibraryPage):
 
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        self._operation = replace(read_item.at(runtime), path=PERMALINK, input=PermalinkRequest)
+        self._operation = structs.replace(read_item.at(runtime), path=PERMALINK, input=PermalinkRequest)
         self._pdf_processes = asyncio.Semaphore(_PDF_PROCESSES_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -347,7 +346,7 @@ class ItemPage(LibraryPage):
             if is_own:  # the addresses of images lead to the own library
                 async with self._runtime.libraries.library(viewer.context) as library:
                     names = await library.notes.image_names(str(item.meta.id))
-            marks = replace(
+            marks = structs.replace(
                 marks,
                 links={link.target: _LINKS.of(link.uri) for link in found.links},
                 images={name: f"/note-images/{quote(str(item.meta.id), safe='')}/{quote(name)}" for name in names},
@@ -462,7 +461,7 @@ class ItemPage(LibraryPage):
 
     async def _pdf_page(self, file: Path, page: int | str) -> PdfPage:
         limits = import_limits(self.settings)
-        limits = replace(limits, parser_cpu_s=_PDF_CPU_S, parser_deadline_s=_PDF_DEADLINE_S)
+        limits = structs.replace(limits, parser_cpu_s=_PDF_CPU_S, parser_deadline_s=_PDF_DEADLINE_S)
 
         def read() -> PdfPage:
             try:
@@ -476,7 +475,7 @@ class ItemPage(LibraryPage):
 
     async def _transcript(self, viewer: Viewer, args: PermalinkRequest) -> GetResponse | None:
         """Returns the beginning of a recording with the times of its passages, or None if it has none."""
-        request = replace(args, chunk_index=0).for_page()
+        request = structs.replace(args, chunk_index=0).for_page()
         try:
             item: GetResponse = await self.run(viewer, self._operation, request)
         except InvalidParams:
@@ -492,7 +491,7 @@ class ItemPage(LibraryPage):
             await self.run(viewer, self._operation, following)
         except (InvalidParams, NotFound):
             has_more = False
-        return replace(item, anchor="beginning", mode="full", truncated=has_more)
+        return structs.replace(item, anchor="beginning", mode="full", truncated=has_more)
 
     async def _args(self, request: Request, incoming: IncomingRequest) -> PermalinkRequest:
         limit = self._runtime.settings.body_max_bytes
@@ -520,7 +519,7 @@ class ItemPage(LibraryPage):
         if item.anchor not in ("loc", "query") or item.attachments is not None:
             return item, marks
         passage: GetResponse = await self.run(viewer, self._operation, args.for_passage())
-        return item, replace(marks, text=passage.content)
+        return item, structs.replace(marks, text=passage.content)
 
 
 def _link_graph(links: ItemLinks) -> LinkGraph | None:

@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct, structs, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -157,7 +156,7 @@ class LibraryPage:
         context = rest_context(self._runtime, admitted)
         session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
         name = session.user.name if session is not None else ""
-        return Viewer(context=replace(context, session=session_id), name=name)
+        return Viewer(context=structs.replace(context, session=session_id), name=name)
 
     async def admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
         """Admits a form that runs `operation`, and returns its fields. The session first: if it has ended, the person

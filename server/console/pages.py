@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlencode
 
 from markupsafe import Markup
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -295,7 +294,7 @@ class PageForm(Struct, frozen=True, kw_only=True):
 
     def address(self, **changes: str) -> str:
         """Returns the address of the page with other choices. It starts at the first row, unless `offset` is given."""
-        values = {**asdict(self), "offset": "", **changes}
+        values = {**structs.asdict(self), "offset": "", **changes}
         query = urlencode({name: value for name, value in values.items() if value})
         return f"{self.path}?{query}" if query else self.path
 

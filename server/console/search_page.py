@@ -11,8 +11,7 @@ from datetime import date, timedelta
 from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs, urlencode
 
-from msgspec import UNSET, Struct
-from msgspec.structs import asdict, replace
+from msgspec import UNSET, Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -94,11 +93,11 @@ class SearchForm(PageForm, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to search for. A source or an order alone selects nothing."""
-        return replace(self, source="", sort="", offset="") == SearchForm()
+        return structs.replace(self, source="", sort="", offset="") == SearchForm()
 
     @property
     def has_filters(self) -> bool:
-        return replace(self, q="", similar="", offset="") != SearchForm()
+        return structs.replace(self, q="", similar="", offset="") != SearchForm()
 
     @property
     def kept(self) -> list[tuple[str, str]]:
@@ -285,7 +284,9 @@ class SearchPage(LibraryPage):
     async def save(self, request: Request) -> Response:
         viewer, values = await self.admit_form(request, save_search)
         form = SearchForm.of_query(values.get("search", ""))
-        fields = {name: value for name, value in asdict(form).items() if name in SearchRequest.__struct_fields__}
+        fields = {
+            name: value for name, value in structs.asdict(form).items() if name in SearchRequest.__struct_fields__
+        }
         saved: SavedSearch = await self.run(viewer, save_search, SavedSearch(name=values.get("name", ""), **fields))
         return see_other(f"{_saved_address(saved)}&done=saved")
 
@@ -304,9 +305,9 @@ class SearchPage(LibraryPage):
     async def _results(self, viewer: Viewer, form: SearchForm, part: str) -> dict[str, Any]:
         search = form.request()
         if part == "filters":
-            search = replace(search, limit=1, offset=0, explain=False)
+            search = structs.replace(search, limit=1, offset=0, explain=False)
         response: KnowledgeResponse = await self.run(
-            viewer, search_knowledge, replace(search, facets=part != "results")
+            viewer, search_knowledge, structs.replace(search, facets=part != "results")
         )
         facets = response.facets if isinstance(response, FacetedResponse) else UNSET
         if part == "filters":
@@ -314,7 +315,7 @@ class SearchPage(LibraryPage):
         counted = response
         if form.source and not form.namespace:  # the counts of the other sources need a search of all of them
             counted = await self.run(
-                viewer, search_knowledge, replace(search, sources=(), limit=1, offset=0, facets=False)
+                viewer, search_knowledge, structs.replace(search, sources=(), limit=1, offset=0, facets=False)
             )
         # Of all libraries. A source that failed has no total, and then there is none of all.
         totals: dict[str, int | None] = {}
@@ -371,7 +372,7 @@ class SearchPage(LibraryPage):
 
 
 def _saved_address(saved: SavedSearch) -> str:
-    return SearchForm(**{name: value for name, value in asdict(saved).items() if name != "name"}).address()
+    return SearchForm(**{name: value for name, value in structs.asdict(saved).items() if name != "name"}).address()
 
 
 def hit_view(
@@ -504,7 +505,7 @@ class LibraryBrowser(LibraryPage):
             values |= {"error": error.message, "status": error.status}
         pinned: tuple[library.LibraryItem, ...] = ()
         if not form.offset:
-            shown = replace(
+            shown = structs.replace(
                 LibraryForm(source=form.source, library=form.library).request(), pinned=True, limit=_PINNED_MAX
             )
             pinned = (await self.run(viewer, library.list_items, shown)).items

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, structs
 
 from auth.context import RequestContext
 from config.errors import Conflict, FlorilegiumError, InvalidParams, NotFound
@@ -158,7 +157,7 @@ async def list_duplicates(context: RequestContext, services: Services, request: 
                 groups.append(DuplicateGroup(items=tuple(items), share=group.share))
     search = stored.search
     if search.state == "running" and search.updated_at < format_time_seconds(time.time() - _LEASE_S):
-        search = replace(search, state="failed", problem="the server was stopped before the search ended")
+        search = structs.replace(search, state="failed", problem="the server was stopped before the search ended")
     more = position if position < len(stored.groups) else None
     return DuplicateList(search=search, groups=tuple(groups), next_offset=more)
 
@@ -233,16 +232,16 @@ async def _search(
                     ):
                         texts = [(uri_of(source, row.id), await _text(library, source, row)) for row in rows]
                         await asyncio.to_thread(_add, finder, texts)
-                        search, last = replace(search, scanned=search.scanned + len(rows)), rows[-1].uuid
+                        search, last = structs.replace(search, scanned=search.scanned + len(rows)), rows[-1].uuid
                         await library.bookmarks.claim(_LEASE, owner, _LEASE_S)
                         await _save(library, search)
                     groups += await asyncio.to_thread(finder.groups)
                 groups.sort(key=lambda group: -group.share)
                 is_cut = search.truncated or len(groups) > _GROUPS_MAX
-                search = replace(search, state="done", found=len(groups), truncated=is_cut)
+                search = structs.replace(search, state="done", found=len(groups), truncated=is_cut)
                 await _save(library, search, groups[:_GROUPS_MAX])
             except FlorilegiumError as error:
-                search = replace(search, state="failed", problem=error.message)
+                search = structs.replace(search, state="failed", problem=error.message)
                 await _save(library, search)
             await library.bookmarks.release(_LEASE, owner)
     return search
@@ -280,5 +279,7 @@ async def _find(context: RequestContext, library: Library, uri: str) -> Duplicat
 
 
 async def _save(library: Library, search: DuplicateSearch, groups: Sequence[TextGroup] = ()) -> None:
-    result = StoredDuplicates(search=replace(search, updated_at=format_time_seconds(time.time())), groups=list(groups))
+    result = StoredDuplicates(
+        search=structs.replace(search, updated_at=format_time_seconds(time.time())), groups=list(groups)
+    )
     await library.bookmarks.set(_RESULT, msgspec.json.encode(result).decode())

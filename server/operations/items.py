@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 from urllib.parse import unquote
 
-from msgspec import UNSET, Meta, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, structs
 
 from aggregator.libraries import LibraryName, enter, label
 from auth.context import WRITE, RequestContext
@@ -398,7 +397,7 @@ async def copy_item(context: RequestContext, services: Services, request: ItemsC
         raise InvalidParams("to: expected the library of a group, got the user's own")
     messages: list[MessageDraft] = []
     # As an agent, who does not get human-only messages.
-    async with services.libraries.library(replace(context, is_agent=True)) as library:
+    async with services.libraries.library(structs.replace(context, is_agent=True)) as library:
         record = await library.collection(address.source).get(await _key(library, address))
         values = {field.name: getattr(record, field.name) for field in address.kind.editable}
         if isinstance(record, MediaItem):

@@ -9,8 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec import Meta, Struct, structs
 
 from auth.authenticator import OPERATOR_ID
 from auth.browser_sessions import KeyCreations
@@ -118,7 +117,7 @@ async def create_key(context: RequestContext, services: Services, request: Creat
     )
     detail = " ".join(sorted(record.scopes))
     services.audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)
-    return NewKey(**asdict(_key(record, time.time())), secret=secret)
+    return NewKey(**structs.asdict(_key(record, time.time())), secret=secret)
 
 
 @account_operation("DELETE /api/v1/keys/{id}", caller="unrestricted", other_scopes=(ADMIN,), error_statuses=NOT_FOUND)
@@ -157,7 +156,7 @@ async def revoke_key(context: RequestContext, services: Services, request: Revok
         )
         for one in creations
     ]
-    return RevokedKey(**asdict(_key(revoked, time.time())), created=created)
+    return RevokedKey(**structs.asdict(_key(revoked, time.time())), created=created)
 
 
 def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str]:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from msgspec import Meta
-from msgspec.structs import fields
+from msgspec import Meta, structs
 
 from aggregator.facets import FacetedResponse
 from aggregator.filters import filter_names
@@ -19,8 +18,8 @@ from server.protocol.schema import input_schema
 from server.services import Services
 from sources.items import GetResponse, Loc, RetrievalOptions, SearchResponse, uri_of
 
-_RETRIEVAL_FIELDS = tuple(field.name for field in fields(RetrievalOptions))
-_LOC_FIELDS = tuple(field.name for field in fields(Loc))
+_RETRIEVAL_FIELDS = tuple(field.name for field in structs.fields(RetrievalOptions))
+_LOC_FIELDS = tuple(field.name for field in structs.fields(Loc))
 # The results of `fetch` contain permalinks, so a key for `fetch` may also read items.
 _READ_TOOLS = ("knowledge_get", "fetch")
 

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, structs
 
 from auth.context import RequestContext
 from config.errors import Conflict, FlorilegiumError, InvalidParams, NotFound
@@ -243,7 +242,7 @@ async def undo_change(context: RequestContext, services: Services, request: Undo
         raise NotFound("change that can be undone", request.undo[:60])
     if known is not None:
         async with services.libraries.library(context) as library:
-            await _remember(library, replace(known, state="undone", undo=""))
+            await _remember(library, structs.replace(known, state="undone", undo=""))
     return ended
 
 
@@ -260,7 +259,7 @@ async def list_changes(context: RequestContext, services: Services, _request: No
     interrupted = "the server was stopped before everything was changed"
     return ChangeList(
         tuple(
-            replace(one, state="failed", problem=interrupted)
+            structs.replace(one, state="failed", problem=interrupted)
             if one.state == "running" and one.updated_at < oldest
             else one
             for one in changes
@@ -376,7 +375,7 @@ async def _run(
             try:
                 with background_jobs() if is_large else nullcontext():
                     async for result in steps(library):
-                        current = replace(
+                        current = structs.replace(
                             current,
                             changed=current.changed + len(result.changed),
                             skipped=current.skipped + len(result.skipped),
@@ -389,11 +388,11 @@ async def _run(
                         if current.total > _BATCH_ITEMS:
                             # What is done can be undone, even if the rest takes too long or the server is stopped.
                             await _remember(library, current)
-                current = replace(current, state="done")
+                current = structs.replace(current, state="done")
             except FlorilegiumError as error:
                 if not is_large and not current.changed:
                     raise
-                current = replace(current, state="failed", problem=error.message)
+                current = structs.replace(current, state="failed", problem=error.message)
             await _remember(library, current)
             if is_large:
                 await library.bookmarks.release(_LEASE, change.id)
@@ -409,7 +408,7 @@ async def _run(
 
 
 async def _remember(library: Library, change: LibraryChange) -> None:
-    change = replace(change, updated_at=format_time_seconds(time.time()))
+    change = structs.replace(change, updated_at=format_time_seconds(time.time()))
     known: list[LibraryChange] = _decode_changes(await library.bookmarks.get(_RECENT) or "[]")
     position = next((number for number, one in enumerate(known) if one.id == change.id), None)
     if position is None:
@@ -420,7 +419,7 @@ async def _remember(library: Library, change: LibraryChange) -> None:
 
 
 def _with_uris(source: str, result: ChangeResult) -> ChangeResult:
-    return replace(result, changed=tuple(uri_of(source, key) for key in result.changed))
+    return structs.replace(result, changed=tuple(uri_of(source, key) for key in result.changed))
 
 
 def _publish(context: RequestContext, services: Services, result: ChangeResult) -> None:

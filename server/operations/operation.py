@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial, wraps
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from msgspec import Meta, Struct, field
-from msgspec.structs import fields, force_setattr, replace
+from msgspec import Meta, Struct, field, structs
 
 from aggregator.libraries import enter, label, take_library
 from auth.context import ADMIN, READ, WRITE, Principal, RequestContext
@@ -227,18 +226,18 @@ class Operation(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.input is Struct or not self.response:
             *_, input_type, response = self.handler.__annotations__.values()
-            force_setattr(self, "input", input_type if self.input is Struct else self.input)
-            force_setattr(self, "response", self.response or response)
+            structs.force_setattr(self, "input", input_type if self.input is Struct else self.input)
+            structs.force_setattr(self, "response", self.response or response)
         if "library" in self.input.__struct_fields__ and not hasattr(self.handler, "__wrapped__"):
-            force_setattr(self, "handler", _in_library(self.handler, self.scope))
+            structs.force_setattr(self, "handler", _in_library(self.handler, self.scope))
         if not {"library", "libraries"}.isdisjoint(self.input.__struct_encode_fields__):
             # A library that the caller may not use does not exist for them.
-            force_setattr(self, "error_statuses", self.error_statuses | {404})
+            structs.force_setattr(self, "error_statuses", self.error_statuses | {404})
         if self.tool is not None and not self.tool.name:
             texts = {"title": self.summary, "description": self.description}
-            force_setattr(self, "tool", replace(self.tool, name=self.id, **texts))
+            structs.force_setattr(self, "tool", structs.replace(self.tool, name=self.id, **texts))
         if self.tool is not None and not self.tools:
-            force_setattr(self, "tools", (self.tool.name,))
+            structs.force_setattr(self, "tools", (self.tool.name,))
         assert self.tools, f"{self.id} names no tool, so that no profile could permit it"
 
     @property
@@ -293,7 +292,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     def at(self, services: Any) -> "Operation":
         """Returns the operation with the fields that depend on the services."""
-        return self if self.make_fields is None else replace(self, **self.make_fields(services))
+        return self if self.make_fields is None else structs.replace(self, **self.make_fields(services))
 
 
 def _in_library(handler: Handler, scope: str) -> Handler:
@@ -317,7 +316,7 @@ def _in_library(handler: Handler, scope: str) -> Handler:
 @cache
 def _field_names(struct: type[Struct]) -> tuple[str, ...]:
     """Cached, because inspecting a Struct takes as long as reading the rest of a request."""
-    return tuple(field.encode_name for field in fields(struct))
+    return tuple(field.encode_name for field in structs.fields(struct))
 
 
 def operation(route: str = "", summary: str = "", **declared: Any) -> Callable[[Handler], Operation]:

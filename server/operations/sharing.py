@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, structs
 
 from auth.authenticator import OPERATOR_ID
 from auth.context import ADMIN, ROLE_SCOPES, WRITE, RequestContext, ShareRule, build_context
@@ -107,7 +106,7 @@ async def managed_library(context: RequestContext, services: Services, name: str
     group = await services.registry.user_by_id(access.owner_id)
     if group is None:  # deleted meanwhile
         raise NotFound("library", name[:60])
-    principal = replace(
+    principal = structs.replace(
         context.principal,
         user_id=group.id,
         user_name=group.name,

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec import Meta, Struct, structs
 
 from aggregator.libraries import LibraryName
 from auth.context import RequestContext
@@ -192,7 +191,7 @@ async def append_chat_messages(
 
     Append messages to a conversation, as chats_append does.
     """
-    return await _append(context, services, ChatsAppend(**asdict(request)))
+    return await _append(context, services, ChatsAppend(**structs.asdict(request)))
 
 
 async def _append(context: RequestContext, services: Services, request: ChatsAppend) -> AppendResult:

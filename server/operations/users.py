@@ -8,8 +8,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from auth.accounts.passkeys import remove_all_passkeys
 from auth.accounts.service import AccountLinks, Accounts, NewLink, PendingInvitation
@@ -206,7 +205,7 @@ async def delete_user(context: RequestContext, services: Services, request: Dele
     """
     record = await find_other_user(context, services, request.name)
     # Before it is deleted, because the response has the size of the library.
-    deleted = replace(await _user(services, record), state="deleted")
+    deleted = structs.replace(await _user(services, record), state="deleted")
     await remove_user(context, services, record, purge=request.purge, deletes_groups=request.delete_groups)
     _record_change(context, services, "user.delete", record, "purged" if request.purge else "")
     return deleted
@@ -243,7 +242,7 @@ async def set_quotas(context: RequestContext, services: Services, request: Quota
     await services.quotas.set(record.id, overrides)
     limits = await services.quotas.limits(record.id)
     _record_change(context, services, "quota.set", record, describe_limits(limits))
-    return UserQuotas(**asdict(limits), own=overrides)
+    return UserQuotas(**structs.asdict(limits), own=overrides)
 
 
 class AdoptedLibrary(Struct, frozen=True, kw_only=True):
@@ -384,7 +383,7 @@ async def find_other_user(context: RequestContext, services: Services, name: str
 
 async def _user_quotas(services: Services, record: UserRecord) -> UserQuotas:
     limits, own = await services.quotas.limits(record.id), await services.quotas.overrides(record.id)
-    return UserQuotas(**asdict(limits), own=own)
+    return UserQuotas(**structs.asdict(limits), own=own)
 
 
 async def _user(services: Services, record: UserRecord) -> User:

@@ -9,8 +9,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec import Struct, structs
 
 from aggregator.libraries import enter, split_library, with_library
 from auth.context import READ, LibraryAccess
@@ -80,7 +79,7 @@ class CollectionPrompts(Generic[R]):
         if access is None:
             return prompt
         title = f"{prompt.title} ({access.name})"
-        return replace(prompt, name=with_library(prompt.name, access.handle), title=title)
+        return structs.replace(prompt, name=with_library(prompt.name, access.handle), title=title)
 
     async def find(self, call: Call, name: str) -> McpPrompt | None:
         # Only the number identifies the item, so that a name from an old list still works.
@@ -104,7 +103,7 @@ class CollectionPrompts(Generic[R]):
             context.record_read(uri)
             return result
 
-        return replace(prompt, handler=render)
+        return structs.replace(prompt, handler=render)
 
 
 def saved_prompts(libraries: Libraries, max_chars: int) -> CollectionPrompts[SavedPrompt]:
@@ -209,7 +208,7 @@ def _fill_macros(text: str, character: Character, user: str, max_chars: int) -> 
 
 def _text_chars(row: Struct) -> int:
     """Returns the length of all texts of a prompt or character."""
-    return sum(len(value) for value in astuple(row) if isinstance(value, str))
+    return sum(len(value) for value in structs.astuple(row) if isinstance(value, str))
 
 
 def _message(role: str, text: str) -> dict[str, Any]:

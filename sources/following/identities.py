@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.follows import FollowRecord
 from config.errors import StorageError
@@ -77,8 +76,8 @@ class FileIdentities:
         for key, uuid in uuids.items():
             self.items[kind, key] = FollowedItem(kind, key, uuid)
         # Any: `replace` does not know which draft belongs to which item.
-        drafts: list[Any] = [replace(item.draft, uuid=uuids[str(item.draft.uuid)]) for item in items]
-        return [replace(item, draft=draft) for item, draft in zip(items, drafts, strict=True)]
+        drafts: list[Any] = [structs.replace(item.draft, uuid=uuids[str(item.draft.uuid)]) for item in items]
+        return [structs.replace(item, draft=draft) for item, draft in zip(items, drafts, strict=True)]
 
     def add_deleted(self, kind: str, uuid: str) -> None:
         self.deleted.setdefault(kind, set()).add(uuid)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, structs
 
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
@@ -55,7 +54,7 @@ class UrlSync:
         except OutgoingRequestError as error:
             raise InvalidParams(f"the URL {error.reason}") from error
         if document is None:  # not modified
-            return replace(state, problem="")
+            return structs.replace(state, problem="")
         path = self._work_folder / file_name(self._record.location, document.media_type)
         await asyncio.to_thread(path.write_bytes, document.body)
         [result, *_] = await find_files([path], import_limits(settings), self._record.format)
@@ -67,7 +66,7 @@ class UrlSync:
         identities = _DocumentIdentities(self._files, self._record, known)
         async with open_reader_process(import_limits(settings), [path]) as process:
             runner = ImportRunner(self._library, settings, self._progress, process, keeps_edits=True)
-            file = replace(result, name=self._record.location[:200], has_stable_path=False)
+            file = structs.replace(result, name=self._record.location[:200], has_stable_path=False)
             summary = await runner.import_file(file, identities, from_start=True)
         self.report.add_summary(summary)
         if summary.failures:
@@ -75,7 +74,7 @@ class UrlSync:
         conflicts = sum(counts.conflict for counts in summary.kinds.values())
         row = FollowedFile(name=_NAME, signature=self._record.location, conflicts=conflicts)
         await self._files.save(self._record.id, row, identities.all_items(keeps_known=True))
-        return replace(state, etag=document.etag, last_modified=document.last_modified, problem="")
+        return structs.replace(state, etag=document.etag, last_modified=document.last_modified, problem="")
 
 
 class _DocumentIdentities(FileIdentities):
@@ -87,7 +86,7 @@ class _DocumentIdentities(FileIdentities):
 
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
         return [
-            ImportedMedia(replace(item.draft, url=self._url))
+            ImportedMedia(structs.replace(item.draft, url=self._url))
             if isinstance(item, ImportedMedia) and item.draft.url is UNSET
             else item
             for item in await super().assign(kind, items)

@@ -62,7 +62,7 @@ class Term(Struct, frozen=True, cache_hash=True):
     near: int | None = None
 
 
-class ParsedQuery(Struct, frozen=True):
+class ParsedQuery(Struct, frozen=True, cache_hash=True):
     """The meaning of a query. Without an expression, only its filters can match, and `read_as` says so.
 
     With AND or OR in the query (`has_operators`), adjacent words are all required; otherwise any of them may match. A

@@ -7,8 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from config.errors import InvalidParams
 from config.settings import Settings
@@ -96,9 +95,9 @@ def build_response(
         pages=pages,
     )
     text_weight = plan.scale.weigh(excerpt.text)
-    is_over = plan.scale.weigh_json(replace(response, content="")) + text_weight > plan.budget
+    is_over = plan.scale.weigh_json(structs.replace(response, content="")) + text_weight > plan.budget
     # Only the content, so that reading a whole item reports the `cost_tokens` of its hit.
-    return replace(response, tokens=plan.scale.tokens(text_weight), over_budget=is_over or UNSET)
+    return structs.replace(response, tokens=plan.scale.tokens(text_weight), over_budget=is_over or UNSET)
 
 
 class Section(Struct, frozen=True):
@@ -148,7 +147,7 @@ def read_document(
     loc = args.parsed_loc
     if args.cursor is not None:
         position = read_cursor(args.cursor, meta.uri, meta.version or 0)
-        return _read_text_from(document.text, meta, replace(plan, mode="full"), position.offset, "cursor")
+        return _read_text_from(document.text, meta, structs.replace(plan, mode="full"), position.offset, "cursor")
     if plan.mode == "full":
         return _read_text_from(document.text, meta, plan, 0, "beginning")
     highlighter = Highlighter(read_query(args.query or "", settings).terms)
@@ -176,7 +175,7 @@ def read_rest(rest: ItemPassage, length: int, meta: ResultItem, plan: RetrievalP
     """As much of the rest of an item as fits; `length` is the length of the item's text."""
     excerpt = take_forward([rest], content_budget(meta, plan))
     more = excerpt.end.offset < length
-    return build_response(meta, plan, by, replace(excerpt, truncated=more), more=more)
+    return build_response(meta, plan, by, structs.replace(excerpt, truncated=more), more=more)
 
 
 def read_snippet(

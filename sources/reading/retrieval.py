@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.numbers import clamp
 from config.settings import Settings
@@ -59,7 +58,7 @@ def plan_retrieval(
     """Options override request defaults, which override settings. `default_mode` applies without options, or with a
     budget but no mode; other options without a mode mean a snippet, as in tldw."""
     if options is None or (options.mode is None and options.max_tokens is not None):
-        options = replace(options or items.RetrievalOptions(), mode=default_mode)
+        options = structs.replace(options or items.RetrievalOptions(), mode=default_mode)
     max_tokens = _first_set(options.max_tokens, defaults.max_tokens)
     has_budget = max_tokens is not None
     mode = options.mode or "snippet"
@@ -205,7 +204,7 @@ def take_forward(passages: Sequence[ItemPassage], budget: ContentBudget, skip: i
         excerpt = take_part(first, budget)
         # In a standalone passage the end counts from its beginning, so add the skipped characters.
         shift = skip if first.offset is None else 0
-        return replace(excerpt, end=Position(excerpt.end.index, excerpt.end.offset + shift))
+        return structs.replace(excerpt, end=Position(excerpt.end.index, excerpt.end.offset + shift))
     run, left = [first], budget.weight - budget.cost(first)
     text_weight = budget.scale.weigh(first.text)
     for passage in passages[1:]:
@@ -216,7 +215,7 @@ def take_forward(passages: Sequence[ItemPassage], budget: ContentBudget, skip: i
             # The run and the beginning of the passage after it.
             separator, overlap = _separator_and_overlap(run[-1], passage)
             joined = join(run)
-            part = take_part(passage, replace(budget, weight=left - budget.scale.weigh(separator)))
+            part = take_part(passage, structs.replace(budget, weight=left - budget.scale.weigh(separator)))
             text = part.text[overlap:]
             if not text:
                 return joined

@@ -424,7 +424,7 @@ class Observations(ItemCollection[records.Observation, ObservationDraft, str], P
 
 
 class Chats(BrowsableCollection[records.Conversation], Protocol):
-    """Conversations and their messages. A new method must also be added to `redaction.RedactedChats`."""
+    """Conversations and their messages. Agents get no content of human-only messages, from none of the methods."""
 
     async def search(self, search: Search) -> records.HitPage: ...
     async def find_messages(self, search: MessageSearch) -> records.MessageHits: ...

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol, Self
 
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.errors import FlorilegiumError, QuotaExceeded, SourceTimeout, Unavailable
 from config.paths import UserId
@@ -121,7 +120,7 @@ class PassageBatch(Struct, frozen=True, kw_only=True):
     def only(self, rows: tuple[Any, ...]) -> Self:
         """Returns the batch without its other rows. `rows` are the first ones."""
         passages = {row: self.passages[row] for row in rows if row in self.passages}
-        return replace(self, rows=rows, passages=passages)
+        return structs.replace(self, rows=rows, passages=passages)
 
 
 class VectorCoverage(Struct, frozen=True):

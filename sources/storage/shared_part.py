@@ -1,8 +1,8 @@
 """The part of a library that its owner shares by a tag, a source or a namespace of chats (`auth.context.ShareRule`).
 
-This is the one place that enforces such a rule. It sits between the engine and everything that produces responses, as
-`redaction` does. Searches and lists get the rule as a further filter, and an item that is read by its id is compared
-with it before anything is returned. What is not written out here is refused: a new method of the storage contract is
+This is the one place that enforces such a rule. It sits between the engine and everything that produces responses.
+Searches and lists get the rule as a further filter, and an item that is read by its id is compared with it before
+anything is returned. What is not written out here is refused: a new method of the storage contract is
 not shared until someone decides that it may be. Nothing can be written.
 """
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from sources.reading.cursors import START, Position
 from sources.records import Segment
@@ -32,7 +31,7 @@ def render_transcript(
     left = room = room - renderer.empty_size
     for index in range(start.index, len(segments)):
         skip = start.offset if index == start.index else 0
-        segment = replace(segments[index], text=segments[index].text[skip:])
+        segment = structs.replace(segments[index], text=segments[index].text[skip:])
         part = renderer.render(segment, index + 1)
         left -= _size(part) + len(_SEPARATORS[form])
         if left >= 0:
@@ -41,7 +40,7 @@ def render_transcript(
         if parts:
             return TranscriptPage(renderer.join(parts), Position(index, 0))
         chars = renderer.count_fitting(segment, index + 1, room - len(_SEPARATORS[form]))
-        truncated = renderer.render(replace(segment, text=segment.text[:chars]), index + 1)
+        truncated = renderer.render(structs.replace(segment, text=segment.text[:chars]), index + 1)
         return TranscriptPage(renderer.join([truncated]), Position(index, skip + chars))
     return TranscriptPage(renderer.join(parts), None)
 
@@ -88,7 +87,7 @@ class _Renderer(Struct, frozen=True):
         Returns at least one character, so that every page makes progress.
         """
         chars = len(segment.text)
-        while chars > 1 and _size(self.render(replace(segment, text=segment.text[:chars]), number)) > room:
+        while chars > 1 and _size(self.render(structs.replace(segment, text=segment.text[:chars]), number)) > room:
             chars = word_boundary_before(segment.text, chars // 2) or 1
         return chars
 

@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal, get_args
 from unicodedata import normalize
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from sources.text.folding import fold
 from sources.text.stemming import STOPWORDS
@@ -363,11 +362,11 @@ def _with_years(found: Sequence[FoundTime]) -> list[FoundTime]:
         match expression:
             case CalendarDate():
                 year = expression.year or year
-                expression = replace(expression, year=year)
+                expression = structs.replace(expression, year=year)
             case Third(date=date) | WeekOfMonth(date=date):
                 year = date.year or year
-                expression = replace(expression, date=replace(date, year=year))
-        result.append(replace(one, mention=replace(one.mention, expression=expression)))
+                expression = structs.replace(expression, date=structs.replace(date, year=year))
+        result.append(structs.replace(one, mention=structs.replace(one.mention, expression=expression)))
     return result[::-1]
 
 

@@ -110,6 +110,15 @@ async def test_renamed_group_keeps_its_handle(registry: Registry, sharing: Shari
     assert [(one.handle, one.name) for one in await sharing.libraries_of(ada.id)] == [(team.handle, "crew")]
 
 
+async def test_person_whose_account_has_ended_has_no_libraries(registry: Registry, sharing: Sharing) -> None:
+    ada = await registry.add_user("ada")
+    await sharing.create_group(ada.id, "team")
+
+    await registry.expire_user(ada.id, 1.0)
+
+    assert await sharing.libraries_of(ada.id) == ()
+
+
 # Who may do what
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from auth.context import SCOPES
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.storage.redaction import HIDDEN
+from sources.storage.collections.chats import HIDDEN
 from tests.cases import each_case
 from tests.server.clients import JSON_AND_EVENTS, message, modern_headers, modern_params
 from tests.server.compat.agentkit.conversations_api import post

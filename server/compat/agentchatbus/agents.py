@@ -9,8 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.errors import Unavailable
 from config.paths import UserId
@@ -110,7 +109,7 @@ class ReplyTokens:
         """Makes a consumed token usable again, after its message was not written."""
         stored = await self._tokens.get(user_id, _key(token))
         if stored is not None:
-            await self._tokens.put(user_id, _key(token), replace(stored, consumed_at=None))
+            await self._tokens.put(user_id, _key(token), structs.replace(stored, consumed_at=None))
 
 
 class InProcessReplyTokenStore:
@@ -142,7 +141,7 @@ class InProcessReplyTokenStore:
         self._tokens.move_to_end((user_id, key))
 
     async def consume(self, user_id: UserId, key: str, token: ReplyToken, now: float) -> bool:
-        await self.put(user_id, key, replace(token, consumed_at=now))
+        await self.put(user_id, key, structs.replace(token, consumed_at=now))
         return True
 
     def _remove_expired(self) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec import UNSET, Struct, UnsetType, structs
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -207,7 +206,7 @@ async def open_thread(
         current_seq = await library.chats.last_message_number(conversation.id)
     tokens = services.bus.reply_tokens
     sync_context = await tokens.sync_context(context.user_id, conversation.id, current_seq, creator.id)
-    return schemas.CreatedThread(**asdict(threads.bus_thread(conversation)), **asdict(sync_context))
+    return schemas.CreatedThread(**structs.asdict(threads.bus_thread(conversation)), **structs.asdict(sync_context))
 
 
 @_state_operation("POST /api/threads/{thread_id}/state", "Set the status of a thread")

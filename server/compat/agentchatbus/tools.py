@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
-from msgspec.structs import asdict
+from msgspec import UNSET, structs
 
 from auth.context import WRITE
 from config.errors import InvalidParams, NotFound, SourceTimeout
@@ -149,11 +148,11 @@ class AgentChatBusTools:
                 for one in messages
             ),
             has_more=has_more,
-            **asdict(sync_context),
+            **structs.asdict(sync_context),
         )
 
     async def msg_post(self, call: Call, arguments: schemas.MsgPost) -> schemas.PostedMessage:
-        request = schemas.PostRequest(**asdict(arguments))
+        request = schemas.PostRequest(**structs.asdict(arguments))
         message, agent = await self._bus.post(call.context, request, needs_agent_token=False)
         sync_context = None
         if agent is not None:
@@ -165,7 +164,7 @@ class AgentChatBusTools:
             seq=message.seq,
             reply_to_msg_id=message.reply_to_msg_id,
             priority=message.priority,
-            **(asdict(sync_context) if sync_context else {}),
+            **(structs.asdict(sync_context) if sync_context else {}),
         )
 
     async def msg_list(self, call: Call, arguments: schemas.MsgList) -> ToolResult:

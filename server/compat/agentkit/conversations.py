@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
-from msgspec.structs import asdict
+from msgspec import UNSET, Struct, structs
 from starlette.responses import Response
 
 from auth.context import WRITE, RequestContext
@@ -232,7 +231,7 @@ async def read_conversation(
     context.record_read(uri_of("chats", conversation.id))
     end = offset + len(messages)
     return schemas.ConversationDetail(
-        **asdict(conversation_summary(conversation)),
+        **structs.asdict(conversation_summary(conversation)),
         messages=tuple(map(schemas.message_response, messages)),
         messages_offset=offset or UNSET,
         next_messages_offset=end if end < conversation.message_count else UNSET,

@@ -6,8 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
@@ -57,7 +56,7 @@ class ConversationDetail(ConversationSummary, frozen=True, kw_only=True):
 
 
 def message_response(message: Message) -> ConversationMessage:
-    return ConversationMessage(**asdict(archived_message(message)), seq=message.number)
+    return ConversationMessage(**structs.asdict(archived_message(message)), seq=message.number)
 
 
 class ListConversationsRequest(Struct, frozen=True, kw_only=True):

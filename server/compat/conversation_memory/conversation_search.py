@@ -7,8 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from auth.context import RequestContext
 from config.errors import NotFound, SourceTimeout
@@ -70,13 +69,13 @@ def _parse(query: MemoryQuery, concept: str, settings: Settings) -> ParsedQuery:
             raise memory_error(f"query: expected {expected}, got {len(concept)}")
         return parse_literal(concept)
     # What was searched for instead of a concept could not be reported with it.
-    parsed = replace(read_query(concept, settings), relaxed=None)
+    parsed = structs.replace(read_query(concept, settings), relaxed=None)
     if query.ranking == "meaning":
-        parsed = replace(parsed, prose=parsed.prose or concept)
+        parsed = structs.replace(parsed, prose=parsed.prose or concept)
     if query.is_single_concept or parsed.has_operators or parsed.expression is None:
         return parsed
     # One of several concepts must match with all of its words, unless its operators say otherwise.
-    return replace(parsed, expression=_all_of(parsed.expression), has_operators=True)
+    return structs.replace(parsed, expression=_all_of(parsed.expression), has_operators=True)
 
 
 def _all_of(expression: Expression) -> Expression:
@@ -98,7 +97,7 @@ async def search_by_mode(search: Callable[[Search], Awaitable[HitPage]], request
     page = await search(request)
     if request.ranking != "meaning" or is_compared(page.semantic):
         return page
-    return replace(await search(replace(request, ranking="words")), semantic=page.semantic)
+    return structs.replace(await search(structs.replace(request, ranking="words")), semantic=page.semantic)
 
 
 def is_compared(status: SemanticStatus) -> bool:
@@ -239,7 +238,7 @@ class ConversationSearcher:
         offset = 0
         # The hits are read by page, up to a bound.
         while not is_complete and (size := min(LIMIT_MAX, self._scan_max - offset)) > 0:
-            page = await search_by_mode(self._chats.search, replace(query.search, limit=size, offset=offset))
+            page = await search_by_mode(self._chats.search, structs.replace(query.search, limit=size, offset=offset))
             offset, semantic, is_complete = offset + size, page.semantic, not page.has_more
             for hit in page.hits:
                 if len(rows) == self._query.limit:
@@ -254,7 +253,7 @@ class ConversationSearcher:
                     rows.setdefault((row.path, row.line_start), row)
                     has_matching_words = has_matching_words or has_words(hit)
         results = self._results(tuple(rows.values()), len(rows), notes, is_complete=is_complete)
-        return replace(results, semantic=semantic, has_matching_words=has_matching_words)
+        return structs.replace(results, semantic=semantic, has_matching_words=has_matching_words)
 
     async def search_conversations(self) -> MatchingRows:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
@@ -267,7 +266,7 @@ class ConversationSearcher:
         matches, is_complete = await self._match_all(concepts)
         if not matches and self._query.ranking == "fused":
             # Mode `both`: nothing has all of the words, so that the meaning decides.
-            nearest = [await self._match_concept(replace(search, ranking="meaning")) for search in searches]
+            nearest = [await self._match_concept(structs.replace(search, ranking="meaning")) for search in searches]
             if all(is_compared(concept.semantic) for concept in nearest):
                 concepts, notes = nearest, (*notes, _NEAREST_INSTEAD)
                 matches, is_complete = await self._match_all(concepts)
@@ -280,13 +279,13 @@ class ConversationSearcher:
             rows += [] if row is None else [row]
         results = self._results(tuple(rows), len(matches), notes, is_complete=is_complete)
         semantic = min((concept.semantic for concept in concepts), key=lambda status: status.coverage or 0.0)
-        return replace(results, semantic=semantic)
+        return structs.replace(results, semantic=semantic)
 
     async def _match_concept(self, search: Search) -> _ConceptMatches:
         """Of the messages that are compared by meaning, only the nearest match: all are more or less near."""
         nearest_max = min(self._scan_max, _NEAREST_PER_ROW * self._query.limit)
         limit = nearest_max if search.ranking == "meaning" else self._scan_max
-        results = await search_by_mode(self._chats.search, replace(search, limit=limit, offset=0))
+        results = await search_by_mode(self._chats.search, structs.replace(search, limit=limit, offset=0))
         best_hits: dict[str, Hit] = {}
         for hit in results.hits:
             best_hits.setdefault(str(hit.conversation_id), hit)
@@ -318,7 +317,9 @@ class ConversationSearcher:
                 remaining_ms = int((deadline_s - self._clock()) * 1000)
                 if remaining_ms <= 0:
                     return matches, False
-                lookup = replace(concept.search, within=conversation_id, limit=1, offset=0, deadline_ms=remaining_ms)
+                lookup = structs.replace(
+                    concept.search, within=conversation_id, limit=1, offset=0, deadline_ms=remaining_ms
+                )
                 try:
                     hits += (await search_by_mode(self._chats.search, lookup)).hits[:1]
                 except SourceTimeout:

@@ -9,8 +9,7 @@ from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from config.errors import FlorilegiumError, InvalidParams, NotFound, SourceTimeout
 from config.numbers import clamp
@@ -37,7 +36,7 @@ async def search_history(chats: Chats, search: MessageSearch, own_tools: Collect
     """Returns the newest matching messages that are part of the history, scanning at most about `scan_max`."""
     depth = search.limit
     while True:
-        results = await chats.find_messages(replace(search, limit=depth))
+        results = await chats.find_messages(structs.replace(search, limit=depth))
         hits = tuple([hit for hit in results.hits if is_history(hit.message, own_tools)])
         is_exhausted = len(results.hits) < depth
         if len(hits) >= search.limit or is_exhausted or depth >= scan_max:
@@ -112,7 +111,7 @@ async def find_nearest(
     if query.expression is None:
         return (), None
     request = Search(
-        query=replace(query, prose=search.text or ""),
+        query=structs.replace(query, prose=search.text or ""),
         limit=LIMIT_MAX,
         deadline_ms=search.deadline_ms,
         ranking="meaning",

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
@@ -88,7 +87,7 @@ class MessageTree:
             if draft is not None:
                 times[key] = times[parent] if draft.created_at is UNSET else draft.created_at
                 uuid = uuids[key] = uuid_of(key)
-                yield replace(
+                yield structs.replace(
                     draft, uuid=uuid, parent_id=uuids[parent], is_canonical=key in canonical, created_at=times[key]
                 )
 
@@ -204,7 +203,7 @@ def conversation_in_order(
             yield message
             continue
         created = message.time if draft.created_at is UNSET else None
-        draft = replace(draft, created_at=created) if created else draft
+        draft = structs.replace(draft, created_at=created) if created else draft
         remaining = chain((message,), remaining)
         break
     yield from conversation_parts(draft, _drafts_in_order(importer, draft, remaining, limits))
@@ -274,7 +273,7 @@ def _drafts_in_order(
             continue
         # A message without a time gets that of the message before it.
         time = time if result.created_at is UNSET else result.created_at
-        yield replace(
+        yield structs.replace(
             result,
             uuid=message_id(importer, conversation, message.key),
             parent_id=message_id(importer, conversation, message.parent or "") if message.parent in seen else UNSET,

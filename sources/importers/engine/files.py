@@ -18,8 +18,7 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import IO, Any
 
-from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, UnsetType, structs
 
 from config.errors import InvalidParams, TooLarge
 from config.times import format_timestamp
@@ -86,7 +85,7 @@ def decode(data: bytes, limits: ImportLimits) -> DecodedText:
         decoded = detect_encoding(data)
     if "\0" in decoded.text:
         raise InvalidParams("expected text, got a NUL character")
-    return replace(decoded, text=decoded.text.replace("\r\n", "\n").replace("\r", "\n"))
+    return structs.replace(decoded, text=decoded.text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def decode_item(data: bytes, limits: ImportLimits) -> DecodedText:

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, structs
 
 from config.errors import Conflict, SourceTimeout
 from config.settings import Settings
@@ -169,7 +168,7 @@ class _FileImport:
 
     async def run(self, file_progress: FileProgress) -> None:
         """Reads the next batch while the previous one is written."""
-        limits = replace(self._runner.limits, has_stable_path=self.file.has_stable_path)
+        limits = structs.replace(self._runner.limits, has_stable_path=self.file.has_stable_path)
         batches, process = self._runner.batch_limits, self._runner.process
         importer, path = self.file.importer, self.file.path
         position = None

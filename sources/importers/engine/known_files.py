@@ -7,8 +7,7 @@ from hashlib import blake2b, sha256
 from hashlib import file_digest as hash_file
 
 import msgspec
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from config.errors import NotFound
 from sources.importers.engine.confined_files import open_file
@@ -102,7 +101,7 @@ class DocumentIdentity:
             else:
                 # The item of this location was taken over by the document that moved away: this is another document.
                 self.item = stable_uuid(self._importer, "media", f"{natural}\0{self._digest}")
-        return ImportedMedia(replace(item.draft, uuid=self.item))
+        return ImportedMedia(structs.replace(item.draft, uuid=self.item))
 
     async def save(self) -> None:
         """Remembers who owns the item, and forgets its old location. Called after the item was written."""
@@ -156,7 +155,7 @@ async def _with_former_id(library: Library, item: ImportedNote) -> ImportedNote:
         if is_owner:
             await library.bookmarks.set(name, new_id)
             owner = new_id
-    return replace(item, draft=replace(draft, uuid=item.former_uuid)) if owner == new_id else item
+    return structs.replace(item, draft=structs.replace(draft, uuid=item.former_uuid)) if owner == new_id else item
 
 
 def _key(kind: str, value: str) -> str:

@@ -6,8 +6,7 @@ from itertools import chain
 from pathlib import PureWindowsPath
 from typing import Any, ClassVar
 
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, structs
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
@@ -253,7 +252,9 @@ class ConversationMemoryImporter(FileImporter):
                     # The lines of the whole session: the database has no more precise ones.
                     path, start, end = archive
                     conversation = events.archived_conversation_id(path)
-                    observation = replace(observation, conversation_id=conversation, line_start=start, line_end=end)
+                    observation = structs.replace(
+                        observation, conversation_id=conversation, line_start=start, line_end=end
+                    )
                 yield ImportedObservation(observation)
 
             # A database has one of the two tables of observations.

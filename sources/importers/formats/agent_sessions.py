@@ -8,8 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
@@ -152,7 +151,7 @@ class SessionImporter(FileImporter):
                         turns = self.parse_line(path, line, 0, limits)
                         requests = (turn.text for turn in turns if turn.starts_exchange)
                         title = clean_line(first_sentence(next(requests, ""), _TITLE_CHARS))
-                header = replace(header, title=title)
+                header = structs.replace(header, title=title)
                 if header.session_id and header.title and header.started_at:
                     break
             if not header.session_id:
@@ -269,13 +268,13 @@ class _SessionReader:
         # Gives a turn without a time, such as a summary, that of the previous turn in its exchange, or of the session's
         # start. Earlier exchanges do not count, because a later import may start at this one.
         self._time = turn.time or self._time
-        turn = replace(turn, time=self._time, lines=LineRange(line.number, line.number))
+        turn = structs.replace(turn, time=self._time, lines=LineRange(line.number, line.number))
         pending, is_continuation = self._pending, False
         if pending is not None:
             is_same = bool(turn.merge_key) and turn.merge_key == pending.merge_key
             is_continuation = is_same and line.number - pending.lines.start < _MERGED_LINES_MAX
         if pending is not None and is_continuation:
-            self._pending = replace(
+            self._pending = structs.replace(
                 pending,
                 text="\n\n".join(filter(None, (pending.text, turn.text))),
                 calls=(*pending.calls, *turn.calls),
@@ -296,10 +295,10 @@ class _SessionReader:
             return
         # A result names its tool by the key of the call.
         results = [
-            replace(result, tool=result.tool or self._tool_names.get(result.key, UNKNOWN_TOOL))
+            structs.replace(result, tool=result.tool or self._tool_names.get(result.key, UNKNOWN_TOOL))
             for result in turn.results
         ]
-        turn = replace(turn, results=results)
+        turn = structs.replace(turn, results=results)
         self._tool_names |= {call.key: call.name for call in turn.calls}
         tools = {call.name for call in turn.calls} | {result.tool for result in turn.results}
         message_draft = MessageDraft(
@@ -322,9 +321,9 @@ class _SessionReader:
             for call in turn.calls:
                 texts = {name: value for name, value in call.arguments.items() if isinstance(value, str)}
                 shorter = {name: text[:_ARGUMENT_CHARS] for name, text in texts.items()}
-                calls.append(replace(call, arguments=shorter))
-            results = [replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
-            self._exchange.append(replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=calls, results=results))
+                calls.append(structs.replace(call, arguments=shorter))
+            results = [structs.replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
+            self._exchange.append(structs.replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=calls, results=results))
 
     def _finish_exchange(self) -> None:
         # Calls are combined with their results, which are on later lines. Calls without a result are left out: they
@@ -333,8 +332,8 @@ class _SessionReader:
         turns = []
         for turn in self._exchange:
             completed = [(call, results[call.key]) for call in turn.calls if call.key in results]
-            calls = [replace(call, result=result.text, is_error=result.is_error) for call, result in completed]
-            turns.append(replace(turn, calls=calls))
+            calls = [structs.replace(call, result=result.text, is_error=result.is_error) for call, result in completed]
+            turns.append(structs.replace(turn, calls=calls))
         session = AgentSession(
             session_id=str(self._conversation.session_id),
             project=self._project,
@@ -345,7 +344,7 @@ class _SessionReader:
             # The line is part of the id: the same text in two exchanges gives two observations, in whichever order they
             # are read.
             parts = (session.session_id, str(draft.type), str(draft.title), str(draft.line_start))
-            self._observations.append(replace(draft, uuid=events.observation_id("derived", *parts)))
+            self._observations.append(structs.replace(draft, uuid=events.observation_id("derived", *parts)))
             self._counts["observations"] += 1
         self._exchange.clear()
         self._tool_names.clear()
@@ -357,7 +356,7 @@ class _SessionReader:
         if self._exchange_start is not None:
             # The last exchange is not before the checkpoint: the next import reads it again, with what was added to it.
             digest = _digest(file, self._exchange_start.offset)
-            yield events.Checkpoint(replace(self._exchange_start, digest=digest))
+            yield events.Checkpoint(structs.replace(self._exchange_start, digest=digest))
 
     def _emit_messages(self) -> Events:
         if self._messages:

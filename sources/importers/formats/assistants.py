@@ -6,8 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
-from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec import Raw, Struct, structs
 
 from config.errors import InvalidParams
 from sources.importers.engine import chat_messages, json_stream
@@ -205,7 +204,7 @@ def _read_grok_conversation(data: bytes, location: str, limits: ImportLimits) ->
     if not any(message.parent for message in messages):
         # Older exports do not name the message that is answered: it is the one before.
         keys = [None, *(message.key for message in messages)]
-        messages = [replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
+        messages = [structs.replace(message, parent=key) for message, key in zip(messages, keys, strict=False)]
     yield from chat_messages.conversation_with_branches("grok", draft, messages, limits)
 
 
@@ -406,8 +405,8 @@ def _read_threads(value: object, limits: ImportLimits) -> Events:
             )
             text, citations = _answer(entry, limits)
             model = entry.line("display_model", "model")
-            answer = replace(question, key=f"{own} answer", role="assistant", text=text, model=model)
-            messages += (question, replace(answer, parent=question.key, citations=citations))
+            answer = structs.replace(question, key=f"{own} answer", role="assistant", text=text, model=model)
+            messages += (question, structs.replace(answer, parent=question.key, citations=citations))
         yield from chat_messages.conversation_in_order("perplexity", draft, messages, limits)
 
 

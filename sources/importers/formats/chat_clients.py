@@ -9,8 +9,7 @@ from itertools import chain, islice
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, structs
 
 from config.errors import InvalidParams
 from sources.drafts import NoteDraft, PromptDraft
@@ -249,7 +248,7 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     """Yields the JSON of the conversation without its messages, and then that of every message without its answers. In
     the tree of a long conversation, messages are nested hundreds of levels deep, more than a JSON parser can decode."""
     # The scanner does not recurse, so the depth may be far above that of other JSON.
-    scanner = JsonScanner(io.BytesIO(data), replace(limits, depth_max=_TREE_DEPTH_MAX))
+    scanner = JsonScanner(io.BytesIO(data), structs.replace(limits, depth_max=_TREE_DEPTH_MAX))
     root = _OpenObject(0)
     open_objects, finished, empty_count = [root], list[tuple[int, bytes]](), 0
     for token, start in scanner:

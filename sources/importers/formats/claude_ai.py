@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Raw, Struct, structs
 
 from config.errors import InvalidParams
 from sources.drafts import MessageDraft, NoteDraft, PromptDraft
@@ -50,7 +49,7 @@ def content_blocks(message: Fields) -> Sequence[ContentBlock]:
         # Consecutive blocks of ordinary text are one: citations split a text into many.
         if blocks and not blocks[-1].kind and not block.kind:
             text_so_far, citations = f"{blocks[-1].text}\n\n{block.text}", [*blocks[-1].citations, *block.citations]
-            blocks[-1] = replace(blocks[-1], text=text_so_far, citations=citations[:_LINKS_MAX])
+            blocks[-1] = structs.replace(blocks[-1], text=text_so_far, citations=citations[:_LINKS_MAX])
         else:
             blocks.append(block)
     if not blocks and message.text("text").strip():
@@ -69,7 +68,7 @@ def content_blocks(message: Fields) -> Sequence[ContentBlock]:
     if not blocks or blocks[index].kind:
         # The message has no text of its own, so the attachments become its main block.
         return [ContentBlock("\n\n".join(attached)), *blocks]
-    blocks[index] = replace(blocks[index], text="\n\n".join([blocks[index].text, *attached]))
+    blocks[index] = structs.replace(blocks[index], text="\n\n".join([blocks[index].text, *attached]))
     return blocks
 
 

@@ -10,8 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
@@ -407,7 +406,7 @@ class JoplinImporter(FileImporter):
     def read_file(self, file: InputFile) -> Events:
         index, limits = _JoplinIndex(), file.limits
         # The first pass collects notebooks and tags. Its progress is not shown, but tells that the process works.
-        for _, data in _files(replace(file, progress=lambda bytes_read: file.progress(0))):
+        for _, data in _files(structs.replace(file, progress=lambda bytes_read: file.progress(0))):
             if isinstance(data, bytes):
                 index.add(_parse_item(data, limits))
         for name, data in _files(file):

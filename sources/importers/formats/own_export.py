@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import structs
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
@@ -52,7 +52,7 @@ class OwnExportImporter(FileImporter):
         if is_unfinished:
             raise InvalidParams("the export is incomplete because it was interrupted; export again")
         line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
-        file = replace(file, limits=replace(limits, line_max_bytes=line_max_bytes))
+        file = structs.replace(file, limits=structs.replace(limits, line_max_bytes=line_max_bytes))
 
         def read(data: bytes, location: str) -> Events:
             if base_name(location.partition(",")[0]) == lines.SAVED_SEARCHES_FILE:

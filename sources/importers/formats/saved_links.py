@@ -5,8 +5,7 @@ Omnivore; the pages behind the addresses are not fetched. Highlights of Kindle a
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from config.errors import InvalidParams, TooLarge
 from config.numbers import replace_unstorable
@@ -127,7 +126,7 @@ class _LinkReader(PageReader):
     def _end_description(self) -> None:
         """A description has no end tag and belongs to the link before it."""
         if self._element == "dd" and self._links:
-            self._links[-1] = replace(self._links[-1], description="".join(self._parts).strip())
+            self._links[-1] = structs.replace(self._links[-1], description="".join(self._parts).strip())
         self._element = "" if self._element == "dd" else self._element
 
 
@@ -210,7 +209,7 @@ class PocketImporter(FileImporter):
         if data.lstrip().startswith(b"<"):
             for link in _links_in_page(data, limits):
                 state = "archive" if link.folder == "Read Archive" else "unread"
-                links.append(replace(link, description="", folder="", state=state))
+                links.append(structs.replace(link, description="", folder="", state=state))
         else:
             for location, row in table_rows(decode_text(data, limits)):
                 if isinstance(row, str):

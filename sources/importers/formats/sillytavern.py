@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from config.errors import InvalidParams, TooLarge
 from config.times import format_time, parse_time
@@ -79,7 +78,7 @@ class SillyTavernImporter(FileImporter):
             integrity=integrity,
         )
         if integrity:
-            chat = replace(chat, last_modified=_last_modified(file, chat))
+            chat = structs.replace(chat, last_modified=_last_modified(file, chat))
         yield from conversation_parts(chat, _read_messages(file, chat))
 
 
@@ -156,7 +155,7 @@ def _last_modified(file: InputFile, chat: ConversationDraft) -> str | UnsetType:
     """Returns the time of the newest message, so that an older backup does not replace the chat. A backup with the same
     messages counts as older, too."""
     thread = _TavernThread(chat)
-    messages = _parse_messages(replace(file, progress=lambda _: None))
+    messages = _parse_messages(structs.replace(file, progress=lambda _: None))
     times = [thread.add_chosen(message).created_at for message in messages if isinstance(message, _TavernMessage)]
     newest = max((time for time in times if time is not UNSET), default=UNSET)
     if newest is UNSET or not _is_backup(file.path):

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
@@ -171,11 +170,13 @@ def _parse_json(value: Any, limits: ImportLimits) -> _TimedTranscript:
     if isinstance(value.get("transcription"), list):
         result = value.get("result")
         language = result.get("language") if isinstance(result, Mapping) else language
-        return replace(
+        return structs.replace(
             _collect(map(_whisper_cpp_segment, value["transcription"]), limits), language=_title_or_empty(language)
         )
     if isinstance(value.get("segments"), list):
-        return replace(_collect(map(_whisper_segment, value["segments"]), limits), language=_title_or_empty(language))
+        return structs.replace(
+            _collect(map(_whisper_segment, value["segments"]), limits), language=_title_or_empty(language)
+        )
     raise InvalidParams("transcript: expected an object with segments, transcription or events")
 
 

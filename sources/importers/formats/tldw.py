@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
@@ -356,7 +355,7 @@ def read_media(reader: TableReader, row: Fields) -> Events:
     if not transcript.strip() or not is_same:
         values.require_storable(content, reader.limits)
         yield events.ImportedMedia(
-            replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET)
+            structs.replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET)
         )
         # A transcript that differs from the item's text is an item of its own, so that both can be found. Its id leaves
         # the next numbers to tldw's own items.
@@ -374,7 +373,7 @@ def read_media(reader: TableReader, row: Fields) -> Events:
     if transcript.strip():
         values.require_storable(transcript, reader.limits)
         parts = {"segments": segments} if segments else {"content": transcript}
-        yield events.ImportedMedia(replace(transcript_draft, **parts))
+        yield events.ImportedMedia(structs.replace(transcript_draft, **parts))
     if not transcript.strip() or is_same:
         yield events.DeletedItem("media", _transcript_uuid(uuid))
 
@@ -521,7 +520,9 @@ def read_prompt(reader: TableReader, row: Fields) -> Events:
     metadata = import_metadata(definition=values.json_or_none(row["prompt_definition_json"], reader.limits))
     draft = _prompt_draft(reader, row, uuid, "system_prompt", "user_prompt", PROMPT_KEYWORDS)
     # tldw does not store when a prompt was created.
-    yield events.ImportedPrompt(replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET))
+    yield events.ImportedPrompt(
+        structs.replace(draft, metadata=metadata, created_at=row.time("last_modified") or UNSET)
+    )
 
 
 def read_old_prompt(reader: TableReader, row: Fields) -> Events:

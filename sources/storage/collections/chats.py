@@ -29,6 +29,9 @@ from sources.storage.tables.validation import clamp_count, is_storable, storable
 
 T = TypeVar("T")
 
+# Instead of the content of a human-only message. AgentChatBus clients match on this text.
+HIDDEN = "[human-only content hidden]"
+
 # Several times what removing one message from all indexes takes on a machine of 2026.
 _REMOVAL_MS_PER_MESSAGE = 1
 _NAMESPACE_COUNTS = (
@@ -38,7 +41,11 @@ _NAMESPACE_COUNTS = (
 
 
 class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
-    """Implements `Chats` of the storage contract, except that it neither searches nor redacts."""
+    """Implements `Chats` of the storage contract, except for the searches.
+
+    An agent sees that a human-only message exists, but not its content: every method that returns messages passes them
+    through `_shown`, and no search of an agent finds them. So no tool, resource or route has to check for them itself.
+    """
 
     source = "chats"
     table = CONVERSATIONS
@@ -52,7 +59,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._read(lambda connection: self.table.get_first(connection, condition, session_id))
 
     async def get_message(self, message_id: str) -> Message:
-        return await self._read(lambda connection: MESSAGES.get(connection, message_id))
+        return self._shown(await self._read(lambda connection: MESSAGES.get(connection, message_id)))
 
     async def list(
         self,
@@ -130,7 +137,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
             rowid = self.table.rowid(connection, conversation_id)
             parameters = (rowid, clamp_count(limit), clamp_count(offset))
             rows = MESSAGES.select(connection, "conversation_id = ? ORDER BY position LIMIT ? OFFSET ?", parameters)
-            return ListPage(tuple(rows), conversation.message_count)
+            return ListPage(tuple(map(self._shown, rows)), conversation.message_count)
 
         return await self._read(work)
 
@@ -139,7 +146,8 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
     ) -> Sequence[Message]:
         def work(connection: SqlConnection) -> Sequence[Message]:
             rowid = self._live_rowid(connection, conversation_id)
-            return thread_upsert.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
+            found = thread_upsert.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
+            return [*map(self._shown, found)]
 
         return await self._read(work)
 
@@ -174,7 +182,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
             # One more was read for the message at the position itself, which may have been deleted.
             if later and later[0].position != position:
                 later = later[: clamp_count(after)]
-            return [*reversed(earlier), *later]
+            return [*map(self._shown, (*reversed(earlier), *later))]
 
         return await self._read(work)
 
@@ -273,7 +281,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
                 return [message.uuid for message in _append_messages(connection, rowid, messages, context)]
 
             uuids = self._run_once(connection, idempotency_key, (conversation_id, [*messages]), write)
-            return [MESSAGES.get(connection, uuid) for uuid in uuids]
+            return [self._shown(MESSAGES.get(connection, uuid)) for uuid in uuids]
 
         return await self._write(work)
 
@@ -288,7 +296,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         def work(connection: SqlConnection, context: WriteContext) -> Message:
             rowid = MESSAGES.update(connection, message_id, draft, expected_version, context)
             _touch_conversation(connection, rowid, context.time)
-            return MESSAGES.get_by_rowid(connection, rowid)
+            return self._shown(MESSAGES.get_by_rowid(connection, rowid))
 
         return await self._write(work)
 
@@ -298,6 +306,15 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
             _touch_conversation(connection, rowid, context.time)
 
         await self._remove(work)
+
+    def _shown(self, message: Message) -> Message:
+        if not (self._is_agent and message.is_human_only):
+            return message
+        # The line numbers of an imported session stay: transcripts are read by them.
+        values = {name: message.metadata.get(name) for name in ("line_start", "line_end")}
+        lines = {name: value for name, value in values.items() if isinstance(value, int)}
+        metadata = {"human_only": True, **lines}
+        return replace(message, content=HIDDEN, attachments=(), citations=(), content_hash="", metadata=metadata)
 
     def _write_context(self) -> WriteContext:
         return replace(super()._write_context(), is_agent=self._is_agent)

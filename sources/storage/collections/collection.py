@@ -12,8 +12,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from config.errors import Conflict, NotFound
 from config.times import format_timestamp
@@ -390,7 +389,9 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         with suppress(SemanticUnavailable):
             prose = await semantic.correct(query.prose, corrected.prose, model.id)
             if prose != query.prose:
-                meaning = await self._meaning(replace(search, query=replace(query, prose=prose)), semantic, current)
+                meaning = await self._meaning(
+                    structs.replace(search, query=structs.replace(query, prose=prose)), semantic, current
+                )
                 return await self._database.read(self.source, work_with(meaning), search.deadline_ms)
         return page
 
@@ -427,13 +428,13 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
             self._statistics.refresh(connection)
             corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
             query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
-            page = self._search_target(connection, target, replace(search, query=query, corpus=None), meaning)
-            return page if page.query is not None else replace(page, query=query)
+            page = self._search_target(connection, target, structs.replace(search, query=query, corpus=None), meaning)
+            return page if page.query is not None else structs.replace(page, query=query)
         corrected = None if search.is_partial else self._correct(connection, target, search)
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
-        page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)
-        return replace(page, query=corrected) if page.total != 0 else page
+        page = self._run_search(connection, target, structs.replace(search, query=corrected, corpus=None), meaning)
+        return structs.replace(page, query=corrected) if page.total != 0 else page
 
     def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
         """Returns the query with near words, if it needs any."""
@@ -455,7 +456,7 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         if search.ranking == "meaning":
             return HitPage((), has_more=False, total=0, semantic=meaning)
         page = TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
-        return page if meaning == SEMANTIC_OFF else replace(page, semantic=meaning)
+        return page if meaning == SEMANTIC_OFF else structs.replace(page, semantic=meaning)
 
 
 class SearchWork(Struct, frozen=True):
@@ -493,11 +494,11 @@ class SearchableChats(SearchableCollection[Conversation, ConversationDraft, str]
 
     def _search_both(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
         # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
-        first = replace(search, limit=search.offset + search.limit, offset=0)
+        first = structs.replace(search, limit=search.offset + search.limit, offset=0)
         public = self._search_target(connection, self.target, first, meaning)
         if search.corpus is None and search.query.terms:
             corpus = self._statistics.source_corpus(search.query, connection, self.target.index)
-            first = replace(first, corpus=corpus)
+            first = structs.replace(first, corpus=corpus)
         human_only = self._search_target(connection, self.human_only_target, first, meaning)
         return merge_pages(search, public, human_only)
 
@@ -523,7 +524,7 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
             def run(reading: Search) -> HitPage:
                 corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
                 if corrected is not None:
-                    reading = replace(reading, query=corrected, corpus=None)
+                    reading = structs.replace(reading, query=corrected, corpus=None)
                 # How common the terms are in the library and the observations together.
                 terms, index = reading.query.terms, self.target.index
                 library = reading.corpus or statistics.corpus(reading.query, connection)
@@ -531,9 +532,9 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
                 matches = list(map(statistics.engine.compiler(), [term.word for term in terms]))
                 own = statistics.count_each(connection, index, matches)
                 frequencies = tuple(map(sum, zip(library.frequencies, own, strict=True)))
-                weighted = replace(reading, corpus=Corpus(library.rows + rows, frequencies))
+                weighted = structs.replace(reading, corpus=Corpus(library.rows + rows, frequencies))
                 page = self._run_search(connection, self.target, weighted, meaning, conditions)
-                return page if corrected is None or page.total == 0 else replace(page, query=corrected)
+                return page if corrected is None or page.total == 0 else structs.replace(page, query=corrected)
 
             def has_match(reading: Search) -> bool:
                 return self._has_match(connection, self.target, reading, conditions)

@@ -13,7 +13,6 @@ from sources.storage.collections.collection import SearchSettings, UserDatabase
 from sources.storage.collections.followed_files import StoredFollowedFiles
 from sources.storage.collections.items import StoredAgents, StoredBookmarks
 from sources.storage.quota import UserQuota
-from sources.storage.redaction import redact_for_agents
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 
 SettingsT = TypeVar("SettingsT", bound=SearchSettings)
@@ -69,7 +68,7 @@ class StoredLibrary(Generic[SettingsT]):
     def chats(self) -> contract.Chats:
         self._require_source("chats")
         chats: contract.Chats = self._open("chats")
-        return redact_for_agents(chats) if self._is_agent else chats
+        return chats
 
     @property
     def characters(self) -> contract.ItemCollection[Character, CharacterDraft, int]:

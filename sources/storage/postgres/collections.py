@@ -152,7 +152,7 @@ COLLECTIONS: Mapping[str, type[PostgresCollection[Any, Any, Any]]] = {
 
 
 class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], StoredChats):
-    """Implements `Chats` of the storage contract, except that it does not redact."""
+    """Implements `Chats` of the storage contract."""
 
     target = TARGETS["chats"]
     human_only_target = TARGETS["human_only"]

@@ -91,7 +91,7 @@ _READING_SHARE = 0.1
 class SqliteChats(
     collection.SearchableChats, SqliteCollection[records.Conversation, ConversationDraft, str], StoredChats
 ):
-    """Implements `Chats` of the storage contract, except that it does not redact."""
+    """Implements `Chats` of the storage contract."""
 
     target = TARGETS["chats"]
     human_only_target = TARGETS["human_only"]

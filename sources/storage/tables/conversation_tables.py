@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from config.errors import Conflict, InvalidParams
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
@@ -205,7 +204,7 @@ def _with_character_id(connection: sql.SqlConnection, draft: ConversationDraft) 
         return draft
     statement = "SELECT id FROM characters WHERE uuid = ? AND deleted = 0"
     row = connection.execute(statement, (draft.character,)).fetchone()
-    return replace(draft, character_id=row[0] if row else None)
+    return structs.replace(draft, character_id=row[0] if row else None)
 
 
 # -- media table -------------------------------------------------------------------------------------------------------
@@ -239,7 +238,7 @@ def body_of(draft: MediaDraft, limits: FieldLimits) -> MediaBody | None:
         content = "\n".join(chunk.text for chunk in chunks)
         placed, start = [], 0
         for chunk in chunks:
-            placed.append(replace(chunk, start=start, end=start + len(chunk.text)))
+            placed.append(structs.replace(chunk, start=start, end=start + len(chunk.text)))
             start += len(chunk.text) + 1
         chunks = tuple(placed)
     content = validation.long_text(limits, "content", content)
@@ -281,14 +280,14 @@ def _transcript_chunks(group: CueGroup, limits: FieldLimits) -> Iterator[MediaCh
 
 
 def _numbered(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
-    return tuple(replace(chunk, index=index) for index, chunk in enumerate(chunks))
+    return tuple(structs.replace(chunk, index=index) for index, chunk in enumerate(chunks))
 
 
 def _valid_chunk(limits: FieldLimits, chunk: MediaChunk) -> MediaChunk:
     if not 0 <= chunk.start <= chunk.end or not is_storable(chunk.end):
         raise invalid_field("chunks", expected="0 <= start <= end", got=f"characters {chunk.start} to {chunk.end}")
     _require_times("chunks", chunk.start_ms, chunk.end_ms)
-    return replace(
+    return structs.replace(
         chunk,
         uuid=validation.uuid(limits, "chunks", chunk.uuid) if chunk.uuid else str(uuid4()),
         text=validation.long_text(limits, "chunks", chunk.text),
@@ -298,7 +297,7 @@ def _valid_chunk(limits: FieldLimits, chunk: MediaChunk) -> MediaChunk:
 
 def _valid_segment(limits: FieldLimits, segment: Segment) -> Segment:
     _require_times("segments", segment.start_ms, segment.end_ms)
-    return replace(
+    return structs.replace(
         segment,
         text=validation.long_text(limits, "segments", segment.text),
         speaker=validation.optional_short_text(limits, "segments", segment.speaker),

@@ -12,8 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-from msgspec import NODEFAULT, UNSET, Struct
-from msgspec.structs import replace
+from msgspec import NODEFAULT, UNSET, Struct, structs
 
 from config.paths import DatabaseKind
 from sources.drafts import CharacterDraft, ItemDraft, NoteDraft, ObservationDraft, PromptDraft
@@ -224,7 +223,7 @@ class ObservationTable(KindTable[Observation, ObservationDraft]):
         **columns: sql.SqlValue,
     ) -> int:
         if draft.uuid is UNSET:
-            draft = replace(draft, uuid=f"obs-{uuid4().hex[:16]}")
+            draft = structs.replace(draft, uuid=f"obs-{uuid4().hex[:16]}")
         _require_line_order(draft)
         return super().insert(connection, draft, context, **columns)
 

@@ -4,8 +4,7 @@
 
 from collections.abc import Sequence
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult, UpsertResult
@@ -37,7 +36,7 @@ def with_sender(draft: MessageDraft) -> MessageDraft:
     """A message without a sender is attributed to its role."""
     if draft.sender is UNSET or not draft.sender:
         role = DEFAULT_ROLE if draft.role is UNSET else draft.role
-        return replace(draft, sender=role or UNKNOWN_ROLE)
+        return structs.replace(draft, sender=role or UNKNOWN_ROLE)
     return draft
 
 
@@ -147,7 +146,7 @@ class _MessageUpserter(upsert.Upserter[MessageDraft]):
             return self.upsert(draft)
         if row is not None:
             return upsert.DELETED if row.is_deleted else upsert.UNCHANGED
-        return self.upsert(replace(draft, is_canonical=False))
+        return self.upsert(structs.replace(draft, is_canonical=False))
 
     def _insert(self, draft: MessageDraft, uuid: str, import_stamp: str | None) -> upsert.StoredRow:
         stamp = upsert.next_stamp(draft, import_stamp, 0)

@@ -17,8 +17,7 @@ from hashlib import blake2b, sha256
 from typing import Any, Generic
 
 import msgspec
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from config.errors import Conflict, InvalidParams
 from config.times import format_timestamp, parse_time
@@ -104,9 +103,9 @@ class Upserter(Generic[DraftT]):
             # The stamp stays that of a withdrawn item, so that the draft, which follows, counts as changed.
             self._table.restore(self._connection, key_of(self._table, row), self._context)
             version = row.version + 1
-            row = replace(row, is_deleted=False, version=version, import_stamp=with_version(WITHDRAWN, version))
+            row = structs.replace(row, is_deleted=False, version=version, import_stamp=with_version(WITHDRAWN, version))
         # The creation time is kept: that of a file changes whenever the file is copied.
-        changes = replace(draft, created_at=UNSET)
+        changes = structs.replace(draft, created_at=UNSET)
         if self._is_known(row, changes, import_stamp):
             return UNCHANGED
         if self._keeps_edits and row.has_edits and draft.bookkeeping is UNSET:
@@ -115,7 +114,7 @@ class Upserter(Generic[DraftT]):
                 self._set_stamp(row, with_version(import_stamp, row.version), changes)
                 return UNCHANGED
             # People do not edit metadata, such as the path of a file that an item was written to.
-            if not self._has_values_of(row, replace(changes, metadata=UNSET)):
+            if not self._has_values_of(row, structs.replace(changes, metadata=UNSET)):
                 return CONFLICT
         # A followed source decides by itself which state is current, even if it goes back to an older one.
         if not self._keeps_edits and isinstance(draft, NoteDraft | ItemDraft):
@@ -126,7 +125,7 @@ class Upserter(Generic[DraftT]):
                 return KEPT
         stamp = next_stamp(draft, import_stamp, row.version)
         self._update(row, changes, stamp)
-        self._remember(replace(row, import_stamp=stamp, version=row.version + 1), draft)
+        self._remember(structs.replace(row, import_stamp=stamp, version=row.version + 1), draft)
         return UPDATED
 
     def _insert(self, draft: DraftT, uuid: str, import_stamp: str | None) -> StoredRow:
@@ -161,7 +160,7 @@ class Upserter(Generic[DraftT]):
 
     def _set_stamp(self, row: StoredRow, stamp: str | None, draft: DraftT) -> None:
         self._connection.execute(Update(self._table.name, "arrived = ?", "id = ?"), (stamp, row.rowid))
-        self._remember(replace(row, import_stamp=stamp), draft)
+        self._remember(structs.replace(row, import_stamp=stamp), draft)
 
     def _remember(self, row: StoredRow, draft: DraftT) -> None:
         """Later drafts of the same batch may have the same uuid. Only exported drafts need the version of the row."""
@@ -256,9 +255,9 @@ def _modification_time(draft: AnyDraft) -> str:
 def _digest(draft: AnyDraft) -> str:
     """Returns the digest of the fields that are set, except times. A draft that cannot be encoded as JSON has none; it
     is rejected by validation."""
-    without_times: AnyDraft = replace(draft, created_at=UNSET)
+    without_times: AnyDraft = structs.replace(draft, created_at=UNSET)
     if isinstance(without_times, ConversationDraft | NoteDraft | ItemDraft):
-        without_times = replace(without_times, last_modified=UNSET)
+        without_times = structs.replace(without_times, last_modified=UNSET)
     try:
         encoded = msgspec.json.encode(without_times)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):

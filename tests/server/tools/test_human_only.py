@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sources.drafts import MessageDraft
-from sources.storage.redaction import HIDDEN
+from sources.storage.collections.chats import HIDDEN
 from tests.cases import each_case
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser

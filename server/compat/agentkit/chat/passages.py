@@ -11,8 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, structs
 
 from aggregator.libraries import own_only
 from aggregator.responses import KnowledgeItem
@@ -112,7 +111,7 @@ async def _read(
             if hit.conversation_id is not None and not context.is_agent:
                 # The passage may contain neighbours of the message that matched.
                 is_human_only = text != await read_passage(
-                    services, replace(context, is_agent=True), hit, query, remaining_tokens
+                    services, structs.replace(context, is_agent=True), hit, query, remaining_tokens
                 )
             passage = ChatPassage(
                 uri=hit.uri,

@@ -17,8 +17,7 @@ from hashlib import sha256
 
 import msgspec
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from starlette.responses import JSONResponse, Response
 
 from auth.context import READ, WRITE, RequestContext
@@ -92,7 +91,7 @@ async def chat(context: RequestContext, services: Runtime, request: schemas.Chat
     (history, files), requested_at = schemas.parse_chat_request(request), format_time(datetime.now(UTC))
     settings, upstream = services.settings, relay.Upstream.from_settings(services.settings)
     # Passages for a model must not contain messages that are hidden from agents.
-    reader = context if upstream is None else replace(context, is_agent=True)
+    reader = context if upstream is None else structs.replace(context, is_agent=True)
     session_conversation = None
     async with services.libraries.library(context) as library:
         with suppress(NotFound):  # the first message of a session
@@ -227,7 +226,7 @@ async def create_chat_completion(context: RequestContext, services: Runtime, upl
         return await _extract(context, services, turn, is_stream=is_stream)
 
     async def store(completion: Completion, cut_by: str | None) -> str | None:
-        return await _store(context, services, replace(turn, completion=completion, cut_by=cut_by))
+        return await _store(context, services, structs.replace(turn, completion=completion, cut_by=cut_by))
 
     headers = {"Accept": EVENTS if is_stream else JSON}
     if turn.idempotency_key:
@@ -261,7 +260,7 @@ async def _extract(context: RequestContext, services: Runtime, turn: CompletedTu
     conversation_id = None if conversation is None else conversation.id
     found = (await passages.find_passages(services, context, question, conversation_id)).passages
     completion = passages.extractive_completion(found, question)
-    turn = replace(turn, completion=completion, tool=SEARCH_TOOL, citations=passages.citations(found))
+    turn = structs.replace(turn, completion=completion, tool=SEARCH_TOOL, citations=passages.citations(found))
     stored_id = await _store(context, services, turn)
     headers = {} if stored_id is None else {"X-Conversation-Id": stored_id}
     render, media_type = (passages.completion_events, EVENTS) if is_stream else (passages.completion_body, JSON)

@@ -239,9 +239,8 @@ class Fanout:
         that it is not shown to someone who may read only some of them."""
         access = self.others[key].library
         assert access is not None
-        hits = [replace(hit, uri=with_library(hit.uri, access.handle), stream=key) for hit in page.hits]
-        if access.rule is not None:
-            hits = [replace(hit, bm25=None) for hit in hits]
+        changes: dict[str, Any] = {"stream": key} if access.rule is None else {"stream": key, "bm25": None}
+        hits = [replace(hit, uri=with_library(hit.uri, access.handle), **changes) for hit in page.hits]
         return replace(page, hits=tuple(hits))
 
     async def render(
@@ -352,11 +351,13 @@ class Fanout:
                 await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
         finally:
             for task in tasks.values():
-                if not task.done():
-                    late.add(task)
-                task.cancel()
                 # If this call is cancelled, not even those that are done are looked at.
-                task.add_done_callback(_retrieve_exception)
+                if task.done():
+                    _retrieve_exception(task)
+                else:
+                    late.add(task)
+                    task.cancel()
+                    task.add_done_callback(_retrieve_exception)
         if late:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
         return late

@@ -260,6 +260,17 @@ async def test_total_is_the_number_of_results_once_all_were_read(ada: LibraryUse
     assert last["total_estimated"] == len(first["results"]) + len(last["results"]) == 32
 
 
+async def test_explained_search_says_how_many_hits_a_source_has(ada: LibraryUser, ben: LibraryUser) -> None:
+    for reader, count in ((ada, 15), (ben, 3)):
+        for number in range(count):
+            await reader.add_item("notes", f"Voyage {number}", f"Galleon {number} left the harbour.")
+
+    response = await ada.call("knowledge_search", query="galleon harbour", explain=True)
+
+    assert response["has_more"]
+    assert response["sources"]["notes"]["total"] == 15
+
+
 async def test_default_page_has_eight_results_with_passages_of_300_characters(ada: LibraryUser) -> None:
     for number in range(40):
         await ada.add_note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])

@@ -83,6 +83,18 @@ async def test_page_beyond_the_end_is_empty_but_has_the_total(kind: ItemKind, ad
 
 
 @every_kind
+async def test_search_that_does_not_count_its_hits_finds_the_same(kind: ItemKind, ada: Library) -> None:
+    await fill(kind, ada, 12)
+    search = make_search("tea milk", limit=2)
+    counted = await kind.collection(ada).search(search)
+    uncounted = await kind.collection(ada).search(replace(search, counts_hits=False))
+    assert (ids(uncounted), uncounted.has_more) == (ids(counted), True)
+    # The entries of media are counted in any case: a hit says how many more its item has.
+    assert uncounted.total == (counted.total if kind.name == "media" else None)
+    assert counted.total is not None
+
+
+@every_kind
 async def test_total_changes_with_each_write(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
     items = [await collection.create(kind.draft("Tea")) for _ in range(3)]

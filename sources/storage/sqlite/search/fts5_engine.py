@@ -297,13 +297,15 @@ class MeaningScan:
         self._scans: list[tuple[VectorKind, VectorMatrix, NDArray[float32]]] = []
         self.has_vectors = False
         if self._number:
+            has_grown = False
             for kind in kinds:
                 matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
-                matrix.refresh(connection, self._snapshot.version)
+                has_grown = matrix.refresh(connection, self._snapshot.version) or has_grown
                 cosines = matrix.cosines(meaning.vector)
                 self._scans.append((kind, matrix, cosines))
                 self.has_vectors = self.has_vectors or len(cosines) > 0
-            meaning.memory.trim()
+            if has_grown:  # trimming visits the matrices of all users
+                meaning.memory.trim()
 
     def status(self, count: CountRows) -> SemanticStatus:
         key = (self._meaning.model.id, *map(_name_of, self._kinds))

@@ -123,9 +123,11 @@ class VectorMatrix:
         """The share of the vectors that fit into memory. The oldest are left out."""
         return min(1.0, self._rows_max / self._stored) if self._stored else 1.0
 
-    def refresh(self, connection: sqlite3.Connection, version: tuple[int, int]) -> None:
-        """Removes and adds what the snapshot of the connection lacks or has. Nothing changes with the same version."""
-        if version != self._version:
+    def refresh(self, connection: sqlite3.Connection, version: tuple[int, int]) -> bool:
+        """Removes and adds what the snapshot of the connection lacks or has. Returns whether anything may have changed,
+        which it cannot with the same version."""
+        is_changed = version != self._version
+        if is_changed:
             if len(self._ids):
                 # Rowids are not reused, so a smaller count means that vectors were deleted.
                 table = self._kind.vectors
@@ -161,6 +163,7 @@ class VectorMatrix:
                 self._order = None
             self._stored = len(self._ids) if len(self._ids) < self._rows_max else self._count(connection)
             self._version = version
+        return is_changed
 
     def cosines(self, query: bytes) -> NDArray[np.float32]:
         """Returns the cosine of every vector with the query."""

@@ -218,7 +218,8 @@ def build_query(
     defaults = request_defaults(context.config)
     query = parsed or read_query(args.query, settings)
     now = context.received_at
-    if query.mentions or query.filters != _NO_FILTERS:
+    # An unknown time zone is an error even if the query mentions no time.
+    if query.mentions or query.filters != _NO_FILTERS or defaults.time_zone is not None:
         now = local_time(context, settings)
         query = resolve_times(query, now)
     search = Search(

@@ -68,14 +68,14 @@ class UserDatabase(Protocol):
     async def write(self, source: str, index: TextIndex, work: TableWork[T], extra_ms: int = 0) -> T: ...
 
 
-class _Stored(Protocol):
-    """What belongs to one user. `source` is what reports of failures name."""
+class _OwnedByUser(Protocol):
+    """Data of one user. `source` is what reports of failures name."""
 
     source: str
     _database: UserDatabase
 
 
-StoredT = TypeVar("StoredT", bound=_Stored)
+StoredT = TypeVar("StoredT", bound=_OwnedByUser)
 
 
 def read_method(

@@ -11,7 +11,7 @@ import msgspec
 from server.profiles import PROFILE_NAMES
 from tests.attack.app_client import AttackRequest
 from tests.attack.surface import JsonSchema, MethodTarget, RouteTarget, Surface, Target, ToolTarget
-from tests.attack.tenants import Tenant
+from tests.attack.tenants import Tenant, own_tag
 from tests.compatibility.sample_requests import SampleRequest, fill_placeholders
 from tests.server.clients import JSON_AND_EVENTS, message, modern_headers, modern_params
 
@@ -127,11 +127,15 @@ class CallGenerator:
     def _object(self, schema: JsonSchema, depth: int) -> dict[str, Any]:
         required = schema.get("required", ())
         share = 0.35 if depth < _SCHEMA_DEPTH_MAX else 0.0
-        return {
+        value = {
             name: self._value(name, inner, depth + 1)
             for name, inner in schema.get("properties", {}).items()
             if name in required or self._chance(share * (2 if _IDENTIFIERS.search(name) else 1))
         }
+        if "where" in value:
+            # A selection by a filter must not match the attacker's own items: their deletion would look like a leak.
+            value["where"]["tag"] = own_tag(self._victim.name)
+        return value
 
     def _number(self, name: str) -> int:
         known = [value for value in self._victim.known.get(name.lower(), ()) if isinstance(value, int)]

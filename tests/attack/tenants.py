@@ -71,6 +71,11 @@ async def plant_tenant(api: RestClient, name: str) -> Tenant:
     return Tenant(name, canary, credential, session_id, values, {key: (*found,) for key, found in known.items()})
 
 
+def own_tag(name: str) -> str:
+    """A tag of the items that `own_data` reads, which no other user has."""
+    return f"tag-of-{name}"
+
+
 async def _fill_library(api: RestClient, user: LibraryUser, canary: str) -> dict[str, Any]:
     text, name = f"a {WORD} {canary} under sail", user.name
     segments = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 999, text=f"{text} {n}") for n in range(3)]
@@ -78,14 +83,18 @@ async def _fill_library(api: RestClient, user: LibraryUser, canary: str) -> dict
     for number in range(_NOTES):
         await user.add_note(f"{WORD} {number} {canary}", text, tags=[canary])
     values = {
-        "note": await user.add_note(f"{WORD} {canary}", text, tags=[canary]),
+        "note": await user.add_note(f"{WORD} {canary}", text, tags=[canary, own_tag(name)]),
         "spare_note": await user.add_note(f"{WORD} {canary}", text),
         "deleted_note": await add_deleted_note(user, text),
         "media": await user.add_media(f"{WORD} {canary}", segments=segments),
         "chat": await user.add_chat(
-            f"{WORD} {canary}", *[text] * 12, session_id=f"session-of-{name}", namespace=space, tags=[canary]
+            f"{WORD} {canary}",
+            *[text] * 12,
+            session_id=f"session-of-{name}",
+            namespace=space,
+            tags=[canary, own_tag(name)],
         ),
-        "thread": await user.add_chat(f"{WORD} {canary}", *[text] * 3, namespace=NAMESPACE),
+        "thread": await user.add_chat(f"{WORD} {canary}", *[text] * 3, namespace=NAMESPACE, tags=[own_tag(name)]),
         "character": await user.add_character(f"{WORD} {canary}", text),
         "prompt": await user.add_prompt(f"{WORD} prompt of {name}", text),
         "spare_prompt": await user.add_prompt(f"{WORD} {canary}", text),

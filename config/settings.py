@@ -514,8 +514,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow_roots: Annotated[
         tuple[str, ...],
         "Folders in which users without the scope `admin` may follow files and folders; `{user}` is the "
-        "name of the user, as in `/srv/vaults/{user}`. Empty: none. Administrators may follow any path that the "
-        "server can read.",
+        "name of the user, as in `/srv/vaults/{user}`, where a link is not followed. Empty: none. Administrators may "
+        "follow any path.",
     ] = ()
     follow_max_per_user: Annotated[
         int, _number("sources", 0, 10_000), "Followed sources of one user, paused ones included."

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -126,9 +127,14 @@ def _is_in_follow_roots(settings: Settings, path: Path, owner: UserRecord) -> bo
     # Such a name would lead out of the folder of the user.
     is_plain_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
     for root in settings.follow_roots:
-        if "{user}" in root and not is_plain_name:
+        parts = Path(root).parts
+        common = tuple(takewhile(lambda part: "{user}" not in part, parts))
+        if common != parts and not is_plain_name:
             continue
-        if path.is_relative_to(Path(root.replace("{user}", name)).resolve()):
+        # Links in the part that all users share are the operator's. A user could replace the rest by a link to the
+        # folder of somebody else.
+        own = (part.replace("{user}", name) for part in parts[len(common) :])
+        if path.is_relative_to(Path(*common).resolve().joinpath(*own)):
             return True
     return False
 
@@ -202,18 +208,20 @@ class FolderWatcher:
         while not stop.is_set():
             watched = _with_subfolders(folders) if _FOLLOWS_LINKS else folders
             try:
-                # Without debug output and polling; a folder without permission is no error.
+                # The arguments: no debug output, no polling and so no delay of it, subfolders, and no error if a folder
+                # may not be read.
                 with RustNotify(watched, False, False, 0, not _FOLLOWS_LINKS, True) as watcher:
                     notify(self._on_ready, True)
-                    is_complete = True
-                    while is_complete and not stop.is_set():
+                    has_new_folder = False
+                    while not has_new_folder and not stop.is_set():
                         changes = watcher.watch(_DEBOUNCE_MS, _STEP_MS, _TIMEOUT_MS, stop)
-                        if isinstance(changes, set):
-                            paths = {path for _, path in changes}
-                            notify(self._on_changes, changed_names(paths, folders))
-                            # What happens in a new folder until it is watched is found by the scan of `_on_ready`.
-                            added = (path for change, path in changes if change == _ADDED)
-                            is_complete = not (_FOLLOWS_LINKS and any(map(_is_own_folder, added)))
+                        if not isinstance(changes, set):
+                            continue  # nothing changed, or it was stopped
+                        notify(self._on_changes, changed_names({path for _, path in changes}, folders))
+                        # A new folder is watched by starting again. What happens in it until then is found by the scan
+                        # that `_on_ready` requests.
+                        added = [path for change, path in changes if change == _ADDED]
+                        has_new_folder = _FOLLOWS_LINKS and any(map(_is_folder_without_link, added))
             except (OSError, WatchError) as error:
                 if isinstance(error, FileNotFoundError) and all(Path(folder).is_dir() for folder in folders):
                     continue  # a folder in them was removed since it was listed
@@ -225,14 +233,15 @@ class FolderWatcher:
 def _with_subfolders(folders: Sequence[str]) -> list[str]:
     """Returns the folders with everything in them that a scan visits."""
     found: list[str] = []
-    for folder in folders:
+    # `os.walk` would follow a link that took the place of a followed folder.
+    for folder in filter(_is_folder_without_link, folders):
         for path, names, _ in os.walk(folder):
             found.append(path)
             names[:] = [name for name in names if not name.startswith(".")]
     return found
 
 
-def _is_own_folder(path: str) -> bool:
+def _is_folder_without_link(path: str) -> bool:
     folder = Path(path)
     return folder.is_dir() and not folder.is_symlink()
 

@@ -169,6 +169,30 @@ async def test_link_that_is_changed_later_leads_nowhere(server: LiveServer, tmp_
     assert await texts(server, "ada", "secret") == []
 
 
+async def test_folder_of_a_user_that_is_replaced_by_a_link_leads_nowhere(server: LiveServer, tmp_path: Path) -> None:
+    ben = write_note(tmp_path / "vaults" / "ben", "Tea", "# Tea\nSecret of Ben.").parent
+    own = write_note(tmp_path / "vaults" / "ada", "Tea", "# Tea\nSteep.").parent
+    source = (await add(server, "ada", own, write_back=True)).json()["id"]
+    await wait_for_text(server, "ada", "steep")
+    own.rename(tmp_path / "old")
+    own.symlink_to(ben)
+    await call(server, "ada", "POST", f"/{source}/run")
+    async with asyncio.timeout(WAIT_MAX_S):
+        while "follow_roots" not in (await call(server, "ada", "GET", f"/{source}")).json()["problem"]:
+            await asyncio.sleep(0.1)
+    assert await texts(server, "ada", "secret") == []
+    await call(server, "ada", "DELETE", f"/{source}")
+    assert (await add(server, "ada", own)).status == 400
+    assert (await add(server, "ada", own / "Tea.md")).status == 400
+
+
+async def test_folders_of_users_can_be_behind_a_link_of_the_operator(server: LiveServer, tmp_path: Path) -> None:
+    write_note(tmp_path / "disk" / "ada", "Tea", "# Tea\nSteep.")
+    (tmp_path / "vaults").symlink_to(tmp_path / "disk")
+    assert (await add(server, "ada", tmp_path / "vaults" / "ada")).status == 201
+    await wait_for_text(server, "ada", "steep")
+
+
 def swap_folders(folders: Sequence[Path], target: Path, stop: Event) -> None:
     """Replaces folders by links to another one and back, as fast as possible."""
     while not stop.is_set():

@@ -360,9 +360,8 @@ class Aggregator:
         default_limit = COMPLETE_LIMIT if has_all_fields else DEFAULT_LIMIT
         limit = clamp(default_limit if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
-        query = read_query(request.query, settings)
-        if query.mentions:
-            query = resolve_times(query, local_time(context, settings))
+        # Also of a query that mentions no time, an unknown time zone is rejected here, for all sources at once.
+        query = resolve_times(read_query(request.query, settings), local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
             order = "recent"
         # The terms of the session's latest queries that this query does not have, latest first.

@@ -49,8 +49,8 @@ _UNKNOWN_LETTER = re.compile("[\u0370-\u03ff\u0530-\u05ff\u0900-\u0dff\u10a0-\u1
 
 
 def foreign_share(texts: Iterable[str]) -> float:
-    """Returns the share of the texts, by their length, that is in another language than English which `multilingual`
-    knows. Texts whose language cannot be told do not count."""
+    """Returns the share of the texts, by their length, that is in a language other than English which `multilingual`
+    knows. Texts whose language is not recognized are left out."""
     foreign = total = 0
     for text in (text[:_TEXT_MAX_CHARS] for text in texts):
         unspaced = sum(map(len, UNSPACED_RUN.findall(text)))

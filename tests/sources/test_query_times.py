@@ -263,7 +263,8 @@ async def test_date_arguments_accept_words(
 async def test_an_unknown_time_zone_is_rejected(ada: LibraryUser) -> None:
     message = "expected an IANA time zone such as Europe/Berlin, got 'Mars/Olympus'"
     ada = at(ada, time_zone="Mars/Olympus")
-    assert await ada.call_error("notes_search", query="harbour") == f"config.time_zone: {message}"
+    for tool in ("notes_search", "knowledge_search"):
+        assert await ada.call_error(tool, query="harbour") == f"config.time_zone: {message}"
     assert await at(ada).call_error("session_configure", time_zone="Mars/Olympus") == f"time_zone: {message}"
 
 

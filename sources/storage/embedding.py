@@ -217,7 +217,7 @@ async def embed_batch(store: VectorStore, semantic: SemanticService) -> Embedded
     model = semantic.model
     if model is None:
         return EmbeddedBatch(0, NOTHING, is_done=True)
-    with background_jobs():
+    with background_jobs(is_maintenance=True):
         if len(semantic.choices) > 1:
             sample = await store.sample()
             model = semantic.choose(sample.model, sample.texts)

@@ -36,12 +36,16 @@ class JobGroup:
     """The jobs of one piece of work, such as the search of one source. Threads that start jobs end the waits, and a
     storage engine calls these methods under its own lock.
 
-    `call` has the jobs that it shares with other work of the same call."""
+    Background work that no user asked for `is_maintenance`. `call` has the jobs that it shares with other work of the
+    same call."""
 
-    __slots__ = ("_waited_s", "_waiting", "_waiting_since", "call", "is_background")
+    __slots__ = ("_waited_s", "_waiting", "_waiting_since", "call", "is_background", "is_maintenance")
 
-    def __init__(self, *, is_background: bool = False, call: "CallGroup | None" = None) -> None:
+    def __init__(
+        self, *, is_background: bool = False, is_maintenance: bool = False, call: "CallGroup | None" = None
+    ) -> None:
         self.is_background = is_background
+        self.is_maintenance = is_maintenance
         self.call = call
         self._waiting = 0
         self._waiting_since = 0.0
@@ -125,9 +129,10 @@ def charged_user(owner: UserId, group: JobGroup | None) -> UserId:
     return owner if charged is None or (group is not None and group.is_background) else charged
 
 
-def background_jobs() -> AbstractContextManager[JobGroup]:
-    """Jobs in the block are in the background: they yield to calls that someone is waiting for."""
-    return job_group(JobGroup(is_background=True))
+def background_jobs(*, is_maintenance: bool = False) -> AbstractContextManager[JobGroup]:
+    """Jobs in the block are in the background: they yield to calls that someone is waiting for. Maintenance does not
+    create a library for a user who has none."""
+    return job_group(JobGroup(is_background=True, is_maintenance=is_maintenance))
 
 
 # The time that a user who was idle may use ahead of others: about one search of all sources. With more, users who

@@ -136,6 +136,7 @@ class PostgresDatabase:
         self.lease_count = 0
         self._options = options
         self._tenant: str | None = None
+        self._was_removed = False
         self._readers = [JobLane() for _ in range(_READERS)]
         self._background_reader = JobLane()
         self._writer = JobLane()
@@ -281,16 +282,18 @@ class PostgresDatabase:
         # It would create the library again.
         await self.index_update.close()
         await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
-        self._tenant = None
+        self._forget_tenant()
 
     async def _run(
         self, source: str, lane: JobLane | None, work: LibraryWork[T], deadline_ms: int, kind: type[LibraryTransaction]
     ) -> T:
-        """Without a lane, a reader is chosen when the library is open. A library that another process has removed is
-        created again, but not by background work. Plain transactions only read."""
+        """Without a lane, a reader is chosen when the library is open. Whoever uses a library first creates it, unless
+        it is maintenance. Background work does not create it again: it may have begun before the library was removed.
+        Plain transactions only read."""
         is_known, is_read_only = self._tenant is not None, kind is LibraryTransaction
         group = current_job_group()
-        if self._tenant is None and (kind is VectorTransaction or (group is not None and group.is_background)):
+        is_late = group is not None and (group.is_maintenance or (group.is_background and self._was_removed))
+        if self._tenant is None and (is_late or kind is VectorTransaction):
             await self._find(source)
         tenant = self._tenant or await self._open(source)
         transaction = partial(self._transaction, kind, tenant)
@@ -301,8 +304,11 @@ class PostgresDatabase:
         except job_errors() as error:
             if not is_known or not isinstance(error, LibraryRemoved):
                 raise translate(error, source, deadline_ms, self._statement_timeout_ms(kind, deadline_ms)) from error
-        self._tenant = None
+        self._forget_tenant()
         return await self._run(source, lane, work, deadline_ms, kind)
+
+    def _forget_tenant(self) -> None:
+        self._tenant, self._was_removed = None, True
 
     def _transaction(self, kind: type[LibraryTransaction], tenant: str, remaining_ms: int) -> Transaction:
         return kind(

@@ -35,6 +35,11 @@ async def test_an_export_can_be_imported_again(api: RestClient, ada: LibraryUser
     assert (await send(api, key, "GET", "/api/v1/audit?action=export")).json()["events"]
 
 
+async def test_the_first_call_of_a_user_can_be_an_export(api: RestClient) -> None:
+    exported = await send(api, await key_of(api, "zoe", READ), "GET", "/api/v1/export")
+    assert exported.status == 200
+
+
 async def test_an_export_is_not_written_on_the_event_loop(api: RestClient, ada: LibraryUser) -> None:
     await ada.add_note("Tides", "high water")
     await ada.add_media("Talk", "high water")

@@ -195,7 +195,7 @@ class IndexUpdate(IndexTask):
             if not database.is_open or self.is_current:
                 return
         try:
-            with background_jobs():
+            with background_jobs(is_maintenance=True):
                 if await database.read(_SOURCE, is_outdated) and await database.write_vectors(_SOURCE, claim_update):
                     await reindex_library(database)
                     await database.write_vectors(_SOURCE, lambda connection: release(connection, _LEASE_NAME, owner))

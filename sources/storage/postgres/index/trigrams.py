@@ -111,7 +111,7 @@ class TrigramIndexBuilder(IndexTask):
             return has_many and not has_trigrams(connection)
 
         try:
-            with background_jobs():
+            with background_jobs(is_maintenance=True):
                 if not await database.read(_SOURCE, is_needed):
                     return
                 while await database.write_vectors(_SOURCE, partial(_build_batch, owner)):

@@ -168,7 +168,7 @@ async def test_background_work_does_not_create_a_library_again(
             await vectors.end_lease("a process that has ended")
             with pytest.raises(NoLibrary):
                 await known.write_vectors("test", lambda connection: connection.execute(Delete("vector_queue")))
-            with background_jobs(), pytest.raises(NoLibrary):
+            with background_jobs(is_maintenance=known is not database), pytest.raises(NoLibrary):
                 await known.write("test", NOTES_INDEX, lambda connection: None)
         assert await _fetch(database_url, "SELECT tenant_id FROM florilegium.tenants") == []
         async with other.library("ada") as ada:
@@ -177,6 +177,17 @@ async def test_background_work_does_not_create_a_library_again(
 
 
 @pytest.mark.slow("creates the schemas of an earlier version")
+async def test_background_work_that_a_user_asked_for_creates_the_library(
+    open_engine: OpenEngine, database_url: str
+) -> None:
+    async with open_engine() as (_, libraries):
+        with background_jobs():
+            async with libraries.library("ada") as ada, libraries.library("ben") as ben:
+                assert await ada.notes.list_after("", 10) == []
+                await ben.notes.create(NoteDraft(title="imported"))
+        assert len(await _fetch(database_url, "SELECT tenant_id FROM florilegium.tenants")) == 2
+
+
 async def test_libraries_with_schemas_are_moved_to_the_shared_tables(
     open_engine: OpenEngine, database_url: str
 ) -> None:

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from loguru import logger
@@ -46,10 +46,12 @@ from tests.attack.sharing import AccessChanges, SharingResult, attack_sharing
 from tests.attack.slow_clients import SHORT_TIMEOUTS, SlowClientResult, attack_with_slow_clients
 from tests.attack.surface import Surface, read_surface
 from tests.attack.tenants import USERS, Tenant, own_data, plant_tenant
+from tests.attack.walls import WALLS
 from tests.auth.attack_server import ISSUERS
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.rest.rest_client import RestClient, rest_client_of
 from tests.servers.shared import prepared_directory
+from tests.servers.storage import uses_postgres
 
 _WORKERS = 8
 _SHOWN_MAX = 20
@@ -274,6 +276,16 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
     )
 
 
+async def attack_within(seconds: float, effort: Effort, directory: Path) -> AttackResult:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await attack(effort, directory)
+    except TimeoutError:
+        if not limit.expired():  # a part waited in vain for something, which the traceback names
+            raise
+        sys.exit(f"the attack did not end within {seconds:g} s")
+
+
 async def _cross_tenant(
     server: AttackedServer, client: Client, seed: int, calls: int, deadline_s: float
 ) -> CrossTenantResult:
@@ -324,13 +336,18 @@ def report(result: AttackResult) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.attack.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a sample of a few seconds")
-    effort = QUICK if parser.parse_args(arguments).quick else FULL
+    parser.add_argument("--without", choices=WALLS, help="remove one of the two walls between libraries (PostgreSQL)")
+    options = parser.parse_args(arguments)
+    if options.without and not uses_postgres():
+        parser.error("--without needs TEST_STORAGE=postgres")
+    effort = QUICK if options.quick else FULL
     logger.remove()
-    with prepared_directory(), tempfile.TemporaryDirectory(prefix="florilegium-attack-") as name:
-        try:
-            result = asyncio.run(asyncio.wait_for(attack(effort, Path(name)), _TIME_LIMIT_S))
-        except TimeoutError:
-            sys.exit(f"the attack did not end within {_TIME_LIMIT_S:g} s")
+    with ExitStack() as stack:
+        stack.enter_context(prepared_directory())
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="florilegium-attack-"))
+        if options.without:
+            stack.enter_context(WALLS[options.without]())
+        result = asyncio.run(attack_within(_TIME_LIMIT_S, effort, Path(name)))
     for line in [*report(result), result.as_line()]:
         print(line)
     return int(bool(result.leaks or result.failures))

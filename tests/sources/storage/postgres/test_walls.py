@@ -5,16 +5,13 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
-from msgspec.structs import replace
 
 from config.postgres.connection import ConnectionOptions, Parameters
-from config.postgres.sql import Statement
 from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
@@ -26,16 +23,15 @@ from sources.drafts import (
 )
 from sources.storage.contract import ExactSearch, Library, MessageSearch
 from sources.storage.postgres.connection import LibraryConnection, LibraryTransaction
-from sources.storage.postgres.statements import tenant_statement
 from sources.storage.postgres.tables import LIBRARY_SCHEMA, TENANT_SETTING, TENANT_TABLES
 from sources.storage.tables.sql import Delete, Insert, Update
+from tests.attack.walls import statements_without_tenant
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_postgres
 from tests.sources.storage.test_vectors import SEMANTIC
 
 pytestmark = pytest.mark.slow("makes a database for each test")
 
 _ENDING = "z" * 26
-_IS_OWN = re.compile(r' WHERE tenant_id = \$1(?: COLLATE "POSIX")?')
 
 
 @pytest.fixture
@@ -92,20 +88,6 @@ async def titles_seen(libraries: LibraryFixture, owner: str) -> set[str]:
     return {title.rpartition(" ")[2] for title in titles} | {hit.title.rpartition(" ")[2] for hit in messages}
 
 
-@contextmanager
-def statements_without_tenant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The first wall is gone: statements read the rows of all tenants."""
-    original = tenant_statement
-
-    def unrestricted(sql: str) -> Statement:
-        statement = original(sql)
-        return replace(statement, text=_IS_OWN.sub(" WHERE $1::text IS NOT NULL", statement.text))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sources.storage.postgres.connection.tenant_statement", unrestricted)
-        yield
-
-
 async def disable_row_security(url: str) -> None:
     """The second wall is gone."""
     connection = await asyncpg.connect(url)
@@ -114,11 +96,9 @@ async def disable_row_security(url: str) -> None:
     await connection.close()
 
 
-async def test_each_wall_is_enough_and_without_both_data_leaks(
-    libraries: LibraryFixture, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_wall_is_enough_and_without_both_data_leaks(libraries: LibraryFixture, database_url: str) -> None:
     assert await titles_seen(libraries, "ada") == {"ada"}
-    with statements_without_tenant(monkeypatch):
+    with statements_without_tenant():
         assert await titles_seen(libraries, "ada") == {"ada"}
     await disable_row_security(database_url)
     assert await titles_seen(libraries, "ada") == {"ada"}
@@ -128,7 +108,7 @@ async def test_each_wall_is_enough_and_without_both_data_leaks(
         rows = connection.execute("SELECT title FROM notes").fetchall()
         assert sorted(title for (title,) in rows) == ["Kettle of ada", "Kettle of ben"]
 
-    with statements_without_tenant(monkeypatch):
+    with statements_without_tenant():
         await in_transaction(database_url, LibraryTransaction(tenant=one), read_all)
 
 

@@ -175,6 +175,9 @@ class FusedSearch(TextSearch):
         window = head[offset : offset + limit]
         if len(head) > offset + limit or not has_rest:
             return window, len(head) > offset + limit
+        if len(window) == limit and not near:
+            # The rest, which the head has nothing of, need not be read to know that there is one.
+            return window, True
         self._skipped = tuple([candidate.entry >> self._item_bits for candidate in head])
         fused = _FusedScoring(scoring, self._fuse)
         rest, has_more = self._window(tiers, fused, max(0, offset - len(head)), limit - len(window))

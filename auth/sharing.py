@@ -7,6 +7,7 @@ library is reached by membership alone.
 """
 
 import base64
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,7 @@ INVITATION_USES_MAX = 100
 INVITATION_TTL_S = 7 * 86_400.0
 # Handles are part of URIs, which models read.
 _HANDLE_CHARS = 10
+_HANDLE = re.compile(rf"[gs]_[a-z2-7]{{{_HANDLE_CHARS}}}")
 
 
 class RoleNeeded(FlorilegiumError, status=403):
@@ -662,7 +664,8 @@ def _person(db: ControlConnection, name: str) -> registry.UserRecord:
 
 
 def _require_group_name(name: str) -> None:
-    if name.lower() in _RESERVED:
+    # A group that is called like the handle of another would be taken for it.
+    if name.lower() in _RESERVED or _HANDLE.fullmatch(name.lower()):
         raise InvalidParams(f"name: {name!r} has another meaning; choose another name")
 
 

@@ -5,6 +5,7 @@ import io
 import zipfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -340,3 +341,17 @@ async def test_restricted_key_sees_nothing_of_other_groups_and_shares(people: Pe
             assert (missing.status, message_of(missing)) == (404, f"group '{name}' not found")
     assert received["id"] not in (await get(SHARES)).body.decode()
     assert (await get(INVITATIONS)).json()["invitations"] == []
+
+
+async def test_links_between_notes_of_a_group_name_its_library(people: People) -> None:
+    group = await people.done("ada", "POST", GROUPS, {"name": "team"})
+    texts = {"Harbour": "[[Crane]] and [[Quay]]", "Crane": "on the [[Quay]]", "Quay": "of stone"}
+    uris = {}
+    for title, content in texts.items():
+        note = {"title": title, "content": content, "library": "team"}
+        uris[title] = (await people.done("ada", "POST", "/api/v1/items/notes", note))["uri"]
+    assert uris["Quay"].endswith(f"?library={group['handle']}")
+
+    links = await people.done("ada", "GET", f"/api/v1/items/links?uri={quote(uris['Harbour'])}")
+
+    assert links["between"] == [{"source": uris["Crane"], "target": uris["Quay"]}]

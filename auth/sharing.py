@@ -242,6 +242,8 @@ class Sharing:
             raise RoleNeeded
         member = _member(db, group.id, user)
         _require_other_manager(db, group.id, member)
+        if member.user_id != actor:
+            _delete_known_links(db, group.id, member.user_id)
         _end_membership(db, group.id, member.user_id)
         return member
 
@@ -439,6 +441,7 @@ class Sharing:
             changes = find(db)
             for one in changes:
                 if one.role is None:
+                    _delete_known_links(db, one.group_id, user_id)
                     _end_membership(db, one.group_id, user_id)
                 elif _role(db, one.group_id, user_id) is None:
                     _insert_member(db, one.group_id, user_id, one.role, None, self._clock(), issuer)
@@ -583,6 +586,15 @@ def _insert_member(
     db.execute(
         "INSERT INTO group_members (group_id, user_id, role, added_by, added_at, issuer) VALUES (?, ?, ?, ?, ?, ?)",
         (group_id, user_id, role, added_by, now, issuer),
+    )
+
+
+def _delete_known_links(db: ControlConnection, group_id: str, user_id: str) -> None:
+    """Someone who is removed may have come by a link that is valid for more people, and must not return by it."""
+    db.execute(
+        "DELETE FROM group_invitations WHERE group_id = ?1 AND user_id IS NULL AND created_at <= "
+        "(SELECT added_at FROM group_members WHERE group_id = ?1 AND user_id = ?2)",
+        (group_id, user_id),
     )
 
 

@@ -129,6 +129,21 @@ async def test_group_cannot_take_the_place_of_another_by_a_name_like_its_handle(
     assert (await sharing.get_group(mallory.id, other.handle)).id == other.id
 
 
+async def test_member_who_was_removed_cannot_return_by_the_link_of_before(registry: Registry, sharing: Sharing) -> None:
+    ada, ben, cy = [await registry.add_user(name) for name in ("ada", "ben", "cy")]
+    await sharing.create_group(ada.id, "team")
+    _, link = await sharing.invite(ada.id, "team", "reader", uses=5)
+    await sharing.accept(ben.id, link)
+    await sharing.remove_member(ben.id, "team", "ben")
+    await sharing.accept(ben.id, link)  # someone who left may come back
+
+    await sharing.remove_member(ada.id, "team", "ben")
+
+    for person in (ben, cy):
+        with pytest.raises(InvitationNotValid):
+            await sharing.accept(person.id, link)
+
+
 async def test_person_whose_account_has_ended_has_no_libraries(registry: Registry, sharing: Sharing) -> None:
     ada = await registry.add_user("ada")
     await sharing.create_group(ada.id, "team")

@@ -147,6 +147,20 @@ async def test_a_removed_library_is_empty_for_every_server(open_engine: OpenEngi
                 assert (await ben.notes.list(10, 0)).total == 2
 
 
+async def test_a_library_that_was_removed_and_created_again_is_read_by_every_server(open_engine: OpenEngine) -> None:
+    async with open_engine() as (engine, one), open_engine() as (_, other):
+        async with one.library("ada") as ada, other.library("ada") as same:
+            await ada.notes.create(NoteDraft(title="harbour"))
+            assert titles(await same.notes.search(make_search("harbour"))) == ["harbour"]
+            assert not titles(await same.notes.search(make_search("glacier")))
+        await engine.remove(one.context("ada").user_id)
+        async with one.library("ada") as ada, other.library("ada") as same:
+            await ada.notes.create(NoteDraft(title="glacier"))
+            for library in (same, ada):
+                assert [note.title for note in (await library.notes.list(10, 0)).rows] == ["glacier"]
+                assert titles(await library.notes.search(make_search("glacier"))) == ["glacier"]
+
+
 async def test_what_was_counted_before_a_library_was_removed_is_forgotten(open_engine: OpenEngine) -> None:
     """Both libraries have the same number of writes, by which counts are known to be current."""
     async with open_engine() as (engine, libraries):

@@ -196,7 +196,10 @@ class Connection:
             case messages.Request() if len(self._tasks) >= self._in_flight_max:
                 await self._send(messages.error_message(message.id, self._too_many_calls()))
             case messages.Request():
-                self._start(self._serve(message, request_id))
+                task = self._start(self._serve(message, request_id))
+                if message.method == "initialize":
+                    # What a client sends without waiting for the response needs the session, too.
+                    await asyncio.wait([task])
             case messages.Notification("notifications/cancelled"):
                 self._in_flight.cancel(self, message.params.get("requestId"))
             case messages.Notification():
@@ -207,12 +210,13 @@ class Connection:
     def _too_many_calls(self) -> Unavailable:
         return Unavailable(f"{self._in_flight_max} calls are in flight on this connection")
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         size, self._message_bytes = self._message_bytes, 0
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: self._release(size))
+        return task
 
     def _hold(self, size: int) -> None:
         """Counts memory of the message that is being received."""

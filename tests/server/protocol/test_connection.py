@@ -168,6 +168,17 @@ async def test_two_concurrent_handshakes_leave_one_session(samples: SampleCatalo
     assert (len(client.sessions), client.session_states.size) == (0, 0)
 
 
+async def test_requests_that_follow_the_handshake_at_once_use_its_session(samples: SampleCatalog) -> None:
+    client = ConnectionClient(samples, make_principal("ada"), session_states=RemoteSessionStates(LIMITS))
+
+    await client.send(handshake_with_config(1, max_tokens=700))
+    await client.send(message("tools/list", {}, 2))
+    _, tools = await client.receive_all()
+    await client.connection.close()
+
+    assert tools["result"]["tools"]
+
+
 async def test_a_rejected_handshake_keeps_the_existing_session(samples: SampleCatalog) -> None:
     async with initialized(samples) as client:
         await client.send(handshake_with_config(1, api_key="hunter2"))

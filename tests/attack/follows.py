@@ -152,6 +152,10 @@ class FollowAttack:
         dan = await registry.user_by_name("dan")
         assert dan is not None
         await registry.set_role(dan.id, "writer")
+        # A run that began before may still end with the rights it began with.
+        async with asyncio.timeout(_WAIT_MAX_S):
+            while self._server.runtime.following.running:
+                await asyncio.sleep(_POLL_S)
         _write(folder / "Later.md", f"# Later\n{self._canaries['server']}")
         await self._send("dan", "POST", f"{path}/run", {})
         async with asyncio.timeout(_WAIT_MAX_S):

@@ -44,8 +44,10 @@ def without_row_security() -> Iterator[None]:
 
 
 def _execute(sql: str) -> None:
+    url = postgres_server().url
+
     async def execute() -> None:
-        connection = await asyncpg.connect(postgres_server().url)
+        connection = await asyncpg.connect(url)
         await connection.execute(sql)
         await connection.close()
 

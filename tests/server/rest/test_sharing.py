@@ -173,6 +173,16 @@ async def test_setting_says_who_creates_groups(tmp_path: Path, allowed: str, sta
         assert other.status in (400, 403)
 
 
+async def test_only_administrators_create_groups_that_get_members_from_an_identity_provider(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path, jwt_group_map=("staff=Team writer",)) as api:
+        writer, admin = await key_of(api, "ada", READ, WRITE), await key_of(api, "ben", *SCOPES)
+        assert (await send(api, writer, "POST", GROUPS, {"name": "crew"})).status == 201
+        assert (await send(api, writer, "POST", GROUPS, {"name": "team"})).status == 403
+        assert (await send(api, writer, "PATCH", f"{GROUPS}/crew", {"new_name": "TEAM"})).status == 403
+        assert (await send(api, admin, "POST", GROUPS, {"name": "team"})).status == 201
+        assert (await send(api, admin, "PATCH", f"{GROUPS}/team", {"new_name": "Team"})).status == 200
+
+
 async def test_key_is_restricted_to_libraries_of_its_owner(people: People) -> None:
     for group in ("team", "crew"):
         await people.done("ada", "POST", GROUPS, {"name": group})

@@ -25,7 +25,7 @@ from server.operations.operation import (
     operation,
 )
 from server.operations.users import delete_group_library, find_user
-from server.services import Services
+from server.services import Services, require_known_sources
 
 _GROUP = "/api/v1/groups/{name}"
 # The operator has no scope but `admin`.
@@ -534,6 +534,8 @@ async def create_share(context: RequestContext, services: Services, request: Cre
     actor = _actor(context)
     if actor is None:
         raise InvalidParams("--user: expected the owner of the library, got nothing")
+    if request.by == "source":
+        require_known_sources(services.settings, (request.value,), "value")
     rule = ShareRule(request.by, request.value)
     share = await _sharing(services).create_share(actor, rule, request.to, request.name, context.principal.key_id)
     _record(context, services, "share.create", share.id, f"{request.by} {request.value} to {share.to}")

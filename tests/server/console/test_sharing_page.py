@@ -69,6 +69,21 @@ async def test_page_of_a_shared_item_leads_to_no_item_of_the_viewer_with_the_sam
         assert f"<code>prompt_1?library={handle}</code>" in page
 
 
+async def test_form_that_fails_says_why_on_the_page_it_is_on(site: Console) -> None:
+    async with site.browser() as ada:
+        await ada.sign_in("ada")
+
+        refused = await ada.submit("/sharing", {"name": "My home"}, "/sharing/create")
+        assert refused.status_code == 400
+        assert "got 'My home'" in text_of(refused.text)
+        assert 'name="name" value="My home"' in refused.text
+        await ada.submit("/sharing", {"name": "Alone"}, "/sharing/create")
+        kept = await ada.submit("/sharing?group=Alone", {}, "/sharing/leave")
+        assert kept.status_code == 409
+        assert "the group needs a manager" in text_of(kept.text).lower()
+        assert 'action="/sharing/delete"' in kept.text
+
+
 async def test_link_asks_before_it_makes_someone_a_member_and_works_once(site: Console) -> None:
     await site.add_account("carl")
     async with site.browser() as ada, site.browser() as ben, site.browser() as carl:

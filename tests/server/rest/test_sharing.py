@@ -257,7 +257,7 @@ async def test_deleted_person_leaves_no_library_behind_unnoticed(own_api: RestCl
     assert (refused.status, "only member of alone" in refused.json()["error"]["message"]) == (409, True)
     # Nothing was deleted.
     assert await people.libraries("ben") == [("own", "owner"), ("alone", "manager"), ("team", "manager")]
-    # Also if the person is disabled, or is no manager of the group any more.
+    # Also if the person is disabled, for whom the group does not exist any more.
     assert (await send(own_api, admin, "PATCH", "/api/v1/users/ben", {"is_disabled": True})).status == 200
     assert (await send(own_api, admin, "DELETE", "/api/v1/users/ben?purge=true&delete_groups=true")).status == 200
 

@@ -13,6 +13,7 @@ from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sessions.state import SessionStates
 from sources.items import GetResponse, Loc, uri_of
+from sources.library_source import LibrarySource
 from sources.source import GetArguments, Source
 from sources.storage.contract import Libraries
 
@@ -66,6 +67,9 @@ class Retriever:
             request = request.at_part(address.loc)
         if name is not None:
             context = enter(context, name, uri, address.source)
+        # An operation is in a library of someone else already. Third-party code gets none but the caller's.
+        if context.library is not None and not isinstance(address.source, LibrarySource):
+            raise NotFound(address.source.name, str(address.item_id)[:200])
         async with self._libraries.library(context) as library:
             response = await address.source.get(context, library, address.item_id, request)
         context.record_read(uri)

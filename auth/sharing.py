@@ -141,7 +141,7 @@ _LIBRARIES = """
     UNION ALL
     SELECT 1, lower(o.name), s.name, s.id, o.id, o.name, '', s.rule_by, s.rule_value
     FROM person p JOIN shares s ON s.owner_id <> p.id JOIN users o ON o.id = s.owner_id JOIN users t ON t.id = s.to_id
-    WHERE o.disabled_at IS NULL AND t.disabled_at IS NULL
+    WHERE o.disabled_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > ?2) AND t.disabled_at IS NULL
         AND s.to_id IN (SELECT group_id FROM group_members WHERE user_id = ?1 UNION ALL SELECT ?1)
     ORDER BY 1, 2, 3, 4
 """
@@ -637,10 +637,11 @@ def _invitations(db: ControlConnection, now: float, condition: str, value: objec
         "SELECT i.id, g.name, i.role, coalesce(u.name, ''), i.uses_left, coalesce(c.name, ''), i.created_at, "  # noqa: S608 - constants
         "i.expires_at FROM group_invitations i JOIN users g ON g.id = i.group_id LEFT JOIN users u ON u.id = i.user_id "
         "LEFT JOIN users c ON c.id = i.created_by WHERE g.disabled_at IS NULL AND i.expires_at > ? "
-        "AND (i.created_by IS NULL OR (c.disabled_at IS NULL AND EXISTS (SELECT 1 FROM group_members m "
+        "AND (i.created_by IS NULL OR (c.disabled_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > ?) "
+        "AND EXISTS (SELECT 1 FROM group_members m "
         "WHERE m.group_id = g.id AND m.user_id = c.id AND m.role = 'manager'))) "
         f"AND {condition} ORDER BY i.created_at DESC, i.id",
-        (now, value),
+        (now, now, value),
     )
     return [
         GroupInvitation(**dict(zip(GroupInvitation.__struct_fields__, row, strict=True))) for row in rows.fetchall()

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct, structs
 from auth.authenticator import OPERATOR_ID
 from auth.context import ADMIN, ROLE_SCOPES, WRITE, RequestContext, ShareRule, build_context
 from auth.sharing import INVITATION_USES_MAX, Group, GroupInvitation, Member, RoleNeeded, RuleKind, Share, Sharing
-from config.errors import FlorilegiumError, InvalidParams, NotFound
-from config.openid import GroupRole
+from config.errors import FlorilegiumError, Forbidden, InvalidParams, NotFound
+from config.openid import GroupRole, read_group_map
 from config.paths import UserId
 from config.times import format_time_seconds
 from server.operations.operation import (
@@ -201,6 +201,7 @@ async def create_group(context: RequestContext, services: Services, request: Cre
         allowed == "off" or (allowed == "admins" and not context.principal.has_scope(ADMIN))
     ):
         raise GroupsRestricted
+    _require_unmapped(context, services, request.name)
     if actor is None and not request.manager:
         raise InvalidParams("manager: expected the name of a user, got nothing; --manager names the first manager")
     if actor is not None and request.manager not in ("", context.principal.user_name):
@@ -222,6 +223,8 @@ async def rename_group(context: RequestContext, services: Services, request: Ren
 
     Gives a group another name. The addresses of its items stay the same. Only for managers.
     """
+    if request.new_name.lower() != request.name.lower():
+        _require_unmapped(context, services, request.new_name)
     group = await _sharing(services).rename_group(_actor(context), request.name, request.new_name)
     _record(context, services, "group.rename", group.id, group.name)
     return _group(group)
@@ -553,6 +556,16 @@ async def delete_share(context: RequestContext, services: Services, request: Sha
     share = await _sharing(services).delete_share(_actor(context), request.id)
     _record(context, services, "share.delete", share.id, f"{share.rule.by} {share.rule.value} to {share.to}")
     return _share(share)
+
+
+def _require_unmapped(context: RequestContext, services: Services, name: str) -> None:
+    """Whoever an identity provider names becomes a member of the groups in the settings. Someone else's group of that
+    name would get all of them."""
+    settings, principal = services.settings, context.principal
+    maps = (settings.jwt_group_map, *(provider.group_map for provider in settings.openid_providers))
+    mapped = {group.lower() for entries in maps for group, _ in read_group_map(entries).values()}
+    if name.lower() in mapped and not (principal.kind == "operator" or principal.has_scope(ADMIN)):
+        raise Forbidden(ADMIN)
 
 
 def _sharing(services: Services) -> Sharing:

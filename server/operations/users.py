@@ -312,7 +312,8 @@ async def remove_user(
     sharing = Sharing(services.registry.database)
     groups = await require_group_choice(services, user, deletes_groups=deletes_groups)
     for group in groups:
-        await delete_group_library(context, services, user.id, group.name)
+        # As the operator: the person may be disabled, or not manage the group.
+        await delete_group_library(context, services, None, group.handle)
     if purge:
         await services.registry.disable_user(user.id)
         await remove_library(services, user.id)

@@ -145,12 +145,18 @@ async def test_member_who_was_removed_cannot_return_by_the_link_of_before(regist
 
 
 async def test_person_whose_account_has_ended_has_no_libraries(registry: Registry, sharing: Sharing) -> None:
-    ada = await registry.add_user("ada")
+    ada, ben = [await registry.add_user(name) for name in ("ada", "ben")]
     await sharing.create_group(ada.id, "team")
+    await sharing.create_share(ada.id, RECIPES, "ben")
+    _, link = await sharing.invite(ada.id, "team", "reader")
 
     await registry.expire_user(ada.id, 1.0)
 
     assert await sharing.libraries_of(ada.id) == ()
+    # Nor does the person share anything, or invite anyone.
+    assert await sharing.libraries_of(ben.id) == ()
+    with pytest.raises(InvitationNotValid):
+        await sharing.accept(ben.id, link)
 
 
 # Who may do what

@@ -6,14 +6,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from auth.context import ShareRule
+from auth.sharing import Sharing
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
+from tests.server.rest.rest_client import open_rest_client
 from tests.sources.weather_source import WEATHER, distribution_directory, install
 
 LIST = "    async def list_items(self, context, library, limit, offset):\n"
+GET = "    async def get(self, context, library, item_id, args):\n"
 SEARCH = "    async def search(self, context, library, args):\n"
 HEAD = "import asyncio, threading\nfrom config.errors import StorageError\nRELEASE = threading.Event()\n"
 FAILURES = {
@@ -137,3 +142,21 @@ async def test_source_that_blocks_is_refused_until_its_threads_return(site: Path
 
     assert reasons == {"weather did not respond within 600 ms", "weather does not respond"}
     assert [entry["name"] for entry in listed["resources"][2:]] == ["Rain of ada", "monday", "tuesday"]
+
+
+async def test_source_gets_no_library_but_that_of_the_caller(site: Path, tmp_path: Path) -> None:
+    install_with(site, GET, "REPORTS['monday'] = f'The diary of {context.user_id}.'")
+    async with open_rest_client(tmp_path / "data") as api:
+        ada, ben = [await api.server.user(name) for name in ("ada", "ben")]
+        sharing = Sharing(api.server.runtime.registry.database)
+        share = await sharing.create_share(ada.id, ShareRule("tag", "recipes"), "ben")
+        uri = f"weather://monday?library={share.id}"
+        own = await api.get("/api/v1/items/weather/monday", "ben")
+        read = [
+            await api.get(f"/api/v1/items/weather/monday?library={share.id}", "ben"),
+            await api.get(f"/api/v1/items?uri={quote(uri)}", "ben"),
+            await api.get(f"/api/v1/items/similar?uri={quote(uri)}", "ben"),
+        ]
+
+    assert own.json()["content"] == f"The diary of {ben.id}."
+    assert [(response.status, ada.id in response.body.decode()) for response in read] == [(404, False)] * 3

@@ -147,6 +147,26 @@ async def test_a_removed_library_is_empty_for_every_server(open_engine: OpenEngi
                 assert (await ben.notes.list(10, 0)).total == 2
 
 
+async def test_items_of_a_kind_that_is_no_longer_installed_are_removed_with_the_library(
+    open_engine: OpenEngine, database_url: str
+) -> None:
+    table = "florilegium_library.recipes"
+    async with open_engine() as (engine, libraries):
+        for owner in ("ada", "ben"):
+            async with libraries.library(owner) as library:
+                await library.bookmarks.set("a", "b")
+        await _execute(
+            database_url,
+            f"CREATE TABLE {table} AS SELECT tenant_id, 'secret' AS title FROM florilegium.tenants; "
+            f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; "
+            f"CREATE POLICY tenant ON {table} USING (tenant_id = current_setting('florilegium.tenant', TRUE))",
+        )
+        await engine.remove(libraries.context("ada").user_id)
+    owners = f"SELECT t.user_id FROM {table} JOIN florilegium.tenants t USING (tenant_id)"
+    assert await _fetch(database_url, owners) == [(libraries.context("ben").user_id,)]
+    assert await _fetch(database_url, f"SELECT count(*) FROM {table}") == [(1,)]
+
+
 async def test_a_library_that_was_removed_and_created_again_is_read_by_every_server(open_engine: OpenEngine) -> None:
     async with open_engine() as (engine, one), open_engine() as (_, other):
         async with one.library("ada") as ada, other.library("ada") as same:

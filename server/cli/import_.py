@@ -46,7 +46,7 @@ _DRY_RUN = "Dry run: nothing was written."
     type=NamedValue(format_names()),
     help=f"Read all files as this format: {', '.join(format_names())}. Default: detect it by content.",
 )
-@click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Read everything and write nothing. Every item counts as new.")
 @click.option("--again", is_flag=True, help="Also read files that have not changed since the last import.")
 @group_option
 @library_options
@@ -186,4 +186,4 @@ def report_lines(summary: ImportSummary, *, is_dry_run: bool) -> Iterator[str]:
     if not summary.files and not summary.failed_files:
         yield "No supported files found."
     if is_dry_run:
-        yield _DRY_RUN
+        yield f"{_DRY_RUN} It does not look into the library, so every item counts as new."

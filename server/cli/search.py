@@ -86,6 +86,8 @@ def print_hits(items: "Sequence[ResultItem]", query: str, offset: int, settings:
     highlighter = MatchHighlighter(read_query(query, settings))
     for number, item in enumerate(items, offset + 1):
         about = [source_style(item.source), *_position(item), *([item.created_at[:10]] if item.created_at else [])]
+        if item.library:
+            about.append(strip_control_characters(item.library))
         echo(f"{number:>2} {highlighter.line(item.title or '(no title)', bold=True)}  {' · '.join(about)}")
         snippets = [item.snippet or ""]
         counts = [f"score {item.score:.2f}"]
@@ -117,14 +119,15 @@ def _position(item: "ResultItem") -> Iterator[str]:
 # They go to stderr, so that stdout has only hits.
 def _notes(response: "KnowledgeResponse") -> Iterator[str]:
     """Yields notes about the response as a whole."""
+    from aggregator.responses import failed_reports  # noqa: PLC0415 - not for `--help`
+
     if not response.results:
         yield "No hits."
     if response.read_as:
         yield f"query interpretation: {strip_control_characters(response.read_as)}"
     yield from semantic_note(response.semantic)
-    for name, report in response.sources.items():
-        if report.status != "ok":
-            yield f"{name}: {report.status}, {report.error or 'no reason given'}"
+    for name, report in failed_reports(response):
+        yield f"{name}: {report.status}, {report.error or 'no reason given'}"
     if response.next_offset is not None:
         yield f"more hits: --offset {response.next_offset}"
 

@@ -82,25 +82,27 @@ class SharingPages(PersonalPage):
 
         async def run(request: Request) -> Response:
             viewer, values = await self.admit_form(request, action.operation)
-            group = values.get("name", "") if action.stays else ""
+            group = values.get("name", "")
             given = {field: text for field in action.fields if (text := values.get(field, "").strip())}
             try:
                 result = await self.run(viewer, action.operation, read_arguments(given, action.operation.input))
             except (SignInNeeded, NotFound):  # they have pages of their own
                 raise
             except FlorilegiumError as error:
-                return await self._page(request, viewer, group, error=error, values=values)
+                return await self._page(request, viewer, group, values, error=error)
             if isinstance(result, sharing.NewGroupInvitation) and result.link:
                 # The link is shown in the response to the form, and never again.
                 return await self._page(request, viewer, group, link=result.link, status=201)
             if isinstance(result, sharing.GroupEntry) and action.stays:
                 group = result.name  # a new one
-            target = f"&group={quote(group, safe='')}" if group else ""
+            target = f"&group={quote(group, safe='')}" if group and action.stays else ""
             return see_other(f"{SHARING_PATH}?done={action.done}{target}")
 
         return run
 
-    async def _page(self, request: Request, viewer: Viewer, name: str, **shown: Any) -> Response:
+    async def _page(
+        self, request: Request, viewer: Viewer, name: str, form: Mapping[str, str] | None = None, **shown: Any
+    ) -> Response:
         groups: sharing.GroupList = await self.run(viewer, sharing.list_groups, NoArguments())
         incoming = await self.run(viewer, sharing.list_incoming_invitations, NoArguments())
         shares: sharing.ShareList = await self.run(viewer, sharing.list_shares, NoArguments())
@@ -121,8 +123,11 @@ class SharingPages(PersonalPage):
             **{
                 "error": None,
                 "link": "",
-                "values": {name: request.query_params.get(name, "")[:300] for name in ("by", "value", "to")},
                 **shown,
+            },
+            # Of the form that failed, or else of a link to this page.
+            values={
+                field: (form or request.query_params).get(field, "")[:300] for field in ("name", "by", "value", "to")
             },
             groups=groups.groups,
             group=group,

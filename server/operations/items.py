@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from msgspec import UNSET, Meta, Struct, structs
 
-from aggregator.libraries import LibraryName, enter, label
+from aggregator.libraries import LibraryName, enter, label, split_library
 from auth.context import WRITE, RequestContext
 from config.errors import Conflict, InvalidParams, NotFound
 from config.settings import Settings
@@ -389,6 +389,8 @@ async def copy_item(context: RequestContext, services: Services, request: ItemsC
     Copy an item of your own library to that of a group, as items_copy does. Later changes of either do not affect the
     other. Human-only messages are left out. What others share with you cannot be copied: only they decide who reads it.
     """
+    if split_library(request.uri)[1] is not None:
+        raise InvalidParams("uri: expected an item of the user's own library, got one of another library")
     address = parse_item_uri(request.uri)
     if address.message_id is not None:
         raise InvalidParams("uri: expected the URI of an item, got a message")

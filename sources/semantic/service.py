@@ -281,7 +281,8 @@ class SemanticService:
         # Reading the exception marks it as handled, even if all callers have timed out.
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SemanticUnavailable):
-            self._failures[key] = error.reason
+            # If the callers have timed out, what they were told stays: that the query was dropped since is no news.
+            self._failures.setdefault(key, error.reason)
         elif error is None and not task.cancelled():
             self._cache[key] = task.result()
 

@@ -124,7 +124,9 @@ def test_import_for_one_user_is_invisible_to_others(program: Program) -> None:
 
 def test_dry_run_prints_the_result_and_writes_nothing(program: Program) -> None:
     output = program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--dry-run")
-    assert output.endswith("Dry run: nothing was written.")
+    assert output.endswith(
+        "Dry run: nothing was written. It does not look into the library, so every item counts as new."
+    )
     assert program.run("search", "steep").code == 1
 
 

@@ -42,6 +42,8 @@ def test_people_invite_and_answer(program: Program) -> None:
 def test_people_share_by_a_rule(program: Program) -> None:
     program.with_users("ada", "ben")
     assert "--user: expected" in program.run("share", "create", "tag", "recipes", "ben").stderr
+    refused = program.run("share", "create", "source", "recipes", "ben", "--user", "ada")
+    assert "value: expected one of notes, media, chats, characters, prompts, got 'recipes'" in refused.stderr
     shared = program.expect("share", "create", "tag", "recipes", "ben", "--user", "ada")
     assert shared.startswith("Shared recipes with ben (s_")
     [share] = program.run("share", "list", "--json", "--user", "ben").json["shares"]
@@ -57,6 +59,7 @@ def test_commands_on_libraries_take_a_group_as_their_user(program: Program) -> N
     program.expect("group", "create", "team", "--manager", "ada")
     program.expect("add", "notes", "Steep for three minutes.", "--title", "Tea", "--user", "team")
     assert "Tea" in program.expect("search", "steep", "--user", "team")
+    assert program.expect("search", "steep", "--user", "ada").splitlines()[0].endswith(" · team")
     assert "Tea" not in program.run("search", "steep", "--user", "ben").stdout
     program.expect("export", "copy", "--library", "team")
     assert (

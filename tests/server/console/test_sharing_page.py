@@ -51,6 +51,39 @@ async def test_two_people_share_a_group_library_and_a_tag(site: Console) -> None
         assert (await ben.get(unescape(address[1]))).status_code == 404
 
 
+async def test_page_of_a_shared_item_leads_to_no_item_of_the_viewer_with_the_same_number(site: Console) -> None:
+    async with site.browser() as ada, site.browser() as ben:
+        for browser, name in ((ada, "ada"), (ben, "ben")):
+            await browser.sign_in(name)
+            prompt = {"title": f"Boiler of {name}", "content": f"Describe the boiler of {name}."}
+            await browser.submit("/new?source=prompts", prompt, "/new")
+        await ada.submit("/sharing", {"by": "source", "value": "prompts", "to": "ben"}, "/sharing/share")
+        address = re.search(r'href="(/items/prompts/1\?[^"]*library=[^"&]+)', await found(ben))
+        assert address is not None
+        handle = address[1].rpartition("library=")[2]
+
+        page = (await ben.get(f"{unescape(address[1])}&mode=snippet")).text
+        beginning = re.search(r'href="([^"]+)">Read from the beginning', page)
+        assert beginning is not None
+        assert "boiler of ada" in text_of((await ben.get(unescape(beginning[1]))).text)
+        assert f"<code>prompt_1?library={handle}</code>" in page
+
+
+async def test_form_that_fails_says_why_on_the_page_it_is_on(site: Console) -> None:
+    async with site.browser() as ada:
+        await ada.sign_in("ada")
+
+        refused = await ada.submit("/sharing", {"name": "My home"}, "/sharing/create")
+        assert refused.status_code == 400
+        assert "got 'My home'" in text_of(refused.text)
+        assert 'name="name" value="My home"' in refused.text
+        await ada.submit("/sharing", {"name": "Alone"}, "/sharing/create")
+        kept = await ada.submit("/sharing?group=Alone", {}, "/sharing/leave")
+        assert kept.status_code == 409
+        assert "the group needs a manager" in text_of(kept.text).lower()
+        assert 'action="/sharing/delete"' in kept.text
+
+
 async def test_link_asks_before_it_makes_someone_a_member_and_works_once(site: Console) -> None:
     await site.add_account("carl")
     async with site.browser() as ada, site.browser() as ben, site.browser() as carl:

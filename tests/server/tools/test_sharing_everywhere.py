@@ -248,7 +248,8 @@ async def test_what_others_share_is_not_copied_on(fixture: SourceFixture) -> Non
     chat = await fixture.ada.add_chat("Talk", "Hello.", secret)
     ada = with_libraries(fixture.ada, access_to(fixture.ben, role="writer"))
 
-    assert "not found" in await ada.call_error("items_copy", uri=f"notes://{note}?library=h-team", to="Team")
+    refused = await ada.call_error("items_copy", uri=f"notes://{note}?library=h-team", to="Team")
+    assert "uri: expected an item of the user's own library" in refused
     assert "got the user's own" in await ada.call_error("items_copy", uri=f"chats://{chat}", to="own")
     copied = await ada.call("items_copy", uri=f"chats://{chat}", to="Team")
     people = replace(fixture.ben, context=replace(fixture.ben.context, is_agent=False))

@@ -235,6 +235,20 @@ async def test_a_caller_that_leaves_does_not_cancel_the_computation_of_others(se
     assert await staying
 
 
+async def test_a_query_that_waited_for_the_model_keeps_that_reason(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="fast", semantic_timeout_ms=10, fanout_deadline_ms=60_000) as cold:
+        first, second = await asyncio.gather(
+            cold.embed_query("first"), cold.embed_query("second"), return_exceptions=True
+        )
+        # Its thread has dropped the second query when it gets to this.
+        await cold.load()
+        again = await asyncio.gather(cold.embed_query("second"), return_exceptions=True)
+
+    assert [str(error) for error in (first, second, *again)] == [
+        str(SemanticUnavailable("the model is being loaded"))
+    ] * 3
+
+
 @pytest.mark.slow("kills processes")
 async def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
     settings = Settings(data_dir=str(tmp_path))

@@ -18,6 +18,7 @@ from sources.drafts import NoteDraft
 from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import NoLibrary
 from sources.storage.postgres.database import PostgresDatabase
+from sources.storage.postgres.index.index_update import IndexUpdate
 from sources.storage.postgres.schema import FIRST_VERSION, LibraryMigration, LibrarySchemas
 from sources.storage.postgres.vectors.library_vectors import LibraryVectors
 from sources.storage.tables.sql import NOTES_INDEX, Delete
@@ -165,6 +166,19 @@ async def test_items_of_a_kind_that_is_no_longer_installed_are_removed_with_the_
     owners = f"SELECT t.user_id FROM {table} JOIN florilegium.tenants t USING (tenant_id)"
     assert await _fetch(database_url, owners) == [(libraries.context("ben").user_id,)]
     assert await _fetch(database_url, f"SELECT count(*) FROM {table}") == [(1,)]
+
+
+async def test_measuring_libraries_does_not_update_their_indexes(
+    open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that lists users would end before, and keep servers from it with its lease."""
+    async with open_engine() as (_, libraries), libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="tea"))
+    monkeypatch.setattr(IndexUpdate, "start", lambda *_, **__: pytest.fail("the index is updated"))
+    async with open_engine() as (engine, libraries):
+        one, other = (libraries.context(name).user_id for name in ("ada", "ben"))
+        used = await engine.stored_bytes([one, other])
+    assert used[one] > used[other] == 0
 
 
 async def test_a_library_that_was_removed_and_created_again_is_read_by_every_server(open_engine: OpenEngine) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from config.errors import Conflict, FlorilegiumError, SourceTimeout, StorageError, Unavailable
+from config.errors import Conflict, FlorilegiumError, InvalidParams, SourceTimeout, StorageError, Unavailable
 from config.event_counts import POSTGRES_EVENTS
 from config.postgres.connection import Parameters, PostgresConnection, Rows, StatementInterrupted, Transaction
 from config.postgres.errors import (
@@ -386,6 +386,9 @@ def _insert_sql(table: str, columns: tuple[str, ...]) -> Insert:
 _DEADLOCK_OR_SERIALIZATION = ("40001", "40P01")
 # A cached statement selects columns that a migration has changed since.
 _OUTDATED_STATEMENT = "0A000"
+# A text takes more than a third of a page of an index, even compressed. Tsvectors are made to fit.
+_LIMIT_EXCEEDED = "54000"
+_INDEXED_MAX_BYTES = 2_600
 
 
 class UnconfirmedWrite(StorageError):
@@ -431,4 +434,9 @@ def translate(
     if is_lock_timeout(error):
         POSTGRES_EVENTS.add("busy")
         return Unavailable(f"{source} is busy; try again in a moment")
+    if error_code(error) == _LIMIT_EXCEEDED:
+        return InvalidParams(
+            f"{source}: a name, path or another value that items are looked up by is too long: PostgreSQL can index "
+            f"{_INDEXED_MAX_BYTES:,} bytes"
+        )
     return storage_error(error)

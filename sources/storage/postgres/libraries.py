@@ -5,7 +5,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -24,8 +24,9 @@ from sources.storage.collections.collection import SearchSettings
 from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, EmbeddingState, LibrariesState, Library
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
-from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue, charged_to
+from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobGroup, JobQueue, charged_to, job_group
 from sources.storage.postgres.collections import COLLECTIONS, PostgresChats, PostgresItems
+from sources.storage.postgres.connection import NoLibrary
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
 from sources.storage.postgres.index.index_update import check_index, reindex_library
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
@@ -206,10 +207,12 @@ class PostgresLibraries:
         return (await self._database(user_id)).quota.embedding_stop
 
     async def stored_bytes(self, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
-        used = {}
-        for user_id in user_ids:
-            database = PostgresDatabase(user_id, self._options)
-            used[user_id] = await database.used_bytes() if await database.exists() else 0
+        used = dict.fromkeys(user_ids, 0)
+        # As maintenance, which only finds libraries: opening one would begin to update its index.
+        with job_group(JobGroup(is_maintenance=True)):
+            for user_id in user_ids:
+                with suppress(NoLibrary):
+                    used[user_id] = await PostgresDatabase(user_id, self._options).used_bytes()
         return used
 
     async def remove(self, user_id: UserId) -> None:

@@ -186,8 +186,9 @@ class LibrarySchemas:
         if ref is not None and ref.tenant is not None:
             existing = {name for (name,) in connection.execute(_OLD_TABLES, (LIBRARY_SCHEMA,))}
             connection.enter_library(ref.tenant, has_role=self.has_role)
-            # First, so that writers wait, and see then that the library is gone.
-            for table in ("state", *reversed(TENANT_TABLES)):
+            # Also those of kinds that are no longer installed. The state first, so that writers wait, and see then that
+            # the library is gone.
+            for table in ("state", *reversed(TENANT_TABLES), *sorted(existing - set(TENANT_TABLES))):
                 if table in existing:
                     connection.execute(Delete(table))
             connection.leave_library()

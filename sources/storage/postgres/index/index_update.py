@@ -197,8 +197,13 @@ class IndexUpdate(IndexTask):
         try:
             with background_jobs(is_maintenance=True):
                 if await database.read(_SOURCE, is_outdated) and await database.write_vectors(_SOURCE, claim_update):
-                    await reindex_library(database)
-                    await database.write_vectors(_SOURCE, lambda connection: release(connection, _LEASE_NAME, owner))
+                    try:
+                        await reindex_library(database)
+                    finally:
+                        # Also by a command that ends meanwhile: a server can then do it at once.
+                        await database.write_vectors(
+                            _SOURCE, lambda connection: release(connection, _LEASE_NAME, owner)
+                        )
         except FlorilegiumError as error:
             # The batches that were written stay. All are repeated when the library is opened next.
             logger.warning("Updating the index of a library failed: {}", error.message)

@@ -3,12 +3,13 @@
 import asyncio
 import threading
 import time
+from random import Random
 
 import asyncpg
 import pytest
 
-from config.errors import DatabaseUnavailable, SourceTimeout, Unavailable
-from sources.drafts import NoteDraft
+from config.errors import DatabaseUnavailable, InvalidParams, SourceTimeout, Unavailable
+from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.contract import Library
 from sources.storage.job_queue import background_jobs
 from sources.storage.tables.sql import NOTES_INDEX, SqlConnection
@@ -159,3 +160,13 @@ async def test_writes_of_two_servers_are_all_kept(open_engine: OpenEngine) -> No
         await asyncio.gather(*(library.notes.append(note.uuid, "x") for library in (ada, same) * 10))
         stored = await ada.notes.get(note.uuid)
         assert (stored.content, stored.version) == ("x" * 20, 21)
+
+
+async def test_a_text_that_is_too_long_for_an_index_is_an_error_of_the_caller(open_engine: OpenEngine) -> None:
+    """SQLite has no such limit. A random text cannot be compressed."""
+    name = "".join(chr(code) for code in Random(1).choices(range(0x4E00, 0x9FA0), k=2_000))
+    async with open_engine() as (_, libraries), libraries.library("ada") as ada:
+        with pytest.raises(InvalidParams, match="2,600 bytes"):
+            await ada.prompts.create(PromptDraft(name=name))
+        await ada.prompts.create(PromptDraft(name=name[:800]))
+        assert (await ada.prompts.get_by_name(name[:800])).name == name[:800]

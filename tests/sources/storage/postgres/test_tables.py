@@ -18,6 +18,7 @@ from sources.drafts import NoteDraft
 from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import NoLibrary
 from sources.storage.postgres.database import PostgresDatabase
+from sources.storage.postgres.index import index_update
 from sources.storage.postgres.schema import FIRST_VERSION, LibraryMigration, LibrarySchemas
 from sources.storage.postgres.vectors.library_vectors import LibraryVectors
 from sources.storage.tables.sql import NOTES_INDEX, Delete
@@ -145,6 +146,61 @@ async def test_a_removed_library_is_empty_for_every_server(open_engine: OpenEngi
             async with libraries.library("ada") as ada, libraries.library("ben") as ben:
                 assert (await ada.notes.list(10, 0)).total == 0
                 assert (await ben.notes.list(10, 0)).total == 2
+
+
+async def test_items_of_a_kind_that_is_no_longer_installed_are_removed_with_the_library(
+    open_engine: OpenEngine, database_url: str
+) -> None:
+    table = "florilegium_library.recipes"
+    async with open_engine() as (engine, libraries):
+        for owner in ("ada", "ben"):
+            async with libraries.library(owner) as library:
+                await library.bookmarks.set("a", "b")
+        await _execute(
+            database_url,
+            f"CREATE TABLE {table} AS SELECT tenant_id, 'secret' AS title FROM florilegium.tenants; "
+            f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; "
+            f"CREATE POLICY tenant ON {table} USING (tenant_id = current_setting('florilegium.tenant', TRUE))",
+        )
+        await engine.remove(libraries.context("ada").user_id)
+    owners = f"SELECT t.user_id FROM {table} JOIN florilegium.tenants t USING (tenant_id)"
+    assert await _fetch(database_url, owners) == [(libraries.context("ben").user_id,)]
+    assert await _fetch(database_url, f"SELECT count(*) FROM {table}") == [(1,)]
+
+
+async def test_measuring_libraries_does_not_update_their_indexes(
+    open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that lists users would end before, and keep servers from it with its lease."""
+    async with open_engine() as (_, libraries), libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="tea"))
+    monkeypatch.setattr(index_update.IndexUpdate, "start", lambda *_, **__: pytest.fail("the index is updated"))
+    async with open_engine() as (engine, libraries):
+        one, other = (libraries.context(name).user_id for name in ("ada", "ben"))
+        used = await engine.stored_bytes([one, other])
+    assert used[one] > used[other] == 0
+
+
+async def test_an_update_of_an_index_that_is_stopped_ends_its_lease(
+    open_engine: OpenEngine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_engine() as (_, libraries), libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="tea"))
+    state = "florilegium_library.state"
+    await _execute(database_url, f"UPDATE {state} SET value = 'older' WHERE name = 'segment_version'")
+    began = asyncio.Event()
+
+    async def update_forever(_database: PostgresDatabase) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(index_update, "reindex_library", update_forever)
+    leases = f"SELECT name FROM {state} WHERE name LIKE '%lease'"
+    async with open_engine() as (_, libraries), libraries.library("ada") as ada:
+        await ada.notes.list(1, 0)
+        await began.wait()
+        assert await _fetch(database_url, leases) == [("reindex_lease",)]
+    assert await _fetch(database_url, leases) == []
 
 
 async def test_a_library_that_was_removed_and_created_again_is_read_by_every_server(open_engine: OpenEngine) -> None:

@@ -38,7 +38,7 @@ async def test_terms_are_counted_in_all_files_including_new_ones(tmp_path: Path)
 async def test_bookmarks_are_read_from_their_file_if_another_was_used_first(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         await ada.prompts.create(PromptDraft(name="Tea"))
-        assert await ada.prompts.get_by_name("Tea")
+        assert (await ada.prompts.get_by_name("Tea")).name == "Tea"
         await ada.bookmarks.set("saved searches", "tea")
         assert await ada.bookmarks.get("saved searches") == "tea"
 

@@ -103,8 +103,8 @@ class RegistryAuthenticator:
         self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.fixed.token_cache_max)
         self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.fixed.token_cache_max)
         # What a credential may use, and the revision at which that was read.
-        self._rechecks: LRUCache[tuple[str, str, str, int], tuple[int, tuple[LibraryAccess, ...]]] = LRUCache(
-            settings.fixed.token_cache_max
+        self._rechecks: LRUCache[tuple[str, str, str, int, frozenset[str]], tuple[int, tuple[LibraryAccess, ...]]] = (
+            LRUCache(settings.fixed.token_cache_max)
         )
         self._sharing = Sharing(registry.database)
         self._libraries: LRUCache[UserId, tuple[int, tuple[LibraryAccess, ...]]] = LRUCache(
@@ -190,7 +190,8 @@ class RegistryAuthenticator:
             raise Unauthenticated("credential expired", presented=True)
         if principal.user_id == OPERATOR_ID:
             return principal
-        identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
+        # With the scopes: a connection that is older than a change of the role has others than one that is newer.
+        identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch, principal.scopes)
         revision = self._registry.revision()
         known = self._rechecks.get(identity)
         if known is None or known[0] != revision:

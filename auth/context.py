@@ -133,6 +133,9 @@ class Principal(Struct, frozen=True):
             handles.update(access.handle for access in found)
         return frozenset(handles)
 
+    def permits_library(self, handle: str) -> bool:
+        return self.library_limit is None or handle in self.library_limit
+
     def permits_source(self, source: str) -> bool:
         return self.sources is None or source in self.sources
 

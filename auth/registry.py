@@ -474,8 +474,9 @@ def select_user_by_name(db: ControlConnection, name: str) -> UserRecord | None:
 
 
 def select_group(db: ControlConnection, name: str) -> UserRecord | None:
-    """Returns the group with a name, in upper or lower case, or with a handle."""
-    return _user(db, f"({_SAME_NAME} OR u.subject = ?) AND u.kind = 'group'", name, name)
+    """Returns the group with a handle, or else with a name, in upper or lower case."""
+    condition = f"({_SAME_NAME} OR u.subject = ?) AND u.kind = 'group' ORDER BY u.subject = ? DESC"
+    return _user(db, condition, name, name, name)
 
 
 def remove_user_row(db: ControlConnection, user_id: UserId, now: float) -> UserRecord:

@@ -7,6 +7,7 @@ library is reached by membership alone.
 """
 
 import base64
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,7 @@ INVITATION_USES_MAX = 100
 INVITATION_TTL_S = 7 * 86_400.0
 # Handles are part of URIs, which models read.
 _HANDLE_CHARS = 10
+_HANDLE = re.compile(rf"[gs]_[a-z2-7]{{{_HANDLE_CHARS}}}")
 
 
 class RoleNeeded(FlorilegiumError, status=403):
@@ -240,6 +242,8 @@ class Sharing:
             raise RoleNeeded
         member = _member(db, group.id, user)
         _require_other_manager(db, group.id, member)
+        if member.user_id != actor:
+            _delete_known_links(db, group.id, member.user_id)
         _end_membership(db, group.id, member.user_id)
         return member
 
@@ -437,6 +441,7 @@ class Sharing:
             changes = find(db)
             for one in changes:
                 if one.role is None:
+                    _delete_known_links(db, one.group_id, user_id)
                     _end_membership(db, one.group_id, user_id)
                 elif _role(db, one.group_id, user_id) is None:
                     _insert_member(db, one.group_id, user_id, one.role, None, self._clock(), issuer)
@@ -584,6 +589,15 @@ def _insert_member(
     )
 
 
+def _delete_known_links(db: ControlConnection, group_id: str, user_id: str) -> None:
+    """Someone who is removed may have come by a link that is valid for more people, and must not return by it."""
+    db.execute(
+        "DELETE FROM group_invitations WHERE group_id = ?1 AND user_id IS NULL AND created_at <= "
+        "(SELECT added_at FROM group_members WHERE group_id = ?1 AND user_id = ?2)",
+        (group_id, user_id),
+    )
+
+
 def _end_membership(db: ControlConnection, group_id: str, user_id: str) -> None:
     db.execute("DELETE FROM group_members WHERE group_id = ? AND user_id = ?", (group_id, user_id))
     # What they shared with the group was for the people they knew in it.
@@ -662,7 +676,8 @@ def _person(db: ControlConnection, name: str) -> registry.UserRecord:
 
 
 def _require_group_name(name: str) -> None:
-    if name.lower() in _RESERVED:
+    # A group that is called like the handle of another would be taken for it.
+    if name.lower() in _RESERVED or _HANDLE.fullmatch(name.lower()):
         raise InvalidParams(f"name: {name!r} has another meaning; choose another name")
 
 

@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from auth.authenticator import Authenticator
+from auth.authenticator import Authenticator, local_principal
 from auth.browser_sessions import BrowserSessions
+from auth.context import build_context
 from auth.rate_limits import RateLimits
 from auth.tickets import Tickets
 from config.paths import DataRoot, UserId
@@ -52,6 +53,9 @@ class Runtime(Services, frozen=True, kw_only=True):
         return None
 
     async def forget_user(self, user_id: UserId) -> None:
+        # An import that waits would create the library again. Until it is deleted, its owner exists.
+        if (owner := await self.registry.user_by_id(user_id)) is not None:
+            await self.imports.forget(build_context(local_principal(owner), self.data_root, "deletion"))
         await self.following.forget(user_id)
         await self.recent_calls.forget(user_id)
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from aggregator.libraries import split_library
+from aggregator.libraries import split_library, with_library
 from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
@@ -548,11 +548,14 @@ def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any
         "title": title_of(meta, item.content),
         "sections": sections,
         "path": base.removeprefix("/items"),
-        "prompt_name": f"{meta.source.removesuffix('s')}_{meta.id}" if meta.source in ("prompts", "characters") else "",
+        "prompt_name": with_library(f"{meta.source.removesuffix('s')}_{meta.id}", library)
+        if meta.source in ("prompts", "characters")
+        else "",
         "assistant_address": f"{base}?{urlencode({'assistant': 'true', **in_library})}#assistant",
         "more_address": more_address,
         "is_partial": item.mode != "full" or item.anchor == "cursor",
-        "item_address": base,
+        # Without the library, it would be another item of the viewer that has the same number.
+        "item_address": f"{base}?{urlencode(in_library)}" if in_library else base,
         "web_address": meta.url if meta.url and is_web_address(meta.url) else "",
         "tag_links": [(tag, SearchForm(tag=tag).address()) for tag in meta.tags or ()],
         "similar": SearchForm(similar=meta.uri).address(),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from aggregator.libraries import LibraryName
+from aggregator.libraries import LibraryName, with_library
 from auth.context import RequestContext
 from config.errors import InvalidParams
 from server.operations.items import parse_item_uri
@@ -70,8 +70,10 @@ async def get_item_links(context: RequestContext, services: Services, request: I
     linking = [other for other in candidates if other.id != note.id and title in _linked_titles(other)]
     around = {other.id: other for other in (*filter(None, linked.values()), *linking) if other.id != note.id}
     ids = {_folded(other.title): other.id for other in around.values()}
+    # The fields are no `uri`, to which the library of someone else would be added.
+    handle = None if context.library is None else context.library.handle
     between = [
-        NoteLink(uri_of("notes", one.id), uri_of("notes", ids[other]))
+        NoteLink(with_library(uri_of("notes", one.id), handle), with_library(uri_of("notes", ids[other]), handle))
         for one in around.values()
         for other in _linked_titles(one)
         if ids.get(other, one.id) != one.id

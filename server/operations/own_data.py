@@ -165,7 +165,6 @@ async def delete_data(context: RequestContext, services: Runtime, request: Delet
     async with services.libraries.library(context) as library:
         usage = await library.usage()
     # Running imports and followed sources would fill the library again.
-    await services.imports.forget(context)
     await services.forget_user(context.user_id)
     await services.libraries.remove(context.user_id)
     await services.audit.delete_reads(context.user_id)
@@ -201,7 +200,6 @@ async def delete_account(context: RequestContext, services: Runtime, request: Ac
     async with services.libraries.library(context) as library:
         usage = await library.usage()
     # The event is recorded last, under an id that no user has any more.
-    await services.imports.forget(context)
     await remove_user(context, services, user, purge=True, deletes_groups=request.delete_groups)
     services.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")
     return DeletedAccount(user.name, usage.items, usage.bytes)

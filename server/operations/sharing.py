@@ -177,7 +177,8 @@ async def list_groups(context: RequestContext, services: Services, _request: NoA
 
     The groups whose member you are.
     """
-    return GroupList([_group(one) for one in await _sharing(services).list_groups(_actor(context))])
+    groups = await _sharing(services).list_groups(_actor(context))
+    return GroupList([_group(one) for one in groups if context.principal.permits_library(one.handle)])
 
 
 @_operation(
@@ -257,6 +258,7 @@ async def list_members(context: RequestContext, services: Services, request: Gro
 
     The members of a group that you are in, those who joined first in front.
     """
+    await _require_permitted(context, services, request.name)
     return GroupMembers([_member(one) for one in await _sharing(services).list_members(_actor(context), request.name)])
 
 
@@ -397,6 +399,7 @@ async def list_group_invitations(
 
     The invitations that can still be used, without their links. Only for managers.
     """
+    await _require_permitted(context, services, request.name)
     pending = await _sharing(services).list_invitations(_actor(context), request.name)
     return GroupInvitationList([GroupInvitationEntry(**_invitation_fields(one)) for one in pending])
 
@@ -430,7 +433,9 @@ async def list_incoming_invitations(
 
     The invitations to groups that wait for your answer.
     """
-    pending = await _sharing(services).incoming_invitations(context.user_id)
+    # A credential that is restricted to some libraries has none of groups that the person is not in yet.
+    is_restricted = context.principal.library_limit is not None
+    pending = () if is_restricted else await _sharing(services).incoming_invitations(context.user_id)
     return GroupInvitationList([GroupInvitationEntry(**_invitation_fields(one)) for one in pending])
 
 
@@ -504,7 +509,9 @@ async def list_shares(context: RequestContext, services: Services, _request: NoA
 
     What you share, and what is shared with you and your groups.
     """
-    return ShareList([_share(one) for one in await _sharing(services).list_shares(_actor(context))])
+    principal, shares = context.principal, await _sharing(services).list_shares(_actor(context))
+    visible = [one for one in shares if one.owner == principal.user_name or principal.permits_library(one.id)]
+    return ShareList([_share(one) for one in visible])
 
 
 @_operation(
@@ -550,6 +557,14 @@ async def delete_share(context: RequestContext, services: Services, request: Sha
 
 def _sharing(services: Services) -> Sharing:
     return Sharing(services.registry.database)
+
+
+async def _require_permitted(context: RequestContext, services: Services, name: str) -> None:
+    """Raises the error of an absent group for one whose library the credential may not use."""
+    if context.principal.library_limit is not None:
+        group = await _sharing(services).get_group(_actor(context), name)
+        if not context.principal.permits_library(group.handle):
+            raise NotFound("group", name[:60])
 
 
 def _actor(context: RequestContext) -> UserId | None:

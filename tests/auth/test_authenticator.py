@@ -697,6 +697,9 @@ async def test_a_connection_opened_with_a_higher_role_loses_access(
     with pytest.raises(Unauthenticated, match="access withdrawn"):
         await keys_only.recheck(principal)
     await keys_only.recheck(await keys_only.authenticate(key))
+    # Also after a newer connection of the same key was checked.
+    with pytest.raises(Unauthenticated, match="access withdrawn"):
+        await keys_only.recheck(principal)
 
 
 async def test_users_created_by_tokens_are_writers(registry: Registry, clock: FakeClock) -> None:

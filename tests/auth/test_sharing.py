@@ -110,6 +110,40 @@ async def test_renamed_group_keeps_its_handle(registry: Registry, sharing: Shari
     assert [(one.handle, one.name) for one in await sharing.libraries_of(ada.id)] == [(team.handle, "crew")]
 
 
+async def test_group_cannot_take_the_place_of_another_by_a_name_like_its_handle(
+    registry: Registry, sharing: Sharing
+) -> None:
+    ada, mallory = [await registry.add_user(name) for name in ("ada", "mallory")]
+    team = await sharing.create_group(ada.id, "team")
+    other = await sharing.create_group(mallory.id, "other")
+
+    for name in (team.handle, team.handle.upper()):
+        with pytest.raises(InvalidParams):
+            await sharing.create_group(mallory.id, name)
+        with pytest.raises(InvalidParams):
+            await sharing.rename_group(mallory.id, "other", name)
+    # Earlier versions allowed such a name.
+    rename = "UPDATE users SET name = ? WHERE id = ?"
+    await registry.database.write(lambda db: db.execute(rename, (team.handle, other.id)))
+    assert (await sharing.get_group(ada.id, team.handle)).name == "team"
+    assert (await sharing.get_group(mallory.id, other.handle)).id == other.id
+
+
+async def test_member_who_was_removed_cannot_return_by_the_link_of_before(registry: Registry, sharing: Sharing) -> None:
+    ada, ben, cy = [await registry.add_user(name) for name in ("ada", "ben", "cy")]
+    await sharing.create_group(ada.id, "team")
+    _, link = await sharing.invite(ada.id, "team", "reader", uses=5)
+    await sharing.accept(ben.id, link)
+    await sharing.remove_member(ben.id, "team", "ben")
+    await sharing.accept(ben.id, link)  # someone who left may come back
+
+    await sharing.remove_member(ada.id, "team", "ben")
+
+    for person in (ben, cy):
+        with pytest.raises(InvitationNotValid):
+            await sharing.accept(person.id, link)
+
+
 async def test_person_whose_account_has_ended_has_no_libraries(registry: Registry, sharing: Sharing) -> None:
     ada = await registry.add_user("ada")
     await sharing.create_group(ada.id, "team")

@@ -140,23 +140,29 @@ class LibraryTransaction(Transaction, frozen=True, kw_only=True):
     has_role: bool = True
 
     def begin(self) -> str:
-        return f"{super().begin()}; {set_tenant(self.tenant, has_role=self.has_role)}"
+        return f"{super().begin()}; {set_tenant(self.tenant, has_role=self.has_role)}; {self._find_library()}"
+
+    def _find_library(self) -> str:
+        """The statement that ends the message. Without a row, another process has removed the library."""
+        return f"SELECT 1 FROM {_STATE} WHERE {self._is_own}"
+
+    @property
+    def _is_own(self) -> str:
+        return f"tenant_id = '{self.tenant}' AND name = '{WRITES}'"
 
 
 class WriteTransaction(LibraryTransaction, frozen=True, kw_only=True):
     """Locks and counts the writes of the library in the message that begins the transaction."""
 
-    def begin(self) -> str:
-        count = f"UPDATE {_STATE} SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT)"
-        return f"{super().begin()}; {count} WHERE tenant_id = '{self.tenant}' AND name = '{WRITES}'"
+    def _find_library(self) -> str:
+        return f"UPDATE {_STATE} SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE {self._is_own}"
 
 
 class VectorTransaction(LibraryTransaction, frozen=True, kw_only=True):
     """Lets writers wait, but is none of them: vectors are no content of the library."""
 
-    def begin(self) -> str:
-        lock = f"SELECT 1 FROM {_STATE} WHERE tenant_id = '{self.tenant}' AND name = '{WRITES}' FOR UPDATE"
-        return f"{super().begin()}; {lock}"
+    def _find_library(self) -> str:
+        return f"{super()._find_library()} FOR UPDATE"
 
 
 def set_tenant(tenant: str, *, has_role: bool) -> str:
@@ -250,7 +256,7 @@ class LibraryConnection(PostgresConnection):
     def begin(self, transaction: Transaction) -> None:
         self.tenant = transaction.tenant if isinstance(transaction, LibraryTransaction) else None
         status = self._begin(transaction)
-        if isinstance(transaction, WriteTransaction | VectorTransaction) and status.endswith(" 0"):
+        if self.tenant is not None and status.endswith(" 0"):
             raise LibraryRemoved
 
     def enter_library(self, tenant: str, *statements: str, has_role: bool) -> None:

@@ -309,6 +309,8 @@ class PostgresDatabase:
 
     def _forget_tenant(self) -> None:
         self._tenant, self._was_removed = None, True
+        # A new library counts its writes from 0 again, so that these would seem to be its own.
+        self.counts = IndexCounts(self._options.vocabularies)
 
     def _transaction(self, kind: type[LibraryTransaction], tenant: str, remaining_ms: int) -> Transaction:
         return kind(

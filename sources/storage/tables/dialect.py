@@ -45,10 +45,13 @@ SQLITE = Dialect(
     join="CROSS JOIN",
     json_array="json_array",
 )
+# A column with JSON. PostgreSQL refuses to read any value of an object that has a NUL character somewhere; with another
+# in its place, the rest can be read.
+POSTGRES_JSON = r"CAST(replace({}, '\u0000', '\u0001') AS JSON)"
 POSTGRES = Dialect(
     list_template="json_array_elements_text(CAST({} AS JSON)) AS {} (value)",
     # Without the two characters at the beginning of the path.
-    json_template="(CAST({} AS JSON) #>> string_to_array(substr(?, 3), '.'))",
+    json_template=f"({POSTGRES_JSON} #>> string_to_array(substr(?, 3), '.'))",
     # With the collation "C", `lower` changes ASCII letters only.
     same_name_template='lower({}) = lower(CAST({} AS TEXT) COLLATE "C")',
     character_template="chr({})",

@@ -51,6 +51,24 @@ async def test_two_people_share_a_group_library_and_a_tag(site: Console) -> None
         assert (await ben.get(unescape(address[1]))).status_code == 404
 
 
+async def test_page_of_a_shared_item_leads_to_no_item_of_the_viewer_with_the_same_number(site: Console) -> None:
+    async with site.browser() as ada, site.browser() as ben:
+        for browser, name in ((ada, "ada"), (ben, "ben")):
+            await browser.sign_in(name)
+            prompt = {"title": f"Boiler of {name}", "content": f"Describe the boiler of {name}."}
+            await browser.submit("/new?source=prompts", prompt, "/new")
+        await ada.submit("/sharing", {"by": "source", "value": "prompts", "to": "ben"}, "/sharing/share")
+        address = re.search(r'href="(/items/prompts/1\?[^"]*library=[^"&]+)', await found(ben))
+        assert address is not None
+        handle = address[1].rpartition("library=")[2]
+
+        page = (await ben.get(f"{unescape(address[1])}&mode=snippet")).text
+        beginning = re.search(r'href="([^"]+)">Read from the beginning', page)
+        assert beginning is not None
+        assert "boiler of ada" in text_of((await ben.get(unescape(beginning[1]))).text)
+        assert f"<code>prompt_1?library={handle}</code>" in page
+
+
 async def test_form_that_fails_says_why_on_the_page_it_is_on(site: Console) -> None:
     async with site.browser() as ada:
         await ada.sign_in("ada")

@@ -14,14 +14,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from auth.context import READ
+from auth.authenticator import operator_principal
+from auth.context import READ, build_context
 from auth.sharing import Sharing
 from config.errors import NotFound, Unavailable
+from config.paths import UserId
 from server.import_board import ENDED_STATES, ImportJob
 from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, open_import_jobs, safe_name
 from server.operations.imports import StartImportRequest, import_file
 from server.operations.operation import UploadRequest
 from server.operations.sharing import managed_library
+from server.operations.users import delete_group_library, remove_user
 from sources.drafts import NoteDraft
 from sources.importers.engine.events import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.file_probe import FileProbe
@@ -401,3 +404,28 @@ async def test_uploaded_vault_is_visible_to_its_owner_only(tmp_path: Path) -> No
             for user in ("ada", "ben")
         ]
         assert totals == [1, 0]
+
+
+@pytest.mark.parametrize("library", ["", "&library=team"])
+async def test_import_that_waits_does_not_bring_a_deleted_library_back(tmp_path: Path, library: str) -> None:
+    async with open_rest_client(tmp_path / "data", import_jobs_max=1) as api:
+        runtime, ben = api.server.runtime, await api.server.user("ben")
+        team = await Sharing(runtime.registry.database).create_group(ben.id, "team")
+        slots, other = runtime.imports._slots, UserId("u_other")
+        await slots.acquire(other)
+        path = f"/api/v1/import?name=halley.md{library}"
+        job = (await api.request("POST", path, "ben", FILE, b"# Halley\n\nA comet.\n")).json()
+        assert job["state"] == "waiting"
+
+        operator = build_context(operator_principal(), runtime.data_root, "test")
+        if library:
+            await delete_group_library(operator, runtime, ben.id, "team")
+        else:
+            await remove_user(operator, runtime, ben, purge=True, deletes_groups=True)
+        slots.release(other)
+        async with asyncio.timeout(30):
+            while any(not job.task.done() for job in runtime.imports._jobs.values() if job.task is not None):
+                await asyncio.sleep(0.01)
+
+        deleted = team.id if library else ben.id
+        assert not list(runtime.data_root.root.rglob(f"*{deleted}*"))

@@ -5,6 +5,7 @@ import io
 import zipfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -12,7 +13,7 @@ from auth.context import READ, SCOPES, WRITE
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient, open_rest_client
-from tests.server.rest.test_account import key_of, send
+from tests.server.rest.test_account import key_of, message_of, send
 
 GROUPS, SHARES, INVITATIONS = "/api/v1/groups", "/api/v1/shares", "/api/v1/group-invitations"
 RECIPES = {"by": "tag", "value": "recipes"}
@@ -316,3 +317,41 @@ async def test_managers_export_import_and_follow_for_their_group(people: People)
     assert added.status == 201
     assert (await people.done("ada", "GET", "/api/v1/follows"))["follows"] == []
     assert len((await people.done("ada", "GET", "/api/v1/follows?library=team"))["follows"]) == 1
+
+
+async def test_restricted_key_sees_nothing_of_other_groups_and_shares(people: People) -> None:
+    for group in ("team", "crew"):
+        await people.done("ada", "POST", GROUPS, {"name": group})
+    given = await people.done("ada", "POST", SHARES, {**RECIPES, "to": "cy"})
+    received = await people.done("ben", "POST", SHARES, {**RECIPES, "to": "ada"})
+    [crew, team] = (await people.done("ada", "GET", GROUPS))["groups"]
+    invitation = await people.done("cy", "POST", GROUPS, {"name": "guild"})
+    await people.done("cy", "POST", f"{GROUPS}/{invitation['name']}/invitations", {"person": "ada"})
+    key = await key_of(people.api, "ada", READ, WRITE, libraries=[team["handle"]])
+
+    async def get(path: str) -> HttpResponse:
+        return await send(people.api, key, "GET", path)
+
+    assert (await get(GROUPS)).json()["groups"] == [team]
+    assert (await get(SHARES)).json()["shares"] == [given]
+    assert (await get(f"{GROUPS}/team/members")).status == (await get(f"{GROUPS}/team/invitations")).status == 200
+    for name in ("crew", crew["handle"]):
+        for path in ("members", "invitations"):
+            missing = await get(f"{GROUPS}/{name}/{path}")
+            assert (missing.status, message_of(missing)) == (404, f"group '{name}' not found")
+    assert received["id"] not in (await get(SHARES)).body.decode()
+    assert (await get(INVITATIONS)).json()["invitations"] == []
+
+
+async def test_links_between_notes_of_a_group_name_its_library(people: People) -> None:
+    group = await people.done("ada", "POST", GROUPS, {"name": "team"})
+    texts = {"Harbour": "[[Crane]] and [[Quay]]", "Crane": "on the [[Quay]]", "Quay": "of stone"}
+    uris = {}
+    for title, content in texts.items():
+        note = {"title": title, "content": content, "library": "team"}
+        uris[title] = (await people.done("ada", "POST", "/api/v1/items/notes", note))["uri"]
+    assert uris["Quay"].endswith(f"?library={group['handle']}")
+
+    links = await people.done("ada", "GET", f"/api/v1/items/links?uri={quote(uris['Harbour'])}")
+
+    assert links["between"] == [{"source": uris["Crane"], "target": uris["Quay"]}]

@@ -7,7 +7,8 @@ import pytest
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Namespace
-from sources.storage.contract import Library
+from sources.storage.contract import Library, MetadataFilter
+from tests.sources.storage.library_fixture import make_search
 
 pytestmark = pytest.mark.postgres
 
@@ -38,6 +39,16 @@ async def test_list_can_be_filtered_by_namespace(ada: Library, ben: Library) -> 
     assert await titles(ada, 2, namespace="work") == (["work 3", "work 2"], 3)
     assert await titles(ada, 2, 2, namespace="work") == (["work 0"], 3)
     assert await titles(ada, namespace="absent") == await titles(ada, namespace="\ud800") == ([], 0)
+
+
+async def test_metadata_with_a_nul_character_do_not_keep_others_from_being_listed(ada: Library) -> None:
+    """JSON can carry it, but PostgreSQL cannot read a value of such an object."""
+    await make(ada, "odd tea", metadata={"project": "a\0b", "_bus": {"status": "open"}})
+    await make(ada, "green tea", metadata={"project": "kitchen"})
+    page = await ada.chats.list_created(5, namespace="default", metadata=MetadataFilter("$._bus.status", ("open",)))
+    assert [row.title for row in page.rows] == ["odd tea"]
+    found = await ada.chats.search(make_search("tea", projects=("kitchen",)))
+    assert [hit.title for hit in found.hits] == ["green tea"]
 
 
 async def test_pinned_and_archived_conversations_can_be_listed_separately(ada: Library, ben: Library) -> None:

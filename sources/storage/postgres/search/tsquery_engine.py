@@ -23,7 +23,7 @@ from sources.storage.postgres.search.tsquery import (
 from sources.storage.search.engine import CandidateRow, SearchTarget
 from sources.storage.search.targets import MessageContext, search_targets
 from sources.storage.search.text_search import MatchTier, TierSql
-from sources.storage.tables.dialect import POSTGRES
+from sources.storage.tables.dialect import POSTGRES, POSTGRES_JSON
 from sources.storage.tables.sql import SqlFilter, Statement, either, json_array
 from sources.storage.tables.validation import is_storable
 from sources.text.segmentation import contains_literal, literal_form
@@ -184,9 +184,9 @@ _LITERAL_COLUMNS = {
         ("title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project"),
     ),
 }
-_PROJECT = """coalesce(CASE WHEN strpos(c.metadata, '"project"') > 0
-    AND json_typeof(CAST(c.metadata AS JSON) -> 'project') = 'string'
-    THEN CAST(c.metadata AS JSON) ->> 'project' END, '')"""
+_METADATA = POSTGRES_JSON.format("c.metadata")
+_PROJECT = f"""coalesce(CASE WHEN strpos(c.metadata, '"project"') > 0
+    AND json_typeof({_METADATA} -> 'project') = 'string' THEN {_METADATA} ->> 'project' END, '')"""
 _LISTS = frozenset(("facts", "concepts", "files_read", "files_modified"))
 _BETWEEN_VALUES = "\x01"
 _BATCH_ROWS = 2_000

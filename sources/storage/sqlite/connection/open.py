@@ -191,6 +191,11 @@ def attach_file(connection: JobConnection, file: DatabaseFile, options: SqliteOp
         connection.watch_file(file.path)
         tables = f"SELECT name FROM {kind}.sqlite_schema WHERE type = 'table' AND name GLOB '*_index'"  # noqa: S608 - constants
         names = frozenset(name for (name,) in connection.execute(tables))
+        if kind == "chacha" and connection.attached:
+            # Every file has a table `state`. Without a schema, this would be that of the file that was attached first.
+            connection.execute("PRAGMA query_only = OFF")
+            connection.execute("CREATE TEMP VIEW IF NOT EXISTS state AS SELECT * FROM chacha.state")
+            connection.execute("PRAGMA query_only = ON")
         connection.attached[kind] = AttachedFile(
             names,
             # On a read-only disk, those of kinds that other distributions add may not exist.

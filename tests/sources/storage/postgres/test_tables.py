@@ -23,7 +23,7 @@ from sources.storage.postgres.vectors.library_vectors import LibraryVectors
 from sources.storage.tables.sql import NOTES_INDEX, Delete
 from tests.older_versions import postgres_script
 from tests.older_versions.contents import check_contents, check_writing
-from tests.sources.storage.library_fixture import open_sqlite, total_items
+from tests.sources.storage.library_fixture import make_search, open_sqlite, titles, total_items
 from tests.sources.storage.postgres.conftest import OpenEngine
 
 
@@ -147,6 +147,31 @@ async def test_a_removed_library_is_empty_for_every_server(open_engine: OpenEngi
                 assert (await ben.notes.list(10, 0)).total == 2
 
 
+async def test_a_library_that_was_removed_and_created_again_is_read_by_every_server(open_engine: OpenEngine) -> None:
+    async with open_engine() as (engine, one), open_engine() as (_, other):
+        async with one.library("ada") as ada, other.library("ada") as same:
+            await ada.notes.create(NoteDraft(title="harbour"))
+            assert titles(await same.notes.search(make_search("harbour"))) == ["harbour"]
+            assert not titles(await same.notes.search(make_search("glacier")))
+        await engine.remove(one.context("ada").user_id)
+        async with one.library("ada") as ada, other.library("ada") as same:
+            await ada.notes.create(NoteDraft(title="glacier"))
+            for library in (same, ada):
+                assert [note.title for note in (await library.notes.list(10, 0)).rows] == ["glacier"]
+                assert titles(await library.notes.search(make_search("glacier"))) == ["glacier"]
+
+
+async def test_what_was_counted_before_a_library_was_removed_is_forgotten(open_engine: OpenEngine) -> None:
+    """Both libraries have the same number of writes, by which counts are known to be current."""
+    async with open_engine() as (engine, libraries):
+        for title, other in (("harbour", "glacier"), ("glacier", "harbour")):
+            async with libraries.library("ada") as ada:
+                await ada.notes.create(NoteDraft(title=title))
+                assert titles(await ada.notes.search(make_search(title))) == [title]
+                assert not titles(await ada.notes.search(make_search(other)))
+            await engine.remove(libraries.context("ada").user_id)
+
+
 async def test_background_work_does_not_create_a_library_again(
     open_engine: OpenEngine, database_url: str, tmp_path: Path
 ) -> None:
@@ -176,7 +201,6 @@ async def test_background_work_does_not_create_a_library_again(
             assert [note.title for note in (await ada.notes.list(10, 0)).rows] == ["new"]
 
 
-@pytest.mark.slow("creates the schemas of an earlier version")
 async def test_background_work_that_a_user_asked_for_creates_the_library(
     open_engine: OpenEngine, database_url: str
 ) -> None:
@@ -188,6 +212,7 @@ async def test_background_work_that_a_user_asked_for_creates_the_library(
         assert len(await _fetch(database_url, "SELECT tenant_id FROM florilegium.tenants")) == 2
 
 
+@pytest.mark.slow("creates the schemas of an earlier version")
 async def test_libraries_with_schemas_are_moved_to_the_shared_tables(
     open_engine: OpenEngine, database_url: str
 ) -> None:

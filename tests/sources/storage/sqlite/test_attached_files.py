@@ -35,6 +35,14 @@ async def test_terms_are_counted_in_all_files_including_new_ones(tmp_path: Path)
             assert (await ben.corpus(parse("tea"), 10_000)).rows == 0
 
 
+async def test_bookmarks_are_read_from_their_file_if_another_was_used_first(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.prompts.create(PromptDraft(name="Tea"))
+        assert await ada.prompts.get_by_name("Tea")
+        await ada.bookmarks.set("saved searches", "tea")
+        assert await ada.bookmarks.get("saved searches") == "tea"
+
+
 async def test_source_with_many_rows_uses_its_own_term_weights(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries:
         for user, others in (("ada", OWN_ROWS_MIN - 2), ("ben", OWN_ROWS_MIN - 3)):

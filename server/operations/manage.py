@@ -228,8 +228,8 @@ async def update_items(context: RequestContext, services: Services, request: Sel
             name="undo",
             arguments=("undo",),
             text="Items changed back: {changed}. Skipped: {skipped}.",
-            help="Undo a change of many items within 24 hours. UNDO is the token that rename-tag or delete-tag printed. "
-            "Items that were changed since are skipped.",
+            help="Undo a change of many items within 24 hours. UNDO is the token that rename-tag or delete-tag "
+            "printed. Items that were changed since are skipped.",
         ),
     ),
 )

@@ -52,10 +52,12 @@ def test_other_fields_are_set_and_unknown_ones_are_rejected(program: Program) ->
     messages = 'messages=[{"content": "When?"}, {"content": "Friday.", "role": "assistant"}]'
     chat = program.run("add", "chat", "--title", "Lisbon", "--field", messages, *ADA, "--json").json["uri"]
     wrong = program.run("edit", uri, "--field", "autor=Ben", *ADA)
+    huge = program.run("add", "chat", "--title", "T", "--field", f"character_id={2**63}", *ADA)
 
     assert "Friday." in program.expect("get", chat, *ADA)
     assert wrong.code == 2
     assert "did you mean 'author'?" in wrong.stderr
+    assert "character_id: expected a number of 64 bits" in huge.stderr
 
 
 def test_a_text_is_edited_by_option_stdin_and_editor(program: Program, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def _option_row(option: click.Option) -> str:
     metavar = metavar.replace("INTEGER RANGE", "N") if metavar.count("|") < 10 else " NAME"
     help_text = re.sub(r"(this format): .*?\. (Default)", r"\1. \2", option.help or "")
     default = "" if option.is_flag or option.default in (None, "") or not _is_plain(option.default) else option.default
-    return f"- `{(option.secondary_opts or option.opts)[0]}{metavar}`: {help_text}" + (
+    return f"- `{option.opts[0]}{''.join(map(' / {}'.format, option.secondary_opts))}{metavar}`: {help_text}" + (
         f" Default: {_default_text(default)}." if default else ""
     )
 

@@ -108,8 +108,11 @@ def _parameters(operation: Operation, binding: CommandBinding) -> list[click.Par
 
 
 def print_output(output: Any) -> None:
-    """Prints each field in a line, and lists of objects as tables."""
+    """Prints each field in a line, also those of objects, and lists of objects as tables."""
     for name, value in output.items():
+        if isinstance(value, Mapping):
+            print_output(value)
+            continue
         if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
             rows = [[_cell(one) for one in row.values()] for row in value]
             print_table([title.upper().replace("_", " ") for title in value[0]], rows)
@@ -120,8 +123,10 @@ def print_output(output: Any) -> None:
 def _cell(value: Any) -> str:
     if value in (None, ""):
         return "-"
+    if isinstance(value, Mapping) and ("uri" in value or "item" in value):
+        return _cell(value.get("uri") or value["item"])  # the rest of an item has no place in a cell
     text = (
-        " ".join(map(str, value))
+        " ".join(map(_cell, value))
         if isinstance(value, list | tuple)
         else f"{value:,}"
         if type(value) is int

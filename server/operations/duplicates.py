@@ -47,6 +47,7 @@ _RESULT = "duplicates"
 _LEASE = "duplicate search"
 _LEASE_S = 120.0
 _SEPARATOR = "\n\n---\n\n"
+_COMMAND_HELP = "List what the last search for duplicates has found. The page /duplicates starts one."
 
 
 class DuplicateSearch(Struct, frozen=True, kw_only=True):
@@ -131,7 +132,7 @@ async def find_duplicates(context: RequestContext, services: Services, _request:
     "GET /api/v1/duplicates",
     needs_all_sources=True,
     tools=("items_similar",),
-    commands=(CommandBinding(name="duplicates", help="List duplicates that were found."),),
+    commands=(CommandBinding(name="duplicates", help=_COMMAND_HELP),),
 )
 async def list_duplicates(context: RequestContext, services: Services, request: DuplicatesRequest) -> DuplicateList:
     """List duplicates

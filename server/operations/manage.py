@@ -115,6 +115,8 @@ class ChangeList(Struct, frozen=True):
 
 
 _decode_changes = msgspec.json.Decoder(list[LibraryChange]).decode
+# What the commands print. A change in the background is running, and has no token yet.
+_CHANGED = "Items changed: {changed} of {total} ({state}). Token for `florilegium undo`: {undo}"
 
 
 # -- tags --------------------------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ async def list_tags(context: RequestContext, services: Services, _request: NoArg
 @_write_operation(
     "POST /api/v1/tags/rename",
     tools=("items_tag",),
-    commands=(CommandBinding(name="rename-tag", arguments=("tag", "new_tag"), text="{changed} items changed."),),
+    commands=(CommandBinding(name="rename-tag", arguments=("tag", "new_tag"), text=_CHANGED),),
 )
 async def rename_tag(context: RequestContext, services: Services, request: TagRename) -> LibraryChange:
     """Rename a tag
@@ -164,7 +166,7 @@ async def rename_tag(context: RequestContext, services: Services, request: TagRe
 @_write_operation(
     "DELETE /api/v1/tags",
     tools=("items_tag",),
-    commands=(CommandBinding(name="delete-tag", arguments=("tag",), text="{changed} items changed."),),
+    commands=(CommandBinding(name="delete-tag", arguments=("tag",), text=_CHANGED),),
 )
 async def delete_tag(context: RequestContext, services: Services, request: TagDeletion) -> LibraryChange:
     """Delete a tag
@@ -221,7 +223,15 @@ async def update_items(context: RequestContext, services: Services, request: Sel
 @_write_operation(
     "POST /api/v1/items/undo",
     tools=("items_update", "items_tag", "items_delete"),
-    commands=(CommandBinding(name="undo", arguments=("undo",), text="{changed} items changed back."),),
+    commands=(
+        CommandBinding(
+            name="undo",
+            arguments=("undo",),
+            text="Items changed back: {changed}. Skipped: {skipped}.",
+            help="Undo a change of many items within 24 hours. UNDO is the token that rename-tag or delete-tag "
+            "printed. Items that were changed since are skipped.",
+        ),
+    ),
 )
 async def undo_change(context: RequestContext, services: Services, request: UndoRequest) -> LibraryChange:
     """Undo a change of many items

@@ -101,8 +101,8 @@ def number(kind: Any, _limits: FieldLimits, field: str, value: Any) -> int | Non
     return number
 
 
-def optional_integer(_limits: FieldLimits, _field: str, value: Any) -> int | None:
-    return None if value is None else int(value)
+def optional_integer(limits: FieldLimits, field: str, value: Any) -> int | None:
+    return None if value is None else number(int, limits, field, int(value))
 
 
 def boolean(_limits: FieldLimits, _field: str, value: Any) -> int:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from server.cli.operation_commands import print_output
 from tests.cases import each_case
 from tests.server.cli.program import Program
 
@@ -51,10 +52,12 @@ def test_other_fields_are_set_and_unknown_ones_are_rejected(program: Program) ->
     messages = 'messages=[{"content": "When?"}, {"content": "Friday.", "role": "assistant"}]'
     chat = program.run("add", "chat", "--title", "Lisbon", "--field", messages, *ADA, "--json").json["uri"]
     wrong = program.run("edit", uri, "--field", "autor=Ben", *ADA)
+    huge = program.run("add", "chat", "--title", "T", "--field", f"character_id={2**63}", *ADA)
 
     assert "Friday." in program.expect("get", chat, *ADA)
     assert wrong.code == 2
     assert "did you mean 'author'?" in wrong.stderr
+    assert "character_id: expected a number of 64 bits" in huge.stderr
 
 
 def test_a_text_is_edited_by_option_stdin_and_editor(program: Program, tmp_path: Path) -> None:
@@ -89,6 +92,28 @@ def test_tags_are_added_and_removed_with_signs_or_options(program: Program) -> N
     assert program.expect("tag", uri, "-home", "--add", "sea", "--remove", "work", *ADA) == f"{uri}: sea"
     assert program.run("tag", uri, "+mine", *BEN).code == 1
     assert "expected +TAG or -TAG, got 'work'" in program.run("tag", uri, "work", *ADA).stderr
+
+
+def test_a_renamed_tag_is_changed_back_with_the_token_that_was_printed(program: Program) -> None:
+    program.expect("add", "notes", "Steep.", "--title", "Tea", "--tag", "sky")
+
+    printed = program.expect("rename-tag", "sky", "heaven")
+
+    assert printed.startswith("Items changed: 1 of 1 (done). Token for `florilegium undo`: ")
+    undone = program.expect("undo", printed.rpartition(" ")[2])
+    assert undone == "Items changed back: 1. Skipped: 0."
+    assert "sky" in program.expect("tags")
+
+
+def test_objects_in_a_response_are_printed_by_their_fields_and_items_by_their_uri(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    items = [{"item": {"uri": f"notes://{one}", "title": one}, "text": "Steep."} for one in "ab"]
+
+    print_output({"search": {"state": "done", "found": 1}, "groups": [{"items": items, "share": 1.0}]})
+
+    words = " ".join(capsys.readouterr().out.split())
+    assert words == "state: done found: 1 ITEMS SHARE notes://a notes://b 1.0"
 
 
 def test_a_list_has_a_limit_and_says_how_to_go_on(program: Program) -> None:

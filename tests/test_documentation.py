@@ -13,7 +13,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 PACKAGES = ("aggregator", "auth", "config", "florilegium", "server", "sessions", "sources")
 _CODE_SUFFIXES = (".py", ".toml", ".html", ".js", ".json", ".yaml", ".yml", ".sh")
 # A program of PostgreSQL, and a tool of AgentChatBus that is not offered.
-_NAMES_OF_OTHERS = frozenset(("pg_basebackup", "msg_edit"))
+_NAMES_OF_OTHERS = frozenset(("pg_basebackup", "msg_edit", "asyncio_mode"))
 
 
 def prose(page: Path) -> str:

@@ -277,8 +277,9 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
 
 
 async def attack_within(seconds: float, effort: Effort, directory: Path) -> AttackResult:
+    limit = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as limit:
+        async with limit:
             return await attack(effort, directory)
     except TimeoutError:
         if not limit.expired():  # a part waited in vain for something, which the traceback names

@@ -67,7 +67,7 @@ class Retriever:
             request = request.at_part(address.loc)
         if name is not None:
             context = enter(context, name, uri, address.source)
-        # An operation is in a library of someone else already. Third-party code gets none but the caller's.
+        # REST operations enter another person's library before this. Third-party sources get the caller's only.
         if context.library is not None and not isinstance(address.source, LibrarySource):
             raise NotFound(address.source.name, str(address.item_id)[:200])
         async with self._libraries.library(context) as library:

@@ -360,7 +360,7 @@ class Aggregator:
         default_limit = COMPLETE_LIMIT if has_all_fields else DEFAULT_LIMIT
         limit = clamp(default_limit if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
-        # Also of a query that mentions no time, an unknown time zone is rejected here, for all sources at once.
+        # Even if the query mentions no time, this rejects an unknown time zone once, instead of in every source.
         query = resolve_times(read_query(request.query, settings), local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
             order = "recent"

@@ -190,7 +190,7 @@ class RegistryAuthenticator:
             raise Unauthenticated("credential expired", presented=True)
         if principal.user_id == OPERATOR_ID:
             return principal
-        # With the scopes: a connection that is older than a change of the role has others than one that is newer.
+        # Includes the scopes: after a change of role, older connections have other scopes than newer ones.
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch, principal.scopes)
         revision = self._registry.revision()
         known = self._rechecks.get(identity)

@@ -590,7 +590,7 @@ def _insert_member(
 
 
 def _delete_known_links(db: ControlConnection, group_id: str, user_id: str) -> None:
-    """Someone who is removed may have come by a link that is valid for more people, and must not return by it."""
+    """Deletes the links that a removed member may have joined with, because some can be used more than once."""
     db.execute(
         "DELETE FROM group_invitations WHERE group_id = ?1 AND user_id IS NULL AND created_at <= "
         "(SELECT added_at FROM group_members WHERE group_id = ?1 AND user_id = ?2)",
@@ -677,7 +677,7 @@ def _person(db: ControlConnection, name: str) -> registry.UserRecord:
 
 
 def _require_group_name(name: str) -> None:
-    # A group that is called like the handle of another would be taken for it.
+    # A group named like another group's handle would be mistaken for it.
     if name.lower() in _RESERVED or _HANDLE.fullmatch(name.lower()):
         raise InvalidParams(f"name: {name!r} has another meaning; choose another name")
 

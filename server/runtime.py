@@ -53,7 +53,7 @@ class Runtime(Services, frozen=True, kw_only=True):
         return None
 
     async def forget_user(self, user_id: UserId) -> None:
-        # An import that waits would create the library again. Until it is deleted, its owner exists.
+        # A waiting import would create the library again.
         if (owner := await self.registry.user_by_id(user_id)) is not None:
             await self.imports.forget(build_context(local_principal(owner), self.data_root, "deletion"))
         await self.following.forget(user_id)

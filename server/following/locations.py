@@ -131,8 +131,8 @@ def _is_in_follow_roots(settings: Settings, path: Path, owner: UserRecord) -> bo
         common = tuple(takewhile(lambda part: "{user}" not in part, parts))
         if common != parts and not is_plain_name:
             continue
-        # Links in the part that all users share are the operator's. A user could replace the rest by a link to the
-        # folder of somebody else.
+        # Links above the user's folder were made by the operator. The folder itself is not resolved, because its user
+        # could replace it with a link to another user's folder.
         own = (part.replace("{user}", name) for part in parts[len(common) :])
         if path.is_relative_to(Path(*common).resolve().joinpath(*own)):
             return True
@@ -208,8 +208,7 @@ class FolderWatcher:
         while not stop.is_set():
             watched = _with_subfolders(folders) if _FOLLOWS_LINKS else folders
             try:
-                # The arguments: no debug output, no polling and so no delay of it, subfolders, and no error if a folder
-                # may not be read.
+                # Debug output, polling and its delay, recursive, and ignore folders that may not be read.
                 with RustNotify(watched, False, False, 0, not _FOLLOWS_LINKS, True) as watcher:
                     notify(self._on_ready, True)
                     has_new_folder = False

@@ -70,7 +70,7 @@ async def get_item_links(context: RequestContext, services: Services, request: I
     linking = [other for other in candidates if other.id != note.id and title in _linked_titles(other)]
     around = {other.id: other for other in (*filter(None, linked.values()), *linking) if other.id != note.id}
     ids = {_folded(other.title): other.id for other in around.values()}
-    # The fields are no `uri`, to which the library of someone else would be added.
+    # Only fields named `uri` get the library added to them in the response.
     handle = None if context.library is None else context.library.handle
     between = [
         NoteLink(with_library(uri_of("notes", one.id), handle), with_library(uri_of("notes", ids[other]), handle))

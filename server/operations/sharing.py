@@ -436,7 +436,7 @@ async def list_incoming_invitations(
 
     The invitations to groups that wait for your answer.
     """
-    # A credential that is restricted to some libraries has none of groups that the person is not in yet.
+    # A credential restricted to some libraries cannot include groups that the person has not joined yet.
     is_restricted = context.principal.library_limit is not None
     pending = () if is_restricted else await _sharing(services).incoming_invitations(context.user_id)
     return GroupInvitationList([GroupInvitationEntry(**_invitation_fields(one)) for one in pending])
@@ -559,8 +559,8 @@ async def delete_share(context: RequestContext, services: Services, request: Sha
 
 
 def _require_unmapped(context: RequestContext, services: Services, name: str) -> None:
-    """Whoever an identity provider names becomes a member of the groups in the settings. Someone else's group of that
-    name would get all of them."""
+    """Refuses a group name from the settings that map an identity provider's groups. The people in those would become
+    members of this group."""
     settings, principal = services.settings, context.principal
     maps = (settings.jwt_group_map, *(provider.group_map for provider in settings.openid_providers))
     mapped = {group.lower() for entries in maps for group, _ in read_group_map(entries).values()}

@@ -281,7 +281,7 @@ class SemanticService:
         # Reading the exception marks it as handled, even if all callers have timed out.
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SemanticUnavailable):
-            # If the callers have timed out, what they were told stays: that the query was dropped since is no news.
+            # Callers that timed out were already given a reason, which is more useful than that the query was dropped.
             self._failures.setdefault(key, error.reason)
         elif error is None and not task.cancelled():
             self._cache[key] = task.result()

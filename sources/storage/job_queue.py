@@ -36,8 +36,8 @@ class JobGroup:
     """The jobs of one piece of work, such as the search of one source. Threads that start jobs end the waits, and a
     storage engine calls these methods under its own lock.
 
-    Background work that no user asked for `is_maintenance`. `call` has the jobs that it shares with other work of the
-    same call."""
+    `is_maintenance` marks background work that no user asked for. `call` has the jobs that it shares with other work
+    of the same call."""
 
     __slots__ = ("_waited_s", "_waiting", "_waiting_since", "call", "is_background", "is_maintenance")
 

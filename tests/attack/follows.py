@@ -152,7 +152,7 @@ class FollowAttack:
         dan = await registry.user_by_name("dan")
         assert dan is not None
         await registry.set_role(dan.id, "writer")
-        # A run that began before may still end with the rights it began with.
+        # A run that has already begun keeps the rights of its start.
         async with asyncio.timeout(_WAIT_MAX_S):
             while self._server.runtime.following.running:
                 await asyncio.sleep(_POLL_S)

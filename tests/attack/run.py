@@ -282,7 +282,7 @@ async def attack_within(seconds: float, effort: Effort, directory: Path) -> Atta
         async with limit:
             return await attack(effort, directory)
     except TimeoutError:
-        if not limit.expired():  # a part waited in vain for something, which the traceback names
+        if not limit.expired():  # raised by one part; the traceback says which
             raise
         sys.exit(f"the attack did not end within {seconds:g} s")
 

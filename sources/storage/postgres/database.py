@@ -287,9 +287,9 @@ class PostgresDatabase:
     async def _run(
         self, source: str, lane: JobLane | None, work: LibraryWork[T], deadline_ms: int, kind: type[LibraryTransaction]
     ) -> T:
-        """Without a lane, a reader is chosen when the library is open. Whoever uses a library first creates it, unless
-        it is maintenance. Background work does not create it again: it may have begun before the library was removed.
-        Plain transactions only read."""
+        """Without a lane, a reader is chosen when the library is open. The first use of a library creates it,
+        except by maintenance. After a removal, background work does not create it again, because it may have begun
+        before. Plain transactions only read."""
         is_known, is_read_only = self._tenant is not None, kind is LibraryTransaction
         group = current_job_group()
         is_late = group is not None and (group.is_maintenance or (group.is_background and self._was_removed))
@@ -309,7 +309,7 @@ class PostgresDatabase:
 
     def _forget_tenant(self) -> None:
         self._tenant, self._was_removed = None, True
-        # A new library counts its writes from 0 again, so that these would seem to be its own.
+        # They are kept by the number of writes, which starts from 0 again in a new library.
         self.counts = IndexCounts(self._options.vocabularies)
 
     def _transaction(self, kind: type[LibraryTransaction], tenant: str, remaining_ms: int) -> Transaction:

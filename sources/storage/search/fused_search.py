@@ -176,7 +176,7 @@ class FusedSearch(TextSearch):
         if len(head) > offset + limit or not has_rest:
             return window, len(head) > offset + limit
         if len(window) == limit and not near:
-            # The rest, which the head has nothing of, need not be read to know that there is one.
+            # The head has no item of the rest, so there are more hits, and nothing has to be read to know it.
             return window, True
         self._skipped = tuple([candidate.entry >> self._item_bits for candidate in head])
         fused = _FusedScoring(scoring, self._fuse)

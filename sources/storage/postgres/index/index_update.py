@@ -200,7 +200,7 @@ class IndexUpdate(IndexTask):
                     try:
                         await reindex_library(database)
                     finally:
-                        # Also by a command that ends meanwhile: a server can then do it at once.
+                        # Also if a command is stopped, so that a server can continue at once.
                         await database.write_vectors(
                             _SOURCE, lambda connection: release(connection, _LEASE_NAME, owner)
                         )

@@ -9,7 +9,7 @@ item is ranked once, where its first hit is.
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from loguru import logger
@@ -379,10 +379,11 @@ class PageSelection(Struct, frozen=True, kw_only=True):
 
 
 class RenderedResult(Struct, frozen=True):
-    """A result, the hits that it shows, and its size in bytes with the comma after it. `longer` is the same result with
-    more text, for a page that has room for it."""
+    """A result with all its fields and as clients get it, the hits that it shows, and its size in bytes with the comma
+    after it. `longer` is the same result with more text, for a page that has room for it."""
 
     item: KnowledgeItem
+    short_item: KnowledgeItem
     hits: tuple[RankedHit, ...]
     size: int
     longer: "RenderedResult | None" = None
@@ -437,52 +438,52 @@ def _without_seen(result: RankedHit, seen: SeenItems) -> RankedHit | None:
 
 
 def fill_page(
-    envelope: KnowledgeResponse,
+    envelopes: tuple[KnowledgeResponse, KnowledgeResponse],
     selection: PageSelection,
     rendered: Mapping[int, RenderedResult],
     room_bytes: int,
     sort: Callable[[Sequence[RankedHit]], Sequence[RankedHit]],
-) -> tuple[KnowledgeResponse, list[RankedHit]]:
-    """Adds as many results to a response as fit in `room_bytes`; what is left goes to longer
-    forms of the first ones. Returns the response and the hits that it shows.
+) -> tuple[KnowledgeResponse, KnowledgeResponse, list[RankedHit]]:
+    """Adds as many results to a response as fit in `room_bytes`; what is left goes to longer forms of the first ones.
+    Returns the response with all fields of its results, the one that clients get, and the hits that they show.
 
-    `rendered` holds the candidates by position; those that could not be rendered are missing and skipped. At least one
-    result is delivered, so that paging always advances.
+    `envelopes` are the two responses without results, the same one if clients get all fields. `rendered` holds the
+    candidates by position; those that could not be rendered are missing and skipped. At least one result is delivered,
+    so that paging always advances.
     """
-    positions: list[int] = []
-    examined = len(selection.candidates)
-    for index, hit in enumerate(selection.candidates):
-        if hit.position not in rendered:
+    candidates, required = selection.candidates, len(selection.required)
+    shown: dict[int, RenderedResult] = {}
+    examined = len(candidates)
+    for index, hit in enumerate(candidates):
+        result = rendered.get(hit.position)
+        if result is None:
             continue
-        size = rendered[hit.position].size
-        if positions and size > room_bytes:
+        if shown and result.size > room_bytes:
             examined = index
             break
-        room_bytes -= size
-        positions.append(hit.position)
-    shown: dict[int, RenderedResult] = {}
-    for position in positions:
-        result = shown[position] = rendered[position]
+        room_bytes -= result.size
+        shown[hit.position] = result
+    hits: list[RankedHit] = []
+    for position, result in shown.items():
         if result.longer is not None and result.longer.size - result.size <= room_bytes:
-            shown[position] = result.longer
             room_bytes -= result.longer.size - result.size
+            shown[position] = result.longer
+        hits += shown[position].hits
     waiting = selection.required[examined:]
     end = waiting[0].position if waiting else selection.end
     is_end = not waiting and selection.is_last
-    # Those that the session has seen come after the others.
-    required = [hit.position for hit in selection.required]
-    delivered = [hit for hit in selection.candidates if hit.position in shown]
-    ordered = [
-        *sort([hit for hit in delivered if hit.position in required]),
-        *sort([hit for hit in delivered if hit.position not in required]),
-    ]
-    response = replace(
-        envelope,
-        results=tuple([shown[hit.position].item for hit in ordered]),
-        has_more=not is_end,
-        next_offset=None if is_end else end,
-        suppressed=sum([hit.position < end and hit.position not in shown for hit in selection.seen]),
-        exhausted=selection.exhausted,
-        cut=examined < len(selection.candidates),
-    )
-    return response, [hit for result in shown.values() for hit in result.hits]
+    ordered = [*sort([hit for hit in candidates[:required] if hit.position in shown])]
+    if len(candidates) > required:  # those that the session has seen come after the others
+        ordered += sort([hit for hit in candidates[required:] if hit.position in shown])
+    results = [shown[hit.position] for hit in ordered]
+    fields: dict[str, Any] = {
+        "has_more": not is_end,
+        "next_offset": None if is_end else end,
+        "suppressed": sum([hit.position < end and hit.position not in shown for hit in selection.seen]),
+        "exhausted": selection.exhausted,
+        "cut": examined < len(candidates),
+    }
+    response = short = replace(envelopes[0], results=tuple([result.item for result in results]), **fields)
+    if envelopes[1] is not envelopes[0]:
+        short = replace(envelopes[1], results=tuple([result.short_item for result in results]), **fields)
+    return response, short, hits

@@ -10,7 +10,6 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
-from operator import attrgetter
 from typing import Any
 
 from loguru import logger
@@ -83,7 +82,6 @@ class Breaker:
         )
 
 
-_text_chars = attrgetter("text_chars")
 # Results of a default page show twice as much if there is room, the first ones first: they most likely hold the answer.
 LONGER_PASSAGE = 2
 # How long a cancelled source gets to release the library.
@@ -286,12 +284,16 @@ class Fanout:
                     items[hit.uri] = source.render_hit(hit, query, topic)
                     if longer is not None and key in self.own:
                         chars = self.snippet_chars * LONGER_PASSAGE
-                        longer[hit.uri] = source.longer_snippet(hit, replace(query, snippet_chars=chars), topic)
+                        longer[hit.uri] = source.longer_snippet(hit, query, topic, items[hit.uri], chars)
                 pending.popleft()
 
         is_own = len(self.own) == len(self.sources)
         while pending:
-            work = run_text_work(sum(map(_text_chars, pending)), render_pending)
+            text_chars = 0
+            for hit in pending:
+                is_library_hit = (hit.stream or hit.source) in self.own
+                text_chars += hit.payload.text_chars if is_library_hit else hit.text_chars
+            work = run_text_work(text_chars, render_pending)
             error: BaseException | None = None
             if is_own:
                 try:

@@ -541,7 +541,8 @@ def _result(
     full = responses.KnowledgeItem(**fields)
     short = full if plan.has_all_fields else responses.item_without_repetition(full)
     result = RenderedResult(full, short, (lead, *others[:count]), len(encode(short)) + 1)
-    if longer is None:
+    # Without more text or more passages, the longer form is the same.
+    if longer is None or (longer == (item.snippet, item.loc) and len(others) == count):
         return result
     snippet, loc = longer
     changes = {

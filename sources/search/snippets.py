@@ -58,7 +58,7 @@ class Highlighter:
     def matches(self, text: str) -> bool:
         """Returns whether any term matches a text."""
         padded = f" {segment(text)} "
-        return any(matcher.count(padded) for matcher in self._matchers[: self._count])
+        return any(matcher.spans(padded) for matcher in self._matchers[: self._count])
 
     def ranges(self, text: str) -> list[tuple[int, int]]:
         """Returns the ranges of a whole text that match, in order and without overlaps."""

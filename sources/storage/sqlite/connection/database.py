@@ -21,7 +21,7 @@ from config.tracing import span
 from sources.installed import ITEM_KINDS
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
-from sources.storage.job_queue import background_jobs
+from sources.storage.job_queue import CURRENT_GROUP, RunAlone, background_jobs
 from sources.storage.quota import UserQuota
 from sources.storage.sqlite.connection.connection import (
     ConnectionStuck,
@@ -209,6 +209,11 @@ class Database:
                 # replaced, this one is read again.
                 with suppress(ConnectionStuck), span("storage read", {"florilegium.source": source}):
                     try:
+                        group = CURRENT_GROUP.get()
+                        if group is not None and group.call is not None:
+                            # The other sources of a search read at the same time.
+                            with suppress(RunAlone):
+                                return await connection.joint_reads.read(group.call, work, limit_s)
                         return await connection.read(work, limit_s)
                     except FileReplaced as error:
                         if error.path == self.path:

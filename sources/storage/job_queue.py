@@ -547,14 +547,15 @@ class JointReads:
             joint = self._next[call] = JointRead(loop, min(_HELD_UP_MAX_S, call.limit_s * _HELD_UP_SHARE))
             # The other sources of the search get as far as this in the same pass of the event loop.
             loop.call_soon(self._start, call)
-        part = ReadPart(work, limit_s, loop.create_future())
+        result: asyncio.Future[T] = loop.create_future()
+        part = ReadPart(work, limit_s, result)
         joint.parts.append(part)
         try:
-            return await part.result
+            return await result
         finally:
             # Stops the job if nobody waits for the read that is running, or for any. Those that are left run alone.
             if part.outcome is None:
-                part.result.cancel()
+                result.cancel()
                 is_last = part.started_at is not None or all(other.result.done() for other in joint.parts)
                 if joint.job is not None and is_last:
                     joint.job.cancel()

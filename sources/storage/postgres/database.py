@@ -309,7 +309,7 @@ class PostgresDatabase:
     def _forget_tenant(self) -> None:
         self._tenant, self._was_removed = None, True
         # They are kept by the number of writes, which starts from 0 again in a new library.
-        self.counts = IndexCounts(self._options.vocabularies)
+        self.counts.forget()
 
     def _transaction(self, kind: type[LibraryTransaction], tenant: str, remaining_ms: int) -> Transaction:
         return kind(

@@ -30,7 +30,7 @@ from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, QueueState
-from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to, join_group
+from sources.storage.job_queue import CURRENT_GROUP, CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to
 from sources.storage.shared_part import permitted_sources
 from sources.text.chunking import run_text_work
 
@@ -340,7 +340,7 @@ class Fanout:
         args = replace(self._arguments[name], limit=depth, offset=offset)
         started = self._clock()
         try:
-            join_group(self._groups[name])
+            CURRENT_GROUP.set(self._groups[name])
             with span(f"search {name}", {"florilegium.source": name}):
                 page: SourceHits = await source.search(context, library, args)
                 return page

@@ -19,6 +19,7 @@ from sources.items import (
     request_defaults,
     short_title,
     uri_of,
+    uris_of,
 )
 from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import Document, build_response, content_budget, read_document

@@ -7,9 +7,9 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
+from aggregator.contract import combined_status
 from aggregator.fanout import SearchQueue
 from aggregator.libraries import LibraryName
-from aggregator.responses import combined_status
 from aggregator.retrieval import KnowledgeGet, Retriever
 from auth.context import RequestContext
 from config.numbers import clamp

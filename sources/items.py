@@ -32,7 +32,6 @@ SNIPPET_MAX_CHARS = 1000
 CHARS_PER_TOKEN_MIN = 1.0
 CHARS_PER_TOKEN_MAX = 8.0
 _is_safe = re.compile("[0-9A-Za-z-]*").fullmatch
-_SECONDS_CHARS, _MILLISECONDS_CHARS = len("2026-01-10T09:15:33"), len("2026-01-10T09:15:33.123Z")
 
 
 class Loc(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -143,8 +142,6 @@ def uris_of(source: str, ids: Sequence[tuple[str | int, str | None]]) -> list[st
 
 def short_time(timestamp: str) -> str:
     """A time without the fraction of its second, which no caller needs and every caller pays for."""
-    if len(timestamp) == _MILLISECONDS_CHARS and timestamp[_SECONDS_CHARS] == "." and timestamp[-1] == "Z":
-        return f"{timestamp[:_SECONDS_CHARS]}Z"  # as we store it
     whole, dot, _ = timestamp.partition(".")
     return f"{whole}Z" if dot and timestamp.endswith("Z") else timestamp
 

@@ -293,7 +293,6 @@ class Fanout:
                     longer[hit.uri] = source.longer_snippet(hit, query, topic, item, chars)
                 pending.popleft()
 
-        is_own = len(self.own) == len(self.sources)
         while pending:
             text_chars = 0
             library_hits: list[tuple[RankedHit, Any]] = []
@@ -303,18 +302,10 @@ class Fanout:
                     library_hits.append((hit, query))
                 else:
                     text_chars += hit.text_chars
-            work = run_text_work(text_chars, render_pending)
-            error: BaseException | None = None
-            if is_own:
-                try:
-                    await work
-                except Exception as failure:
-                    error = failure
-            else:
-                # In a task of its own, so that anything a foreign source raises is a value here.
-                task = asyncio.create_task(work)
-                await asyncio.wait([task])
-                error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            # In a task of its own, so that anything a source raises is a value here.
+            task = asyncio.create_task(run_text_work(text_chars, render_pending))
+            await asyncio.wait([task])
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
                 failed = pending[0][1]
                 self._report_exception(failed, error, 0)

@@ -127,6 +127,23 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     loc: Annotated[dict[str, Any] | None, Meta(description="Alias of the argument loc.")] = None
 
 
+def semantic_note(semantic: SemanticStatus) -> str | None:
+    """What was not compared by meaning, and why, in a sentence for people and models."""
+    match semantic.status:
+        case "on":
+            return None
+        case "partial":
+            percent = int((semantic.coverage or 0) * 100)
+            reason = semantic.reason or "the others have no embeddings yet"
+            return f"Only {percent}% of the texts were compared by meaning: {reason}."
+        case "off":
+            return "Searched by text: no embedding model is configured."
+        case "unavailable":
+            return f"Searched by text: {semantic.reason}."
+        case "not_applicable":
+            return "Searched by text: the query requires its words."
+
+
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
     return f"{source}://{'/'.join([quote(str(segment), safe='') for segment in segments])}"

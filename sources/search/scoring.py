@@ -20,8 +20,7 @@ from sources.query import Term
 from sources.search.message_boost import QUESTION_MARKS, ROLES, MessageBoost
 from sources.search.term_matching import TermCounter, TermCounts
 from sources.text.folding import JOINED_TEXTS, fold, fold_joined
-from sources.text.segmentation import segment
-from sources.text.stemming import STOPWORDS, stem
+from sources.text.segmentation import STOPWORDS, segment, stem
 from sources.times import RELATIVE_WORDS, TimeSpan, find_times, resolve
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from sources.query import Prefix, Term
 from sources.search.term_matching import TermMatcher, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, folds_bytewise, grapheme_boundary_after, grapheme_boundary_before
-from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment
-from sources.text.stemming import stem, stem_prefix
+from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment, stem, stem_prefix
 
 LENGTH_MAX = 1_000
 SCAN_MAX_CHARS = 8_192

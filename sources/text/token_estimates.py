@@ -111,7 +111,8 @@ class TokenScale(Struct, frozen=True):
         return math.ceil(weight / _TOKEN) if self.chars_per_token is None else self.tokens(chars)
 
     def estimate_tokens(self, text: str) -> int:
-        return math.ceil(self.weigh(text) / (self.chars_per_token or _TOKEN))
+        weight = _weight(_encode(text)[1:-1]) if self.chars_per_token is None else len(text)  # as in `weigh`
+        return math.ceil(weight / (self.chars_per_token or _TOKEN))
 
     def weigh(self, text: str) -> int:
         """Returns the weight of a text in a response. Responses are JSON, in which a line break is two characters."""

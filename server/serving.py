@@ -156,7 +156,7 @@ async def serve(
     `announce` receives the URL once connections are accepted. `on_stop` is called by the signal, even if the event loop
     is blocked. A worker that shares the sockets with others publishes its connections in `share`.
     """
-    connections = ClientConnections(settings, lambda total: None if share is None else share.set_open(total))
+    connections = ClientConnections(settings, None if share is None else share.set_open)
     protocol = bounded_http(settings, connections)
 
     @cache

@@ -45,53 +45,54 @@ _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 
 
 class Headers:
-    """The headers of one request by lower-case name. Values are decoded when read, because most never are."""
+    """The headers of one request. `values` has them by lower-case name, as they arrived. They are decoded when read,
+    because most never are."""
 
     def __init__(self, raw: Collection[tuple[bytes, bytes]]) -> None:
-        self._values = dict(raw)
-        if len(self._values) == len(raw):
+        self.values = dict(raw)
+        if len(self.values) == len(raw):
             return
-        self._values = {}
+        self.values = {}
         for name, value in raw:
-            if name in self._values:
+            if name in self.values:
                 # Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique.
                 if name in _SINGLE or name.startswith(_PARAM_PREFIX):
                     raise InvalidRequest(f"header {name.decode('latin-1')}: expected one value, got several")
-                self._values[name] = self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
+                self.values[name] = self.values[name].strip(b" \t") + b", " + value.strip(b" \t")
             else:
-                self._values[name] = value
+                self.values[name] = value
 
     def get(self, name: bytes) -> str | None:
         # Without method calls where possible: a request reads about ten headers.
-        if name not in self._values:
+        if name not in self.values:
             return None
-        value = self._values[name]
+        value = self.values[name]
         if value[:1] in _BLANKS or value[-1:] in _BLANKS:
             value = value.strip(b" \t")
         return value.decode("latin-1")
 
     def get_raw(self, name: bytes) -> bytes:
         """Returns the bytes of a header, or none if it is absent."""
-        return self._values.get(name, b"").strip(b" \t")
+        return self.values.get(name, b"").strip(b" \t")
 
     def authorization(self) -> str | None:
         """Returns the value of Authorization, or the credential of X-API-KEY in its form. Two credentials that differ
         are rejected: a proxy may have added one of them."""
-        authorization, key = self.get(AUTHORIZATION), self.get(API_KEY)
-        if key is None:
+        authorization = self.get(AUTHORIZATION)
+        if API_KEY not in self.values:
             return authorization
-        bearer = f"Bearer {key}"
+        bearer = f"Bearer {self.get(API_KEY)}"
         if authorization is not None and authorization != bearer:
             raise InvalidRequest("Authorization and X-API-KEY: expected one credential, got two that differ")
         return bearer
 
     def accepts(self, media_type: str) -> bool:
         """Returns whether a media type is acceptable. Without an Accept header all are (RFC 9110 section 12.5.1)."""
-        accept = self._values.get(b"accept", b"*/*")
+        accept = self.values.get(b"accept", b"*/*")
         return (_cached_accepts if len(accept) <= _CACHED_MAX_BYTES else _accepts)(accept, media_type)
 
     def has_json_body(self) -> bool:
-        content_type = self._values.get(b"content-type", b"")
+        content_type = self.values.get(b"content-type", b"")
         return content_type == _JSON or content_type.partition(b";")[0].strip().lower() == _JSON
 
 
@@ -186,7 +187,9 @@ def query_value(query: bytes, name: str) -> str | None:
 
 def request_config(headers: Headers, query: bytes, max_bytes: int) -> Mapping[str, Any]:
     """Returns the config from the header or the query string; empty if there is none."""
-    header, parameter = headers.get(CONFIG), query_value(query, "config") if query else None
+    if not query and CONFIG not in headers.values:
+        return NO_CONFIG
+    header, parameter = headers.get(CONFIG), query_value(query, "config")
     if header is not None and parameter is not None:
         raise InvalidRequest("config: expected it in the header Mcp-Config or in the query string, got both")
     text = parameter if header is None else header
@@ -244,12 +247,12 @@ class OriginGuard:
         self._problem = lru_cache(maxsize=CACHE_MAX)(self._find_problem)
 
     def check(self, headers: Headers) -> None:
-        host, origin = headers.get(b"host"), headers.get(b"origin")
+        host, origin = headers.get(b"host"), headers.get(b"origin") if b"origin" in headers.values else None
         # Longer headers are unusual, and must not fill the cache: anyone can send them.
         is_short = len(host or "") <= CACHED_MAX_CHARS and len(origin or "") <= CACHED_MAX_CHARS
         if problem := (self._problem if is_short else self._find_problem)(host, origin):
             raise OriginRejected(problem)
-        if origin is None and headers.get(b"sec-fetch-site") == "cross-site":
+        if origin is None and b"sec-fetch-site" in headers.values and headers.get(b"sec-fetch-site") == "cross-site":
             # The user may follow a link: the page opens in a tab, where the other site cannot read it.
             is_navigation = headers.get(b"sec-fetch-mode") == "navigate"
             if not is_navigation or headers.get(b"sec-fetch-dest") != "document":

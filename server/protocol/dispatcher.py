@@ -12,10 +12,13 @@ Errors leave the dispatcher as FlorilegiumErrors. The exception is a tool that f
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from cachetools import LRUCache
+from msgspec import Struct
 from msgspec.structs import replace
 
 from aggregator.libraries import enter, split_library
@@ -72,10 +75,62 @@ class CallObserver(Protocol):
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None: ...
 
 
-class CallLog(Protocol):
-    """Keeps calls for the user who made them."""
+# -- recent calls ------------------------------------------------------------------------------------------------------
+# The last MCP calls of each user, in memory or in Redis: what people see who ask what their assistants are doing.
+#
+# Arguments and results are not kept.
 
-    def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None: ...
+# Users whose calls are kept. The least recent caller is forgotten first.
+_RECENT_CALLS_USERS_MAX = 1000
+
+# What a page of the console shows.
+RECENT_CALLS_MAX = 50
+
+# Others only list what there is, or keep a connection alive.
+_RECORDED_METHODS = frozenset(("tools/call", "resources/read", "prompts/get"))
+
+
+class RecentCall(Struct, frozen=True, gc=False):
+    """`client` is the id of the credential, `application` the name by which the client introduced itself."""
+
+    time: float
+    method: str
+    tool: str
+    client: str
+    application: str
+    outcome: str
+    seconds: float
+
+
+class RecentCalls(Protocol):
+    def record(self, user_id: UserId, call: RecentCall) -> None: ...
+
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
+        """Returns the newest calls first."""
+        ...
+
+    async def forget(self, user_id: UserId) -> None: ...
+
+
+class InProcessRecentCalls:
+    def __init__(self) -> None:
+        self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(_RECENT_CALLS_USERS_MAX)
+
+    def record(self, user_id: UserId, call: RecentCall) -> None:
+        try:
+            calls = self._calls[user_id]
+        except KeyError:
+            calls = self._calls[user_id] = deque(maxlen=RECENT_CALLS_MAX)
+        calls.append(call)
+
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
+        return list(reversed(self._calls.get(user_id, ())))[:limit]
+
+    async def forget(self, user_id: UserId) -> None:
+        self._calls.pop(user_id, None)
+
+
+# -- dispatcher --------------------------------------------------------------------------------------------------------
 
 
 class Limits(Protocol):
@@ -98,9 +153,9 @@ class Dispatcher:
         streams: StreamRegistry,
         observer: CallObserver | None = None,
         profiles: Profiles | None = None,
-        call_log: CallLog | None = None,
+        recent_calls: RecentCalls | None = None,
     ) -> None:
-        self._call_log = call_log
+        self._recent_calls = recent_calls
         self.catalog = catalog
         self.options = options
         self.profiles = profiles or Profiles()
@@ -162,17 +217,18 @@ class Dispatcher:
                 outcome = "cancelled"
                 raise
             finally:
-                seconds = time.perf_counter() - started_at
+                seconds, context, client_name = time.perf_counter() - started_at, call.context, call.client.name
                 label, tool = (request.method, call.tool) if call.tool else self._metric_labels(call, request)
                 # Of a batch, the log line describes the last call.
-                fields.method, fields.tool, fields.client_name, fields.outcome = label, tool, call.client.name, outcome
+                fields.method, fields.tool, fields.client_name, fields.outcome = label, tool, client_name, outcome
                 if self._observer is not None:
                     self._observer.record_call(label, tool, outcome, seconds)
-                if self._call_log is not None:
-                    self._call_log.record(call, label, tool, outcome, seconds)
+                if self._recent_calls is not None and label in _RECORDED_METHODS:
+                    recent = RecentCall(time.time(), label, tool, context.client_id, client_name, outcome, seconds)
+                    self._recent_calls.record(context.user_id, recent)
                 if call_span is not NO_SPAN:
-                    client = call.context.client_id
-                    known = {"florilegium.outcome": outcome, "enduser.id": fields.user, "florilegium.client": client}
+                    known = {"florilegium.outcome": outcome, "enduser.id": fields.user}
+                    known["florilegium.client"] = context.client_id
                     call_span.update(known, is_failed=outcome in _FAILED_OUTCOMES)
         if not is_modern:
             return result

@@ -115,7 +115,8 @@ def read_message(value: Any) -> Message:
     if not isinstance(value, dict):
         raise MalformedMessage("a message must be a JSON object")
     request_id = value.get("id")
-    valid_id = request_id if (isinstance(request_id, str | int) and not isinstance(request_id, bool)) else None
+    # Not `str | int`, which would be a new object for every message.
+    valid_id = request_id if (isinstance(request_id, (str, int)) and not isinstance(request_id, bool)) else None
     if value.get("jsonrpc") != "2.0":
         raise MalformedMessage('"jsonrpc" must be "2.0"', valid_id)
     if "id" in value and valid_id is None:

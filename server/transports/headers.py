@@ -39,7 +39,6 @@ _SINGLE = frozenset(
 _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
 _JSON = b"application/json"
-_BLANKS = (b" ", b"\t")
 _CACHED_MAX_BYTES = 256
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 
@@ -63,13 +62,7 @@ class Headers:
                 self.values[name] = value
 
     def get(self, name: bytes) -> str | None:
-        # Without method calls where possible: a request reads about ten headers.
-        if name not in self.values:
-            return None
-        value = self.values[name]
-        if value[:1] in _BLANKS or value[-1:] in _BLANKS:
-            value = value.strip(b" \t")
-        return value.decode("latin-1")
+        return self.values[name].strip(b" \t").decode("latin-1") if name in self.values else None
 
     def get_raw(self, name: bytes) -> bytes:
         """Returns the bytes of a header, or none if it is absent."""
@@ -223,7 +216,7 @@ def _decode_config(text: str) -> Mapping[str, Any]:
 CACHE_MAX = 1024
 _UNKNOWN_HOST = "this host name is not served here; the operator can add it to allowed_hosts or set public_url"
 # A host name has at most 253 characters.
-CACHED_MAX_CHARS = 300
+CACHED_MAX_BYTES = 300
 # A name, or an address in brackets, and a port (RFC 9110 section 7.2). `urlsplit` ignores what follows the brackets.
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\\\s]+))(?::[0-9]{0,5})?\Z", re.IGNORECASE)
 
@@ -247,12 +240,13 @@ class OriginGuard:
         self._problem = lru_cache(maxsize=CACHE_MAX)(self._find_problem)
 
     def check(self, headers: Headers) -> None:
-        host, origin = headers.get(b"host"), headers.get(b"origin") if b"origin" in headers.values else None
+        values = headers.values
+        host, origin = values.get(b"host", b""), values.get(b"origin")
         # Longer headers are unusual, and must not fill the cache: anyone can send them.
-        is_short = len(host or "") <= CACHED_MAX_CHARS and len(origin or "") <= CACHED_MAX_CHARS
+        is_short = len(host) <= CACHED_MAX_BYTES and (origin is None or len(origin) <= CACHED_MAX_BYTES)
         if problem := (self._problem if is_short else self._find_problem)(host, origin):
             raise OriginRejected(problem)
-        if origin is None and b"sec-fetch-site" in headers.values and headers.get(b"sec-fetch-site") == "cross-site":
+        if origin is None and b"sec-fetch-site" in values and headers.get(b"sec-fetch-site") == "cross-site":
             # The user may follow a link: the page opens in a tab, where the other site cannot read it.
             is_navigation = headers.get(b"sec-fetch-mode") == "navigate"
             if not is_navigation or headers.get(b"sec-fetch-dest") != "document":
@@ -267,10 +261,14 @@ class OriginGuard:
         if self._checks_host and not self._is_known_host(host) and not is_address(_host_name(host)):
             raise OriginRejected(_UNKNOWN_HOST)
 
-    def _find_problem(self, host: str | None, origin: str | None) -> str | None:
-        if self._checks_host and not self._is_known_host(host or ""):
+    def _find_problem(self, raw_host: bytes, raw_origin: bytes | None) -> str | None:
+        host = raw_host.strip(b" \t").decode("latin-1")
+        if self._checks_host and not self._is_known_host(host):
             return _UNKNOWN_HOST
-        if origin is not None and not self._is_trusted_origin(origin.lower(), (host or "").lower()):
+        if raw_origin is None:
+            return None
+        origin = raw_origin.strip(b" \t").decode("latin-1")
+        if not self._is_trusted_origin(origin.lower(), host.lower()):
             return "this origin is not allowed"
         return None
 

@@ -134,18 +134,22 @@ async def read_body(receive: Receive, content_length: str | None, limit_bytes: i
     """Reads the whole body. Raises TooLarge as soon as the limit is known to be exceeded."""
     if content_length is not None and content_length.isdigit() and int(content_length) > limit_bytes:
         raise TooLarge("the body", limit_bytes)
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if parts and message["type"] == "http.disconnect":
-            raise InvalidRequest("the body is incomplete")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit_bytes:
-            raise TooLarge("the body", limit_bytes)
-        if not message.get("more_body"):
-            return b"".join(parts)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        parts, size = [body], len(body)
+        while message.get("more_body"):
+            if size > limit_bytes:
+                raise TooLarge("the body", limit_bytes)
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise InvalidRequest("the body is incomplete")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+        body = b"".join(parts)
+    if len(body) > limit_bytes:
+        raise TooLarge("the body", limit_bytes)
+    return body
 
 
 # -- post response -----------------------------------------------------------------------------------------------------

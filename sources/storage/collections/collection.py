@@ -32,9 +32,8 @@ from sources.storage.contract import (
     Search,
     TagCount,
 )
-from sources.storage.search.engine import SearchStatistics, SearchTarget
-from sources.storage.search.fused_search import NOT_APPLICABLE, FusedSearch, QueryVector, has_meaning, merge_pages
-from sources.storage.search.text_search import TextSearch, search_relaxed
+from sources.storage.search.engine import QueryVector, SearchStatistics, SearchTarget
+from sources.storage.search.text_search import NOT_APPLICABLE, TextSearch, has_meaning, merge_pages, search_relaxed
 from sources.storage.search.vocabulary import Spelling
 from sources.storage.tables import validation
 from sources.storage.tables.bulk import change_items, next_batch, undo_items
@@ -468,63 +467,48 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
             return self._search_target(connection, self.target, search, meaning)
         return search_relaxed(
             search,
-            lambda reading: self._has_match(connection, self.target, reading),
+            lambda reading: self.text_search(connection, reading).has_match(),
             lambda reading: self._search_target(connection, self.target, reading, meaning),
         )
 
-    def text_search(self, connection: SqlConnection, search: Search) -> TextSearch:
-        """Returns the search of the words alone."""
-        return TextSearch(connection, self.target, search, self._statistics, self._search_settings.ranked_rows_max)
-
-    def _has_match(
+    def text_search(
         self,
         connection: SqlConnection,
-        target: SearchTarget,
         search: Search,
+        target: SearchTarget | None = None,
+        meaning: QueryVector | SemanticStatus = SEMANTIC_OFF,
         extra_filter: SqlFilter = _NO_FILTER,
-    ) -> bool:
-        statistics, ranked_rows_max = self._statistics, self._search_settings.ranked_rows_max
-        return TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
+    ) -> TextSearch:
+        ranked_rows_max = self._search_settings.ranked_rows_max
+        return TextSearch(
+            connection, target or self.target, search, self._statistics, ranked_rows_max, extra_filter, meaning
+        )
 
     def _search_target(
         self, connection: SqlConnection, target: SearchTarget, search: Search, meaning: QueryVector | SemanticStatus
     ) -> HitPage:
         """Searches for the near words of a misspelled word too."""
-        if search.ranking == "meaning":
-            return self._run_search(connection, target, search, meaning)
-        if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
+        is_by_words = search.ranking != "meaning"
+        if is_by_words and len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
             self._statistics.refresh(connection)
             corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
             query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
             page = self._search_target(connection, target, structs.replace(search, query=query, corpus=None), meaning)
             return page if page.query is not None else structs.replace(page, query=query)
-        corrected = None if search.is_partial else self._correct(connection, target, search)
+        text_search = self.text_search(connection, search, target, meaning)
+        corrected = self._correct(connection, text_search) if is_by_words and not search.is_partial else None
         if corrected is None:
-            return self._run_search(connection, target, search, meaning)
-        page = self._run_search(connection, target, structs.replace(search, query=corrected, corpus=None), meaning)
+            return text_search.run()
+        reading = structs.replace(search, query=corrected, corpus=None)
+        page = self.text_search(connection, reading, target, meaning).run()
         return structs.replace(page, query=corrected) if page.total != 0 else page
 
-    def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
+    def _correct(self, connection: SqlConnection, text_search: TextSearch) -> ParsedQuery | None:
         """Returns the query with near words, if it needs any."""
-        statistics, words_max = self._statistics, self._search_settings.near_words_max
-        return Spelling(connection, target, search, statistics, words_max).correct()
-
-    def _run_search(
-        self,
-        connection: SqlConnection,
-        target: SearchTarget,
-        search: Search,
-        meaning: QueryVector | SemanticStatus,
-        extra_filter: SqlFilter = _NO_FILTER,
-    ) -> HitPage:
-        statistics, ranked_rows_max = self._statistics, self._search_settings.ranked_rows_max
-        if not isinstance(meaning, SemanticStatus):
-            fused = FusedSearch(connection, target, search, statistics, ranked_rows_max, extra_filter, meaning=meaning)
-            return fused.run()
-        if search.ranking == "meaning":
-            return HitPage((), has_more=False, total=0, semantic=meaning)
-        page = TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
-        return page if meaning == SEMANTIC_OFF else structs.replace(page, semantic=meaning)
+        words_max = self._search_settings.near_words_max
+        if not words_max or not text_search.lacks_words():
+            return None
+        return Spelling(connection, text_search, self._statistics, words_max).correct()
 
 
 class SearchWork(Struct, frozen=True):
@@ -556,7 +540,7 @@ class SearchableChats(SearchableCollection[Conversation, ConversationDraft, str]
         targets = (self.target, self.human_only_target)
         return search_relaxed(
             search,
-            lambda reading: any(self._has_match(connection, target, reading) for target in targets),
+            lambda reading: any(self.text_search(connection, reading, target).has_match() for target in targets),
             lambda reading: self._search_both(connection, reading, meaning),
         )
 
@@ -590,7 +574,8 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
 
         def work(meaning: QueryVector | SemanticStatus, connection: SqlConnection) -> HitPage:
             def run(reading: Search) -> HitPage:
-                corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
+                is_by_words = reading.ranking != "meaning"
+                corrected = self._correct(connection, self.text_search(connection, reading)) if is_by_words else None
                 if corrected is not None:
                     reading = structs.replace(reading, query=corrected, corpus=None)
                 # How common the terms are in the library and the observations together.
@@ -601,11 +586,11 @@ class SearchableObservations(SearchableCollection[Observation, ObservationDraft,
                 own = statistics.count_each(connection, index, matches)
                 frequencies = tuple(map(sum, zip(library.frequencies, own, strict=True)))
                 weighted = structs.replace(reading, corpus=Corpus(library.rows + rows, frequencies))
-                page = self._run_search(connection, self.target, weighted, meaning, conditions)
+                page = self.text_search(connection, weighted, None, meaning, conditions).run()
                 return page if corrected is None or page.total == 0 else structs.replace(page, query=corrected)
 
             def has_match(reading: Search) -> bool:
-                return self._has_match(connection, self.target, reading, conditions)
+                return self.text_search(connection, reading, extra_filter=conditions).has_match()
 
             return search_relaxed(search, has_match, run)
 

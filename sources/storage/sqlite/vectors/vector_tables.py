@@ -26,7 +26,7 @@ from config.paths import DatabaseKind
 from sources.records import SemanticStatus
 from sources.semantic.model import SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, Passage, PassageBatch, TextSample, VectorCoverage
-from sources.storage.search.fused_search import CountRows
+from sources.storage.search.engine import CountRows
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.vectors.kinds import count_sql, rowids_sql, rows_without_item_sql, vector_ddl
 from sources.storage.tables.dialect import SQLITE

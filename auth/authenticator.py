@@ -7,6 +7,7 @@ used only while no process has changed the registry since, so that a revocation 
 import base64
 import binascii
 import hashlib
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -106,16 +107,21 @@ class RegistryAuthenticator:
         self._rechecks: LRUCache[tuple[str, str, str, int, frozenset[str]], tuple[int, tuple[LibraryAccess, ...]]] = (
             LRUCache(settings.fixed.token_cache_max)
         )
-        self._sharing = Sharing(registry.database)
+        self._sharing = Sharing(registry.database, clock)
         self._libraries: LRUCache[UserId, tuple[int, tuple[LibraryAccess, ...]]] = LRUCache(
             settings.fixed.token_cache_max
         )
+        # When the first account ends of those that share something in the caches. Nothing is written then, so that the
+        # revision stays the same.
+        self._shares_until = math.inf
         self._local: _Grant | None = None
         self._used_at: dict[str, float] = {}
         self._oauth_used_at: dict[str, float] = {}
 
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
         """Returns the principal of a request. Failures count towards the limit of the client's address."""
+        now = self._clock()
+        self._forget_ended_shares(now)
         if authorization is None:
             if self._settings.is_auth_configured:
                 raise Unauthenticated
@@ -134,7 +140,6 @@ class RegistryAuthenticator:
         if credential is None:
             await self._failure_limit.take(address)
             raise Unauthenticated("Authorization header not accepted", presented=True)
-        now = self._clock()
         digest = hashlib.sha256(credential.encode()).digest()
         revision = self._registry.revision()
         try:
@@ -186,8 +191,10 @@ class RegistryAuthenticator:
         """Returns the principal with the libraries of others that it may use now. Raises Unauthenticated if the
         credential has expired or was revoked, or if the user lost access or the role that allows the principal's
         scopes."""
-        if principal.is_expired(self._clock()):
+        now = self._clock()
+        if principal.is_expired(now):
             raise Unauthenticated("credential expired", presented=True)
+        self._forget_ended_shares(now)
         if principal.user_id == OPERATOR_ID:
             return principal
         # Includes the scopes: after a change of role, older connections have other scopes than newer ones.
@@ -210,7 +217,15 @@ class RegistryAuthenticator:
         known = self._libraries.get(user_id)
         if known is None or known[0] != revision:
             known = self._libraries[user_id] = (revision, await self._sharing.libraries_of(user_id))
+            self._shares_until = min([self._shares_until, *(one.expires_at for one in known[1] if one.expires_at)])
         return narrow(known[1], access.library_limit)
+
+    def _forget_ended_shares(self, now: float) -> None:
+        if now >= self._shares_until:
+            self._grants.clear()
+            self._rechecks.clear()
+            self._libraries.clear()
+            self._local, self._shares_until = None, math.inf
 
     async def flush(self) -> None:
         """Stores when API keys and connections were last used. Times that cannot be written are kept for the next

@@ -65,7 +65,8 @@ class LibraryAccess(Struct, frozen=True):
     """A library of someone else that a caller may use: that of a group, or what a person shares of their own.
 
     `handle` is part of the URIs of its items and never changes. `name` is for people, and for the filter `library:`.
-    A library that a group owns has no rule. What a person shares always has one, and can only be read.
+    A library that a group owns has no rule. What a person shares always has one, and can only be read. It ends with
+    the account of that person, at `expires_at`.
     """
 
     handle: str
@@ -73,6 +74,7 @@ class LibraryAccess(Struct, frozen=True):
     owner_id: UserId
     role: Literal["reader", "writer", "manager"] = "reader"
     rule: ShareRule | None = None
+    expires_at: float | None = None
 
     @property
     def can_write(self) -> bool:

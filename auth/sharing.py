@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from auth import registry
 from auth.audit import Audit
@@ -37,6 +37,8 @@ GROUPS_MAX = 50
 MEMBERS_MAX = 1_000
 SHARES_MAX = 100
 SHARES_RECEIVED_MAX = 50
+# Of one person with one recipient, whose list nobody should be able to fill alone: nobody is asked before.
+SHARES_BETWEEN_MAX = 10
 # Of one group, and for one person, who would otherwise be flooded with them.
 INVITATIONS_MAX = 100
 INVITATION_USES_MAX = 100
@@ -109,11 +111,13 @@ class Share(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedMembership(Struct, frozen=True):
-    """A membership that claims have added or changed, or have ended, in which case it has no role."""
+    """A membership that claims have added or changed, or have ended, in which case it has no role. `successor` is who
+    manages the group instead, if it was its last manager."""
 
     group_id: UserId
     group: str
     role: GroupRole | None
+    successor: UserId | None = None
 
 
 def record_claims(audit: Audit | None, user_id: UserId, issuer: str, changes: Sequence[ClaimedMembership]) -> None:
@@ -122,6 +126,9 @@ def record_claims(audit: Audit | None, user_id: UserId, issuer: str, changes: Se
         detail = f"{one.group} {one.role or ''}".strip()
         if audit is not None:
             audit.record(action, user_id, client=issuer, target=one.group_id, detail=detail)
+            if one.successor is not None:
+                detail = f"{one.group} manager, because the last one is none any more"
+                audit.record("group.role", one.successor, client=issuer, target=one.group_id, detail=detail)
 
 
 def narrow(libraries: tuple[LibraryAccess, ...], limit: frozenset[str] | None) -> tuple[LibraryAccess, ...]:
@@ -135,11 +142,11 @@ _LIBRARIES = """
         SELECT id FROM users
         WHERE id = ?1 AND kind = 'person' AND disabled_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)
     )
-    SELECT 0, lower(g.name), g.name, g.subject, g.id, '', m.role, '', ''
+    SELECT 0, lower(g.name), g.name, g.subject, g.id, '', m.role, '', '', NULL
     FROM person p JOIN group_members m ON m.user_id = p.id JOIN users g ON g.id = m.group_id
     WHERE g.disabled_at IS NULL
     UNION ALL
-    SELECT 1, lower(o.name), s.name, s.id, o.id, o.name, '', s.rule_by, s.rule_value
+    SELECT 1, lower(o.name), s.name, s.id, o.id, o.name, '', s.rule_by, s.rule_value, o.expires_at
     FROM person p JOIN shares s ON s.owner_id <> p.id JOIN users o ON o.id = s.owner_id JOIN users t ON t.id = s.to_id
     WHERE o.disabled_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > ?2) AND t.disabled_at IS NULL
         AND s.to_id IN (SELECT group_id FROM group_members WHERE user_id = ?1 UNION ALL SELECT ?1)
@@ -158,11 +165,11 @@ class Sharing:
         or with their groups. Someone who is disabled has none, and shares nothing."""
         return tuple(
             # The slash keeps what is shared apart from groups, whose names have none.
-            LibraryAccess(handle, f"{owner}/{name}", UserId(owner_id), rule=ShareRule(by, value))
+            LibraryAccess(handle, f"{owner}/{name}", UserId(owner_id), rule=ShareRule(by, value), expires_at=expires_at)
             if is_share
             else LibraryAccess(handle, name, UserId(owner_id), role)
-            for is_share, _, name, handle, owner_id, owner, role, by, value in db.execute(
-                _LIBRARIES, (user_id, time.time())
+            for is_share, _, name, handle, owner_id, owner, role, by, value, expires_at in db.execute(
+                _LIBRARIES, (user_id, self._clock())
             )
         )
 
@@ -175,7 +182,7 @@ class Sharing:
         if manager is None or manager.is_disabled or manager.kind != "person":
             raise NotFound("user", manager_id)
         _require_group_name(name)
-        _require_below(db, "group_members WHERE user_id = ?", manager_id, GROUPS_MAX, "groups of a person")
+        _require_below(db, "group_members WHERE user_id = ?", GROUPS_MAX, "groups of a person", manager_id)
         now = self._clock()
         handle = _new_handle(db, "g_", "SELECT 1 FROM users WHERE subject = ?")
         group = registry.insert_user(db, name, _ISSUER, handle, now, "writer", "person", kind="group")
@@ -280,10 +287,10 @@ class Sharing:
             if _role(db, group.id, person.id) is not None:
                 raise Conflict(f"{person.name!r} is already a member")
             db.execute("DELETE FROM group_invitations WHERE group_id = ? AND user_id = ?", (group.id, user_id))
-            _require_below(db, "group_invitations WHERE user_id = ?", user_id, INVITATIONS_MAX, "invitations")
+            _require_below(db, "group_invitations WHERE user_id = ?", INVITATIONS_MAX, "invitations", user_id)
         else:
             digest = registry.hash_credential(secret)
-        _require_below(db, "group_invitations WHERE group_id = ?", group.id, INVITATIONS_MAX, "invitations")
+        _require_below(db, "group_invitations WHERE group_id = ?", INVITATIONS_MAX, "invitations", group.id)
         invitation_id = registry.generate_id("i_")
         db.execute(
             "INSERT INTO group_invitations (id, group_id, user_id, hash, role, uses_left, created_by, created_at, "
@@ -386,8 +393,10 @@ class Sharing:
             raise NotFound("user or group", to[:60])
         if target.id == owner_id:
             raise InvalidParams("to: expected another person or a group, got yourself")
-        _require_below(db, "shares WHERE owner_id = ?", owner_id, SHARES_MAX, "shares of a person")
-        _require_below(db, "shares WHERE to_id = ?", target.id, SHARES_RECEIVED_MAX, "shares with one recipient")
+        _require_below(db, "shares WHERE owner_id = ?", SHARES_MAX, "shares of a person", owner_id)
+        _require_below(db, "shares WHERE to_id = ?", SHARES_RECEIVED_MAX, "shares with one recipient", target.id)
+        between, pair = "shares WHERE owner_id = ? AND to_id = ?", (owner_id, target.id)
+        _require_below(db, between, SHARES_BETWEEN_MAX, "shares of one person with one recipient", *pair)
         share_id = _new_handle(db, "s_", "SELECT 1 FROM shares WHERE id = ?")
         same = "SELECT 1 FROM shares WHERE owner_id = ? AND to_id = ? AND rule_by = ? AND rule_value = ?"
         if db.execute(same, (owner_id, target.id, rule.by, rule.value)).fetchone():
@@ -438,16 +447,21 @@ class Sharing:
             return _claimed_changes(db, user_id, issuer, roles, issued_at)
 
         def apply(db: ControlConnection) -> list[ClaimedMembership]:
-            changes = find(db)
-            for one in changes:
+            changes = []
+            for one in find(db):
+                earlier, successor = _role(db, one.group_id, user_id), None
                 if one.role is None:
                     _delete_known_links(db, one.group_id, user_id)
                     _end_membership(db, one.group_id, user_id)
-                elif _role(db, one.group_id, user_id) is None:
+                elif earlier is None:
                     _insert_member(db, one.group_id, user_id, one.role, None, self._clock(), issuer)
                 else:
                     sql = "UPDATE group_members SET role = ? WHERE group_id = ? AND user_id = ?"
                     db.execute(sql, (one.role, one.group_id, user_id))
+                if earlier == "manager":
+                    # Only someone whom people added: claims decide about the others.
+                    successor = _pass_on(db, one.group_id, [m for m in _members(db, one.group_id) if m.issuer is None])
+                changes.append(structs.replace(one, successor=successor))
             db.execute("UPDATE users SET claims_at = ? WHERE id = ?", (issued_at, user_id))
             return changes
 
@@ -471,15 +485,8 @@ class Sharing:
             others = [one for one in _members(db, group.id) if one.user_id != user_id]
             if not others:
                 raise Conflict(f"{group.name!r} has no other member; delete the group first, or export its library")
-            if group.role != "manager" or any(one.role == "manager" and not one.is_disabled for one in others):
-                continue
-            # A disabled person cannot manage anything now. Those who can come first.
-            heir = min(others, key=lambda one: (one.is_disabled, -ROLES.index(one.role), one.added_at, one.name))
-            db.execute(
-                "UPDATE group_members SET role = 'manager', issuer = NULL WHERE group_id = ? AND user_id = ?",
-                (group.id, heir.user_id),
-            )
-            successors[group.name] = heir.user_id
+            if group.role == "manager" and (successor := _pass_on(db, group.id, others, leaving=user_id)):
+                successors[group.name] = successor
         registry.remove_user_row(db, user_id, self._clock())
         return successors
 
@@ -559,6 +566,22 @@ def _require_other_manager(db: ControlConnection, group_id: UserId, member: Memb
         raise Conflict("the group needs a manager: give another member that role first, or delete the group")
 
 
+def _pass_on(
+    db: ControlConnection, group_id: UserId, candidates: Sequence[Member], leaving: UserId | None = None
+) -> UserId | None:
+    """Makes one of them the manager of a group that has none but the one who leaves. Returns who it is."""
+    remaining = [one for one in _members(db, group_id) if one.user_id != leaving]
+    if not candidates or any(one.role == "manager" and not one.is_disabled for one in remaining):
+        return None
+    # A disabled person cannot manage anything now. Those who can come first.
+    heir = min(candidates, key=lambda one: (one.is_disabled, -ROLES.index(one.role), one.added_at, one.name))
+    db.execute(
+        "UPDATE group_members SET role = 'manager', issuer = NULL WHERE group_id = ? AND user_id = ?",
+        (group_id, heir.user_id),
+    )
+    return heir.user_id
+
+
 def _join(
     db: ControlConnection,
     group_id: UserId,
@@ -569,8 +592,8 @@ def _join(
 ) -> None:
     if _role(db, group_id, person.id) is not None:
         raise Conflict(f"{person.name!r} is already a member")
-    _require_below(db, "group_members WHERE group_id = ?", group_id, MEMBERS_MAX, "members of a group")
-    _require_below(db, "group_members WHERE user_id = ?", person.id, GROUPS_MAX, "groups of a person")
+    _require_below(db, "group_members WHERE group_id = ?", MEMBERS_MAX, "members of a group", group_id)
+    _require_below(db, "group_members WHERE user_id = ?", GROUPS_MAX, "groups of a person", person.id)
     _insert_member(db, group_id, person.id, role, sender, now)
 
 
@@ -682,8 +705,8 @@ def _require_group_name(name: str) -> None:
         raise InvalidParams(f"name: {name!r} has another meaning; choose another name")
 
 
-def _require_below(db: ControlConnection, rows: str, value: object, limit: int, what: str) -> None:
-    (count,) = db.execute(f"SELECT count(*) FROM {rows}", (value,)).fetchone()  # noqa: S608 - constants
+def _require_below(db: ControlConnection, rows: str, limit: int, what: str, *values: object) -> None:
+    (count,) = db.execute(f"SELECT count(*) FROM {rows}", values).fetchone()  # noqa: S608 - constants
     if count >= limit:
         raise Conflict(f"the limit of {limit} {what} is reached")
 

@@ -72,7 +72,7 @@ def build_knowledge(settings: Settings, libraries: Libraries, session_states: Se
     )
 
 
-def require_known_sources(settings: Settings, names: Iterable[str], field: str = "sources") -> None:
+def require_known_sources(settings: Settings, names: Iterable[str]) -> None:
     """Raises InvalidParams for a name that no source has. Loads the sources only if a name is given."""
     requested = tuple(names)
     if not requested:
@@ -82,4 +82,4 @@ def require_known_sources(settings: Settings, names: Iterable[str], field: str =
     known = [source.name for source in load_sources(settings)]
     unknown = next((name for name in requested if name not in known), None)
     if unknown is not None:
-        raise InvalidParams(f"{field}: expected one of {', '.join(known)}, got {unknown[:40]!r}")
+        raise InvalidParams(f"sources: expected one of {', '.join(known)}, got {unknown[:40]!r}")

@@ -57,13 +57,13 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
         "back up the database with pg_dump, or copy it to files with `florilegium migrate-store --to sqlite:DIRECTORY`",
     )
     records = run_with_registry(settings, lambda registry: registry.list_owners())
-    users = [(user.id, user.name) for user in records]
+    users, groups = [(user.id, user.name) for user in records], {user.id for user in records if user.kind == "group"}
     with ProgressLine() as progress:
 
         def show(done: int) -> None:
-            progress.show(f"{done:,} of {pluralize(len(users), 'users')} copied")
+            progress.show(f"{done:,} of {pluralize(len(users), 'libraries')} copied")
 
-        copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "", show)
+        copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "", show, groups)
     # GET /api/v1/server and the console show the newest of these events as the last backup.
     action = BACKUP_FAILED_ACTION if copy.problems else BACKUP_ACTION
     record_operation(settings, action, "", str(folder.absolute()), contents(copy))
@@ -84,7 +84,10 @@ def contents(backup: BackupManifest) -> str:
     """Describes a backup, such as "2 users, 5 files, 1,204 rows, created 2026-01-31T08:00:00Z"."""
     files = [backup.control, *(file for user in backup.users.values() for file in user.files.values())]
     rows = sum(sum(file.rows.values()) for file in files)
-    counts = (pluralize(len(backup.users), "users"), pluralize(len(files), "files"), pluralize(rows, "rows"))
+    groups = sum(user.is_group for user in backup.users.values())
+    counts = [pluralize(len(backup.users) - groups, "users"), pluralize(len(files), "files"), pluralize(rows, "rows")]
+    if groups:
+        counts.insert(1, pluralize(groups, "groups"))
     return f"{', '.join(counts)}, created {backup.made_at}"
 
 

@@ -71,7 +71,9 @@ def operation_command(operation: Operation, binding: CommandBinding) -> click.Co
         decorated = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(decorated)
     if binding.is_account:
         decorated = click.option("--user", help="The person who does it. Default: the operator.")(decorated)
-    command = click.command(binding.name.rpartition(" ")[2])(decorated)
+    # The description of an operation does not fit into one line of a list of commands.
+    short_help = None if binding.help else f"{operation.summary}."
+    command = click.command(binding.name.rpartition(" ")[2], short_help=short_help)(decorated)
     command.params[:0] = _parameters(operation, binding)
     return command
 

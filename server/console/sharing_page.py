@@ -17,6 +17,7 @@ from server.console.page_handler import PersonalPage, Viewer
 from server.operations import sharing
 from server.operations.operation import NoArguments, Operation, SignInNeeded
 from server.protocol.schema import read_arguments
+from sources.library_source import LibrarySource
 
 SHARING_PATH = "/sharing"
 JOIN_PATH = "/join/{secret}"
@@ -136,7 +137,7 @@ class SharingPages(PersonalPage):
             incoming=incoming.invitations,
             given=[one for one in shares.shares if one.owner == own_name],
             received=[one for one in shares.shares if one.owner != own_name],
-            sources=self._sources,
+            sources=[one.name for one in self._runtime.knowledge.sources if isinstance(one, LibrarySource)],
             own_name=own_name,
             may_create=allowed == "everyone" or (allowed == "admins" and viewer.context.principal.has_scope(ADMIN)),
             section="sharing",

@@ -47,7 +47,7 @@ _RESULT = "duplicates"
 _LEASE = "duplicate search"
 _LEASE_S = 120.0
 _SEPARATOR = "\n\n---\n\n"
-_COMMAND_HELP = "List what the last search for duplicates has found. The page /duplicates starts one."
+_COMMAND_HELP = "List what `find-duplicates`, or the page /duplicates, has found."
 
 
 class DuplicateSearch(Struct, frozen=True, kw_only=True):
@@ -109,7 +109,17 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
 _decode_result = msgspec.json.Decoder(StoredDuplicates).decode
 
 
-@_write_operation("POST /api/v1/duplicates", tools=("items_similar",), error_statuses=frozenset((409,)))
+@_write_operation(
+    "POST /api/v1/duplicates",
+    tools=("items_similar",),
+    error_statuses=frozenset((409,)),
+    commands=(
+        CommandBinding(
+            name="find-duplicates",
+            help="Look for duplicates among all items except conversations.",
+        ),
+    ),
+)
 async def find_duplicates(context: RequestContext, services: Services, _request: NoArguments) -> DuplicateSearch:
     """Look for duplicates
 

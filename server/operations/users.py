@@ -109,6 +109,7 @@ async def list_users(_context: RequestContext, services: Services, _request: NoA
 
 @admin_operation(
     "POST /api/v1/users",
+    caller="recent_browser",  # with `issuer` and `subject`, it lets someone in who has a token
     status=201,
     commands=(
         CommandBinding(

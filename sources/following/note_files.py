@@ -20,8 +20,8 @@ from sources.storage.contract import FollowedFile
 
 # As the importer recognizes it.
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-# What Windows forbids in names, and Obsidian in the target of a link.
-_UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#^\[\]]+')
+# What Windows forbids in names, and Obsidian in the target of a link, with the spaces around it.
+_UNSAFE_IN_NAMES = re.compile(r'[ \x00-\x1f\x7f/\\:*?"<>|#^\[\]]+')
 # File systems accept 255; a number and the suffix are added.
 _NAME_MAX_BYTES = 120
 

@@ -10,8 +10,9 @@ from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from auth.oauth.tokens import OAuthTokens, TokenRequest
 from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry, UserRecord
-from auth.sharing import INVITATION_TTL_S, InvitationNotValid, RoleNeeded, Sharing
+from auth.sharing import INVITATION_TTL_S, SHARES_BETWEEN_MAX, InvitationNotValid, RoleNeeded, Sharing
 from config.errors import Conflict, InvalidParams, NotFound, Unauthenticated
+from config.openid import GroupRole
 from tests.auth.auth_fixture import ISSUER, SECRET, FakeClock, make_authenticator, make_settings
 from tests.auth.issuers import hs256
 from tests.auth.test_both_engines import CHALLENGE, REDIRECT, VERIFIER
@@ -215,6 +216,18 @@ async def test_nothing_is_shared_on(registry: Registry, sharing: Sharing) -> Non
         await sharing.create_share(ben.id, RECIPES, "cy")
 
 
+async def test_nobody_can_fill_the_list_of_another_person_alone(registry: Registry, sharing: Sharing) -> None:
+    ada, _, cy = [await registry.add_user(name) for name in ("ada", "ben", "cy")]
+    for number in range(SHARES_BETWEEN_MAX):
+        await sharing.create_share(ada.id, ShareRule("tag", str(number)), "ben")
+
+    with pytest.raises(Conflict, match="limit of 10 shares of one person with one recipient"):
+        await sharing.create_share(ada.id, RECIPES, "ben")
+
+    await sharing.create_share(ada.id, RECIPES, "cy")
+    await sharing.create_share(cy.id, RECIPES, "ben")
+
+
 async def test_share_is_ended_by_its_owner_or_its_recipient(registry: Registry, sharing: Sharing) -> None:
     ada, ben, cy = [await registry.add_user(name) for name in ("ada", "ben", "cy")]
     await sharing.create_group(ada.id, "team")
@@ -393,6 +406,25 @@ async def test_each_change_applies_to_the_next_call_of_a_key(
     assert await current() == []
 
 
+async def test_what_a_person_shares_ends_with_the_time_of_their_account(
+    registry: Registry, sharing: Sharing, authenticator: RegistryAuthenticator, clock: FakeClock
+) -> None:
+    ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
+    await registry.expire_user(ada.id, clock() + 100)
+    await sharing.create_share(ada.id, RECIPES, "ben")
+    _, secret = await registry.create_key(ben.id, "laptop", [READ])
+    local = make_authenticator(make_settings(single_user_name="ben"), registry, clock)
+    opened = await authenticator.authenticate(f"Bearer {secret}")
+    assert [one.name for one in (await authenticator.recheck(opened)).libraries] == ["ada/recipes"]
+    assert [one.name for one in (await local.authenticate(None)).libraries] == ["ada/recipes"]
+
+    clock.advance(100)
+
+    assert (await authenticator.recheck(opened)).libraries == ()
+    assert (await authenticator.authenticate(f"Bearer {secret}")).libraries == ()
+    assert (await local.authenticate(None)).libraries == ()
+
+
 async def test_what_a_disabled_person_shares_cannot_be_read(registry: Registry, sharing: Sharing) -> None:
     ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
     await sharing.create_share(ada.id, RECIPES, "ben")
@@ -538,6 +570,33 @@ async def test_groups_in_tokens_are_memberships_until_a_newer_token_lacks_them(
     assert await libraries(groups=["staff"], iat=ended_at) == [manual]
     assert await libraries(groups=[["staff"], 7, "unknown"]) == [manual]
     assert await libraries(groups="staff") == [manual, ("team", "writer")]
+
+
+async def test_group_whose_last_manager_an_identity_provider_removes_passes_to_a_member_it_knows_nothing_about(
+    registry: Registry, sharing: Sharing, clock: FakeClock
+) -> None:
+    ada, ben, cy, dee = [await registry.add_user(name) for name in ("ada", "ben", "cy", "dee")]
+    await sharing.create_group(ada.id, "team")
+    manager: dict[str, GroupRole] = {"team": "manager"}
+    await sharing.apply_claims(ben.id, ISSUER, {"team": "writer"}, 1.0)
+    await sharing.apply_claims(dee.id, ISSUER, manager, 1.0)
+    await add_member(sharing, ada, "team", cy)
+    await sharing.remove_member(ada.id, "team", "ada")
+
+    async def roles() -> dict[str, str]:
+        return {one.name: one.role for one in await sharing.list_members(None, "team")}
+
+    await sharing.apply_claims(dee.id, ISSUER, {"team": "writer"}, 2.0)
+    assert await roles() == {"ben": "writer", "cy": "manager", "dee": "writer"}
+    await sharing.apply_claims(dee.id, ISSUER, manager, 3.0)
+    await sharing.set_role(dee.id, "team", "cy", "reader")
+    await sharing.apply_claims(dee.id, ISSUER, {}, 4.0)
+    assert await roles() == {"ben": "writer", "cy": "manager"}
+    # With nobody else in it, the provider decides.
+    await sharing.apply_claims(ben.id, ISSUER, manager, 5.0)
+    await sharing.remove_member(ben.id, "team", "cy")
+    await sharing.apply_claims(ben.id, ISSUER, {"team": "writer"}, 6.0)
+    assert await roles() == {"ben": "writer"}
 
 
 # Deletion of a person

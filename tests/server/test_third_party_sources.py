@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 import pytest
 
-from auth.context import ShareRule
+from auth.context import READ, WRITE, ShareRule
 from auth.sharing import Sharing
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.rest.rest_client import open_rest_client
+from tests.server.rest.test_account import key_of, send
 from tests.sources.weather_source import WEATHER, distribution_directory, install
 
 LIST = "    async def list_items(self, context, library, limit, offset):\n"
@@ -149,6 +150,9 @@ async def test_source_gets_no_library_but_that_of_the_caller(site: Path, tmp_pat
     async with open_rest_client(tmp_path / "data") as api:
         ada, ben = [await api.server.user(name) for name in ("ada", "ben")]
         sharing = Sharing(api.server.runtime.registry.database)
+        # What would share nothing is refused.
+        key, body = await key_of(api, "ada", READ, WRITE), {"by": "source", "value": "weather", "to": "ben"}
+        refused = await send(api, key, "POST", "/api/v1/shares", body)
         share = await sharing.create_share(ada.id, ShareRule("tag", "recipes"), "ben")
         uri = f"weather://monday?library={share.id}"
         own = await api.get("/api/v1/items/weather/monday", "ben")
@@ -158,5 +162,6 @@ async def test_source_gets_no_library_but_that_of_the_caller(site: Path, tmp_pat
             await api.get(f"/api/v1/items/similar?uri={quote(uri)}", "ben"),
         ]
 
+    assert (refused.status, "expected one of notes" in refused.body.decode()) == (400, True)
     assert own.json()["content"] == f"The diary of {ben.id}."
     assert [(response.status, ada.id in response.body.decode()) for response in read] == [(404, False)] * 3

@@ -43,6 +43,7 @@ COMMANDS = {
     "tags": (),
     "rename-tag": ("sky", "heaven"),
     "delete-tag": ("heaven",),
+    "find-duplicates": (),
     "duplicates": (),
     "import": ("other.md", "missing.md"),
     "demo": (),

@@ -105,6 +105,17 @@ def test_a_renamed_tag_is_changed_back_with_the_token_that_was_printed(program: 
     assert "sky" in program.expect("tags")
 
 
+def test_duplicates_are_searched_for_and_listed(program: Program) -> None:
+    text = "Steep the leaves for four minutes in water that has just boiled, then pour it through a sieve."
+    uris = [add_note(program, text, "--title", "Tea") for _ in range(2)]
+    assert "state: none" in program.expect("duplicates", *ADA)
+
+    assert "found: 1" in program.expect("find-duplicates", *ADA)
+
+    assert all(uri in program.expect("duplicates", *ADA) for uri in uris)
+    assert "state: none" in program.expect("duplicates", *BEN)
+
+
 def test_objects_in_a_response_are_printed_by_their_fields_and_items_by_their_uri(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -72,14 +72,15 @@ def test_leftovers_of_a_killed_process_are_removed_at_start(program: Program) ->
 @pytest.mark.sqlite  # about files
 def test_a_backup_is_verified_and_restored_into_an_empty_data_directory(program: Program) -> None:
     add_demo_users(program)
+    program.expect("group", "create", "team", "--manager", "ada")
     elsewhere = ("--data-dir", str(program.home / "elsewhere"))
 
     made = program.run("backup", "saved", "--json").json
     program.expect("restore", "saved", "--verify")
     output = program.expect("restore", "saved", *elsewhere)
 
-    assert {user["name"] for user in made["users"].values()} == {"ada", "ben"}
-    assert output.startswith("saved was restored: 2 users, ")
+    assert {user["name"] for user in made["users"].values()} == {"ada", "ben", "team"}
+    assert output.startswith("saved was restored: 2 users, 1 group, ")
     program.expect("export", "first", "--user", "ada")
     program.expect("export", "second", "--user", "ada", *elsewhere)
     assert files_in(program.home / "first") == files_in(program.home / "second")

@@ -106,7 +106,7 @@ async def test_dry_run_writes_nothing_and_says_so(api: RestClient, ada: LibraryU
     page = await browser.finish(await browser.upload("tea.md", NOTE, dry_run="true"))
 
     assert re.search(r'<span class="tag">dry run</span> <span class="result">1 found</span>', page)
-    assert "Dry run: nothing was written." in page
+    assert "Dry run: nothing was written. It does not look into the library: what is already there counts, too." in page
     assert await ada.search("knowledge_search", "steep", dedupe="off") == []
 
 

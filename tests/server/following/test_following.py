@@ -158,13 +158,13 @@ async def test_note_that_an_agent_writes_becomes_a_file(tmp_path: Path) -> None:
         await wait_for_titles(server, "ada", "Tea")
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
         await ben.call("notes_create", {"title": "Secret", "content": "Of Ben."})
-        await ada.call("notes_create", {"title": "Cup", "content": "Porcelain."})
+        await ada.call("notes_create", {"title": "Cup: a list", "content": "Porcelain."})
         found = (await ada.call("notes_search", {"query": "steep"})).json()["result"]["structuredContent"]
         note_id = found["results"][0]["id"]
         await ada.call("notes_append", {"note_id": note_id, "text": "For three minutes."})
         async with asyncio.timeout(WAIT_MAX_S):
-            while not (vault / "Cup.md").exists() or "three minutes" not in (vault / "Tea.md").read_text():
+            while not (vault / "Cup a list.md").exists() or "three minutes" not in (vault / "Tea.md").read_text():
                 await asyncio.sleep(0.1)
         assert (vault / "Tea.md").read_text().startswith("---\nkept: yes\n---\nSteep.")
-        assert await titles(server, "ada") == {"Tea", "Cup"}
+        assert await titles(server, "ada") == {"Tea", "Cup: a list"}
         assert not (vault / "Secret.md").exists()

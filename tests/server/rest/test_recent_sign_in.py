@@ -10,6 +10,7 @@ import pytest
 from auth.browser_sessions import csrf_token, session_cookie_name
 from auth.context import READ, SCOPES, WRITE
 from auth.control_database import ControlConnection
+from auth.registry import UserRecord
 from server.http_services import build_http_services
 from server.rest.routes import rest_operations
 from tests.server.rest.rest_client import RestClient
@@ -27,6 +28,21 @@ NOT_FOUND = [404, 404, 404, 200]
 
 async def statuses(api: RestClient, headers: Mapping[str, str]) -> list[int]:
     return [(await send(api, dict(headers), "DELETE", path)).status for path in CHANGES]
+
+
+async def browser_headers(api: RestClient, user: UserRecord) -> dict[str, str]:
+    """Signs the user in with a new browser."""
+    runtime = api.server.runtime
+    secret = await runtime.browser_sessions.create(user)
+    return {
+        "Cookie": f"{session_cookie_name(runtime.settings)}={secret}",
+        "X-CSRF-Token": csrf_token(secret),
+        "Sec-Fetch-Site": "same-origin",
+    }
+
+
+def make_older(db: ControlConnection) -> None:
+    db.execute("UPDATE browser_sessions SET created_at = created_at - 1000").close()
 
 
 @pytest.mark.parametrize("scopes", [(READ,), (READ, WRITE), SCOPES])
@@ -54,28 +70,35 @@ async def test_tokens_must_be_recent_and_able_to_write(api: RestClient) -> None:
 async def test_browser_sessions_must_be_recent(api: RestClient) -> None:
     runtime = api.server.runtime
     user = await api.server.user("ada")
-    secret = await runtime.browser_sessions.create(user)
-    headers = {
-        "Cookie": f"{session_cookie_name(runtime.settings)}={secret}",
-        "X-CSRF-Token": csrf_token(secret),
-        "Sec-Fetch-Site": "same-origin",
-    }
-    recent = await statuses(api, headers)
+    recent = await statuses(api, await browser_headers(api, user))
 
-    secret = await runtime.browser_sessions.create(user)
-    headers |= {
-        "Cookie": f"{session_cookie_name(runtime.settings)}={secret}",
-        "X-CSRF-Token": csrf_token(secret),
-    }
-
-    def make_older(db: ControlConnection) -> None:
-        db.execute("UPDATE browser_sessions SET created_at = created_at - 1000").close()
-
+    headers = await browser_headers(api, user)
     await runtime.registry.database.write(make_older)
     old = await statuses(api, headers)
 
     assert (recent, old) == (NOT_FOUND, [403] * 4)
     assert len(await runtime.browser_sessions.list(user.id)) == 1
+
+
+async def test_old_browser_session_of_an_administrator_lets_nobody_in(api: RestClient) -> None:
+    runtime = api.server.runtime
+    user = await runtime.registry.set_role((await api.server.user("ada")).id, "admin")
+    headers = await browser_headers(api, user)
+    await runtime.registry.database.write(make_older)
+    mallory = {"name": "mallory", "role": "admin", "issuer": runtime.settings.issuer, "subject": "mallory"}
+
+    responses = [
+        await send(api, headers, method, path, body)
+        for method, path, body in (
+            ("POST", "/api/v1/users", mallory),
+            ("POST", "/api/v1/invitations", {"role": "admin"}),
+            ("PATCH", "/api/v1/users/ben", {"role": "admin"}),
+        )
+    ]
+
+    assert [response.status for response in responses] == [403] * 3
+    assert await runtime.registry.user_by_name("mallory") is None
+    assert (await send(api, await browser_headers(api, user), "POST", "/api/v1/users", mallory)).status == 201
 
 
 async def test_every_operation_that_needs_a_recent_sign_in_is_documented(api: RestClient) -> None:

@@ -10,13 +10,13 @@ has the layout of a data directory plus a manifest.
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from auth.audit import AUDIT_SCHEMA
 from auth.control_database import CONTROL_SCHEMA
@@ -96,11 +96,13 @@ class BackupFile(Struct, frozen=True):
 
 
 class BackupUser(Struct, frozen=True):
-    """The files of one user. `problems` names the damaged or missing files, which could not be copied."""
+    """The files of one user, or of a group. `problems` names the damaged or missing files, which could not be
+    copied."""
 
     name: str
     files: Mapping[DatabaseKind, BackupFile]
     problems: tuple[str, ...] = ()
+    is_group: bool = False
 
 
 class BackupManifest(Struct, frozen=True, kw_only=True):
@@ -126,9 +128,10 @@ def back_up(
     folder: Path,
     made_at: str,
     show_progress: Callable[[int], None] = lambda done: None,
+    groups: Collection[UserId] = (),
 ) -> BackupManifest:
     """Copies the control database and the libraries of these users, given as ids and names, to an empty directory.
-    `show_progress` is called with the number of users that are copied, before each.
+    Those in `groups` are groups. `show_progress` is called with the number of users that are copied, before each.
 
     Every copy is checked. A damaged or missing file is left out and listed in `problems`, so that the fault of one
     user's file does not prevent the backup of the others.
@@ -146,7 +149,8 @@ def back_up(
         copies: dict[str, BackupUser] = {}
         for user_id, name in users:
             show_progress(len(copies))
-            copies[user_id] = _copy_user(data_root, user_id, name, target)
+            copied = _copy_user(data_root, user_id, name, target)
+            copies[user_id] = structs.replace(copied, is_group=user_id in groups)
         manifest = BackupManifest(
             made_at=made_at,
             control=_describe(target.control_path),

@@ -140,8 +140,9 @@ class TextSearch:
             self._block_rows = target.lexical_head
         # How many of the first matches by words are ranked by words and meaning together.
         self.head_rows = target.lexical_head // 2 if is_short else target.lexical_head
-        # How many entries match each term.
+        # How many entries match each term, and an upper bound of how many match at all.
         self._frequencies: list[int] | None = None
+        self._matches_max = 0
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
         # Those of all entries that match an expression, if they were read.
@@ -212,7 +213,7 @@ class TextSearch:
         if self._item_bits and candidates:
             total = self._count_entries(candidates, all_matches, total)
             candidates = self._at_matching_text(candidates, all_matches)
-        elif total is None and search.counts_hits and sum(self.count_terms()) <= self._ranked_rows_max:
+        elif total is None and search.counts_hits and self._matches_max <= self._ranked_rows_max:
             total = self._count_hits(all_matches) + len(self._meaning_only)
         return candidates, has_more, total
 
@@ -275,6 +276,7 @@ class TextSearch:
         that no other has."""
         search, match_text = self.search, self._match_text
         frequencies = self.count_terms()
+        self._matches_max = sum(frequencies)
         all_ranked = self._ranked_tier(expression)
         match = all_ranked.match
         if search.order == "recent" or search.scoring == "minmax":
@@ -363,7 +365,7 @@ class TextSearch:
     ) -> tuple[list[HitCandidate], bool]:
         """Returns the candidates, and whether there are more."""
         window: list[HitCandidate] = []
-        if not any(self.count_terms()):
+        if not self._matches_max:
             return window, False
         block_rows = self._block_rows
         for index, tier in enumerate(tiers):
@@ -460,7 +462,7 @@ class TextSearch:
     ) -> int | None:
         """Sets how many more entries of each item match. Returns the number of items if it is cheap to count them, or
         `total`."""
-        if sum(self.count_terms()) <= self._ranked_rows_max:
+        if self._matches_max <= self._ranked_rows_max:
             items = self._matched_items.get(all_matches.match)
             if items is None:
                 [text] = self._connection.execute(*self._tier_sql(all_matches).select_items()).fetchone()

@@ -13,7 +13,6 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import Any
 
-from cachetools import LRUCache
 from loguru import logger
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -32,7 +31,7 @@ from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, QueueState
-from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to, join_group
+from sources.storage.job_queue import CURRENT_GROUP, CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, charged_to
 from sources.storage.shared_part import permitted_sources
 from sources.text.chunking import run_text_work
 
@@ -56,7 +55,8 @@ class Breaker:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_of = cache(settings.of_source)
         self._clock = clock
-        self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(_BREAKER_ENTRIES_MAX)
+        # The latest failure last.
+        self._circuits: dict[tuple[UserId, str], _Circuit] = {}
 
     def wait_s(self, user: UserId, source: str) -> float:
         """Seconds until the source may be tried again; 0 if it may be tried now."""
@@ -67,8 +67,10 @@ class Breaker:
         self._circuits.pop((user, source), None)
 
     def record_failure(self, user: UserId, source: str) -> None:
-        circuit = self._circuits.setdefault((user, source), _Circuit())
+        circuit = self._circuits[user, source] = self._circuits.pop((user, source), _Circuit())
         circuit.failures += 1
+        if len(self._circuits) > _BREAKER_ENTRIES_MAX:
+            del self._circuits[next(iter(self._circuits))]
         settings = self._settings_of(source)
         if circuit.failures >= settings.breaker_failures:
             circuit.open_until = self._clock() + settings.breaker_pause_s
@@ -182,40 +184,30 @@ class Fanout:
 
     async def search(self, offsets: Mapping[str, int], depth: int) -> Mapping[str, SourceHits]:
         """The next page of each source from its offset on; `reports` says why one is missing."""
-        if not self.others:
-            return await self._search(offsets, depth, {})
-        assert self._libraries is not None
-        # One lease for each library.
+        took_ms: dict[str, int] = {}
+        tasks: dict[str, asyncio.Task[SourceHits]] = {}
+        # One for each library of others.
         leases: dict[LibraryAccess | None, _Lease] = {}
-        opened: dict[str, _Lease] = {}
-        for key in offsets:
-            if (context := self.others.get(key)) is not None:
-                opened[key] = leases.get(context.library) or _Lease(self._libraries, context)
-                leases[context.library] = opened[key]
         try:
-            return await self._search(offsets, depth, opened)
+            for name, offset in offsets.items():
+                wait_s = self._breaker.wait_s(self._context.user_id, name)
+                if wait_s > 0:
+                    self._retry_after_s[name] = wait_s
+                    message = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
+                    self._report(name, SourceReport(status="skipped", ms=0, error=message))
+                    continue
+                if (other := self.others.get(name)) is None:
+                    search = self._search_source(self._context, self._library, name, offset, depth, took_ms)
+                else:
+                    assert self._libraries is not None
+                    if other.library not in leases:
+                        leases[other.library] = _Lease(self._libraries, other)
+                    search = self._search_other(leases[other.library], name, offset, depth, took_ms)
+                tasks[name] = asyncio.create_task(search)
+            late = await self._wait(tasks)
         finally:
             for lease in leases.values():
                 lease.end()
-
-    async def _search(
-        self, offsets: Mapping[str, int], depth: int, opened: "Mapping[str, _Lease]"
-    ) -> Mapping[str, SourceHits]:
-        took_ms: dict[str, int] = {}
-        tasks: dict[str, asyncio.Task[SourceHits]] = {}
-        for name, offset in offsets.items():
-            wait_s = self._breaker.wait_s(self._context.user_id, name)
-            if wait_s > 0:
-                self._retry_after_s[name] = wait_s
-                message = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
-                self._report(name, SourceReport(status="skipped", ms=0, error=message))
-            else:
-                if (lease := opened.get(name)) is None:
-                    search = self._search_source(self._context, self._library, name, offset, depth, took_ms)
-                else:
-                    search = self._search_other(lease, name, offset, depth, took_ms)
-                tasks[name] = asyncio.create_task(search)
-        late = await self._wait(tasks)
         pages: dict[str, SourceHits] = {}
         for name, task in tasks.items():
             ms = took_ms.get(name, self._deadline_ms)
@@ -226,13 +218,33 @@ class Fanout:
                     self._report(name, report)
                 else:
                     self._report_failure(name, report)
-            elif task.cancelled():
-                self._report_exception(name, asyncio.CancelledError(), ms)
-            elif (error := task.exception()) is not None:
-                self._report_exception(name, error, ms)
-            elif self._accept(name, task.result(), depth, ms):
-                pages[name] = task.result() if name not in self.others else self._labelled(name, task.result())
+            elif (page := self._accept(name, task, depth, ms)) is not None:
+                pages[name] = page
         return pages
+
+    async def _wait(self, tasks: Mapping[str, asyncio.Task[SourceHits]]) -> Collection[asyncio.Task[SourceHits]]:
+        """Waits until all tasks are done or over their deadline, which moves while their jobs wait for their turn.
+        Returns the late ones, which are cancelled, and so are all of them if this call is cancelled itself."""
+        late: Collection[asyncio.Task[SourceHits]] = ()
+        try:
+            while waited_s := [self._groups[name].waited_s() for name, task in tasks.items() if not task.done()]:
+                left_s = self._due + max(waited_s) - self._clock()
+                # At least one pass of the event loop, so that a busy one does not make every source late.
+                await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
+                if left_s <= 0:
+                    late = {task for task in tasks.values() if not task.done()}
+                    break
+        except BaseException:
+            # Nobody looks at the tasks any more, not even at those that are done.
+            late = tasks.values()
+            raise
+        finally:
+            for task in late:
+                task.cancel()
+                task.add_done_callback(_retrieve_exception)
+        if late:
+            await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
+        return late
 
     def _labelled(self, key: str, page: SourceHits) -> SourceHits:
         """The hits of another library, under their URIs there. The rank of the engine depends on all of its rows, so
@@ -254,45 +266,48 @@ class Fanout:
         its remaining hits are dropped and the failure is reported. `longer` gets longer snippets of the hits of our own
         sources."""
         pending = deque((*hits, *parts))
-        own_parts = frozenset([hit.uri for hit in parts if (hit.stream or hit.source) in self.own])
+        own_parts = {hit.uri for hit in parts if (hit.stream or hit.source) in self.own} if parts else set[str]()
         items: dict[str, ResultItem] = {}
+
+        def render_pending() -> None:
+            """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to
+            a thread takes as long as rendering a hit."""
+            scan_hits(
+                [(hit, self._queries[key]) for hit in pending if (key := hit.stream or hit.source) in self.own], topic
+            )
+            while pending:
+                hit = pending[0]
+                key = hit.stream or hit.source
+                source: Any = self.sources[key]
+                query = self._queries[key]
+                if hit.uri in own_parts:
+                    items[hit.uri] = source.render_hit(hit, replace(query, shows_context=False), topic)
+                else:
+                    items[hit.uri] = source.render_hit(hit, query, topic)
+                    if longer is not None and key in self.own:
+                        chars = self.snippet_chars * LONGER_PASSAGE
+                        longer[hit.uri] = source.longer_snippet(hit, replace(query, snippet_chars=chars), topic)
+                pending.popleft()
+
+        is_own = len(self.own) == len(self.sources)
         while pending:
-            chars = sum(map(_text_chars, pending))
-            work = partial(self._render_pending, pending, topic, own_parts, items, longer)
-            # In a task of its own, so that anything a foreign source raises is a value here.
-            task = asyncio.create_task(run_text_work(chars, work))
-            await asyncio.wait([task])
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            work = run_text_work(sum(map(_text_chars, pending)), render_pending)
+            error: BaseException | None = None
+            if is_own:
+                try:
+                    await work
+                except Exception as failure:
+                    error = failure
+            else:
+                # In a task of its own, so that anything a foreign source raises is a value here.
+                task = asyncio.create_task(work)
+                await asyncio.wait([task])
+                error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
                 failed = pending[0].stream or pending[0].source
                 self._report_exception(failed, error, 0)
                 pending = deque(hit for hit in pending if (hit.stream or hit.source) != failed)
         return items
-
-    def _render_pending(
-        self,
-        pending: deque[RankedHit],
-        topic: Sequence[Term],
-        own_parts: Collection[str],
-        items: dict[str, ResultItem],
-        longer: dict[str, LongerSnippet] | None,
-    ) -> None:
-        """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to a
-        thread takes as long as rendering a hit."""
-        hits = [(hit, hit.stream or hit.source) for hit in pending]
-        scan_hits([(hit, self._queries[key]) for hit, key in hits if key in self.own], topic)
-        while pending:
-            hit = pending[0]
-            key = hit.stream or hit.source
-            source: Any = self.sources[key]
-            query = self._queries[key]
-            if hit.uri in own_parts:
-                query = replace(query, shows_context=False)
-            items[hit.uri] = source.render_hit(hit, query, topic)
-            if longer is not None and key in self.own and hit.uri not in own_parts:
-                snippet_chars = self.snippet_chars * LONGER_PASSAGE
-                longer[hit.uri] = source.longer_snippet(hit, replace(query, snippet_chars=snippet_chars), topic)
-            pending.popleft()
 
     def require_answer(self) -> None:
         """Raises an error if sources were searched and none answered: an empty result would mean that nothing matches.
@@ -323,7 +338,7 @@ class Fanout:
         args = replace(self._arguments[name], limit=depth, offset=offset)
         started = self._clock()
         try:
-            join_group(self._groups[name])
+            CURRENT_GROUP.set(self._groups[name])
             with span(f"search {name}", {"florilegium.source": name}):
                 page: SourceHits = await source.search(context, library, args)
                 return page
@@ -337,39 +352,20 @@ class Fanout:
             async with lease as library:
                 return await self._search_source(self.others[key], library, key, offset, depth, took_ms)
 
-    async def _wait(self, tasks: Mapping[str, asyncio.Task[SourceHits]]) -> set[asyncio.Task[SourceHits]]:
-        """Waits until all tasks are done or over their deadline; returns the late ones. They are cancelled, even if
-        this call is cancelled itself."""
-        late: set[asyncio.Task[SourceHits]] = set()
-        try:
-            left_s = 1.0 if tasks else 0.0
-            while left_s > 0:
-                # How long the last of the running tasks may take; 0 if none is running.
-                waited_s = [self._groups[name].waited_s() for name, task in tasks.items() if not task.done()]
-                left_s = self._due + max(waited_s) - self._clock() if waited_s else 0.0
-                # At least one pass of the event loop, so that a busy one does not make every source late.
-                await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
-        finally:
-            for task in tasks.values():
-                # If this call is cancelled, not even those that are done are looked at.
-                if task.done():
-                    _retrieve_exception(task)
-                else:
-                    late.add(task)
-                    task.cancel()
-                    task.add_done_callback(_retrieve_exception)
-        if late:
-            await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
-        return late
-
-    def _accept(self, name: str, page: SourceHits, depth: int, took_ms: int) -> bool:
+    def _accept(self, name: str, task: asyncio.Task[SourceHits], depth: int, ms: int) -> SourceHits | None:
+        """Returns the page of a source that responded, or reports its failure."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            self._report_exception(name, error, ms)
+            return None
+        page = task.result()
         if name in self.own:
             self.snippet_chars = page.query.snippet_chars
             if page.floor is not None:
                 self.floors[name] = page.floor
         elif (problem := _find_problem(name, page, depth)) is not None:
             self.reject(name, problem)
-            return False
+            return None
         self._queries[name] = page.query
         if page.semantic is not None:
             self.semantic[name] = page.semantic
@@ -378,8 +374,8 @@ class Fanout:
             self.has_hits = True
             self._readings.add(page.read_as)
         self._breaker.record_success(self._context.user_id, name)
-        self._report(name, SourceReport(status="ok", ms=took_ms, read_as=page.read_as or UNSET))
-        return True
+        self._report(name, SourceReport(status="ok", ms=ms, read_as=page.read_as or UNSET))
+        return page if name not in self.others else self._labelled(name, page)
 
     def _report_exception(self, name: str, error: BaseException, took_ms: int) -> None:
         """Reports only what a caller may know about an error. An error in the caller's own filters is raised."""

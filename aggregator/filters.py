@@ -15,6 +15,8 @@ from auth.context import Principal, RequestContext
 from config.errors import InvalidParams, SessionNotFound
 from sessions.state import SessionHandle, SessionStates, handle_for
 from sources.items import RequestDefaults, read_time_zone
+from sources.query import ParsedQuery
+from sources.search.arguments import matches_nothing
 from sources.source import Source
 
 # Every source takes these; the search of all sources has arguments for them.
@@ -39,12 +41,22 @@ def permitted_sources(sources: Mapping[str, Source], principal: Principal) -> Ma
     return {name: source for name, source in sources.items() if principal.permits_source(name)}
 
 
-def choose_sources(sources: Mapping[str, Source], names: Sequence[str]) -> dict[str, Source]:
-    """The named sources in the order of the registry; all of them if none is named."""
+def choose_sources(
+    permitted: Mapping[str, Source], names: Sequence[str], query: ParsedQuery
+) -> tuple[Mapping[str, Source], str | None]:
+    """The named sources in the order of the registry, all of them if none is named, that a `source:` filter in the
+    query allows; and the `read_as`."""
     for name in names:
-        if name not in sources:
-            raise _unknown("sources", name, sources)
-    return {name: source for name, source in sources.items() if name in names} if names else dict(sources)
+        if name not in permitted:
+            raise _unknown("sources", name, permitted)
+    sources = {name: source for name, source in permitted.items() if name in names} if names else permitted
+    if not query.filters.sources:
+        return sources, query.read_as
+    allowed = {name.lower() for name in query.filters.sources}
+    matching = {name: source for name, source in sources.items() if name in allowed}
+    if matching:
+        return matching, query.read_as
+    return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
 
 
 def build_arguments(

@@ -6,10 +6,10 @@ then the next ones. When sorted by date, it is an exact merge, because each sour
 item is ranked once, where its first hit is.
 """
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from loguru import logger
@@ -24,7 +24,7 @@ from sources.query import Term
 from sources.search.arguments import LIMIT_MAX
 from sources.semantic.endpoint import Reranker
 from sources.semantic.model import SemanticUnavailable
-from sources.source import RankedHit, SourceHits
+from sources.source import RankedHit
 
 # -- merge -------------------------------------------------------------------------------------------------------------
 # Merges the hits of several sources into one list of results, one for each item. The functions are pure.
@@ -32,26 +32,26 @@ from sources.source import RankedHit, SourceHits
 # Scores are comparable across sources, so hits are ordered by score. Hits of the same item become one result: a page
 # would otherwise show the same conversation several times. Of results with the same content, the best one lists the
 # others. Then results over the limit per source among ten move behind the others. No item is lost.
+#
+# A round merges about fifty hits to show eight results, so that what is needed of each hit is read by `map`, and what
+# is needed only of those that are shown is left to `MergedRanking.read`.
 
 # Scores are compared in steps of this many per unit; smaller differences are floating-point noise.
 _SCORE_STEPS = 10_000
-# `limit_per_source` applies to each block of this many hits.
+# The limit per source applies to each block of this many results.
 _BLOCK = 10
 # URIs listed with a hit that has the same content; a further one becomes a hit of its own.
 ALSO_IN_MAX = 10
 _uri_of = attrgetter("uri")
-
-
-def merge_hits(hits: Sequence[RankedHit], source_max: int) -> list[RankedHit]:
-    """Returns the results in their order. At most `source_max` of any ten are of one source, while others are left."""
-    return limit_per_source(merge_duplicates(group_by_item(sort_by_score(hits))), source_max)
+_item_of = attrgetter("stream", "source", "id")
+_content_key_of = attrgetter("content_key")
 
 
 def sort_by_score(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """Best first; equal scores by date, then by URI."""
     ordered = sorted(hits, key=_uri_of)
     ranks = [(round(hit.score * _SCORE_STEPS), hit.last_modified or "") for hit in ordered]
-    return [ordered[index] for index in sorted(range(len(ranks)), key=ranks.__getitem__, reverse=True)]
+    return [*map(ordered.__getitem__, sorted(range(len(ranks)), key=ranks.__getitem__, reverse=True))]
 
 
 def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:
@@ -62,53 +62,39 @@ def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:
 
 def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
     """The first hit of an item becomes its result, with the others as its `parts`."""
-    results: dict[tuple[str, str | int], RankedHit] = {}
-    for hit in hits:
-        item = hit.stream or hit.source, hit.id
-        if item in results:
-            hit = replace(results[item], parts=(*results[item].parts, hit))  # noqa: PLW2901 - the result of the item
-        results[item] = hit
+    results: dict[tuple[str, str, str | int], RankedHit] = {}
+    parts: dict[tuple[str, str, str | int], list[RankedHit]] = {}
+    for item, hit in zip(map(_item_of, hits), hits, strict=True):
+        if results.setdefault(item, hit) is not hit:
+            parts.setdefault(item, []).append(hit)
+    for item, others in parts.items():
+        results[item] = replace(results[item], parts=tuple(others))
     return list(results.values())
-
-
-def limit_per_source(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
-    """Allows at most `limit` hits of one source among each ten, as long as other sources have hits left."""
-    ordered: list[RankedHit] = []
-    remaining = list(hits)
-    while remaining:
-        counts: dict[str, int] = {}
-        block: list[RankedHit] = []
-        rest: list[RankedHit] = []
-        for index, hit in enumerate(remaining, 1):
-            counts[hit.source] = count = counts.get(hit.source, 0) + 1
-            (block if count <= limit else rest).append(hit)
-            if len(block) == _BLOCK:
-                rest += remaining[index:]
-                break
-        free = _BLOCK - len(block)  # more than 0 if only one source is left
-        ordered += block + rest[:free]
-        remaining = rest[free:]
-    return ordered
 
 
 def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
     """Of results with the same content, only the first remains, and lists the URIs of the others in `also_in`."""
+    contents = set(map(_content_key_of, results))
+    if len(contents) == len(results) and None not in contents:
+        return list(results)
     first: dict[Hashable, int] = {}
     merged: list[RankedHit] = []
-    copies: list[dict[str, int]] = []
+    copies: dict[int, dict[str, int]] = {}
     for result in results:
         parts = frozenset(map(content_of, result.parts)) if result.parts else None
-        key = (result.uri if result.content_key is None else result.content_key, parts)
+        key = content_of(result), parts
         at = first.setdefault(key, len(merged))
         if at < len(merged):
-            if len(copies[at]) < ALSO_IN_MAX:
+            listed = copies.setdefault(at, {})
+            if len(listed) < ALSO_IN_MAX:
                 if result.uri != merged[at].uri:  # a source may return the same URI twice
-                    copies[at][result.uri] = result.version or 0
+                    listed[result.uri] = result.version or 0
                 continue
             first[key] = len(merged)
         merged.append(result)
-        copies.append({})
-    return [replace(hit, duplicates=found) if found else hit for hit, found in zip(merged, copies, strict=True)]
+    for at, listed in copies.items():
+        merged[at] = replace(merged[at], duplicates=listed)
+    return merged
 
 
 def content_of(hit: RankedHit) -> Hashable:
@@ -116,32 +102,37 @@ def content_of(hit: RankedHit) -> Hashable:
     return hit.uri if hit.content_key is None else hit.content_key
 
 
+def take_block(results: Sequence[RankedHit], source_max: int) -> tuple[list[RankedHit], list[RankedHit]]:
+    """The next ten results, with at most `source_max` of one source as long as others have results left; and the
+    remaining ones."""
+    counts: dict[str, int] = {}
+    block: list[RankedHit] = []
+    rest: list[RankedHit] = []
+    for index, hit in enumerate(results, 1):
+        counts[hit.source] = count = counts.get(hit.source, 0) + 1
+        (block if count <= source_max else rest).append(hit)
+        if len(block) == _BLOCK:
+            rest += results[index:]
+            break
+    free = _BLOCK - len(block)  # more than 0 if only one source is left
+    return block + rest[:free], rest[free:]
+
+
 Order = Literal["relevance", "recent"]
 # The first pages need two rounds at most. After these, each round is twice as large as the one before.
 _EQUAL_ROUNDS = 2
 
 
-class _SourceStream:
+class _SourceStream(Struct):
     """The hits of one source in one library, read page by page. `name` is the key of the fanout."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.offset = 0
-        self.has_more = True
-        self.has_failed = False
-        self.total: int | None = None
-        self.pending: list[RankedHit] = []
-
-    def add(self, page: SourceHits | None) -> None:
-        """A source that did not answer counts as finished, and so does one whose next offset does not advance."""
-        if page is None:
-            self.has_more, self.has_failed, self.total = False, True, None
-            return
-        self.pending += page.hits
-        self.total = page.total_estimated
-        next_offset = page.next_offset if page.has_more else None
-        self.has_more = next_offset is not None and next_offset > self.offset
-        self.offset = next_offset if next_offset is not None and self.has_more else self.offset + len(page.hits)
+    name: str
+    offset: int = 0
+    has_more: bool = True
+    has_failed: bool = False
+    total: int | None = None
+    # Hits that were read and are not ranked yet.
+    pending: list[RankedHit] = []
 
 
 class MergedRanking:
@@ -151,20 +142,25 @@ class MergedRanking:
         self._order = order
         self._source_max = source_max
         self._rounds = 0
-        self._ready: deque[RankedHit] = deque()
-        self._items: set[tuple[str, str | int]] = set()
+        # The next results, and those of the round that are not divided into blocks yet.
+        self._ready: list[RankedHit] = []
+        self._merged: list[RankedHit] = []
+        self._items: set[tuple[str, str, str | int]] = set()
         # The hits that were ranked, for `read_results`.
         self._ranked: list[RankedHit] = []
         self.position = 0
 
     @property
     def is_finished(self) -> bool:
-        return not self._ready and self.is_read
+        return not self._ready and not self._merged and self.is_read
 
     @property
     def is_read(self) -> bool:
         """Whether the sources have no more hits."""
-        return not [stream for stream in self._streams if stream.has_more or stream.pending]
+        for stream in self._streams:  # noqa: SIM110 - asked several times in every search
+            if stream.has_more or stream.pending:
+                return False
+        return True
 
     @property
     def total(self) -> int | None:
@@ -172,69 +168,88 @@ class MergedRanking:
         known before."""
         if not self.is_read or any(stream.has_failed for stream in self._streams):
             return None
-        return self.position + len(self._ready)
+        return self.position + len(self._ready) + len(self._merged)
 
     @property
     def source_totals(self) -> dict[str, int]:
         """The numbers of hits of the sources that know theirs."""
         return {stream.name: stream.total for stream in self._streams if stream.total is not None}
 
-    async def skip_to(self, offset: int) -> None:
-        while self.position < offset and await self.next() is not None:
-            pass
-
     async def has_next(self) -> bool:
         """Whether there is another result. Reads on if it has to: all that the sources have left may be parts of items
         that were ranked before."""
-        while not self._ready and not self.is_finished:
-            await self._extend()
-        return bool(self._ready)
+        while not self._ready:
+            if not self._merged:
+                if self.is_read:
+                    return False
+                await self._extend()
+            if self._order == "recent":
+                self._ready, self._merged = self._merged, []
+            else:
+                self._ready, self._merged = take_block(self._merged, self._source_max)
+        return True
 
-    async def next(self) -> RankedHit | None:
-        """The next result with its position, or None at the end."""
-        if not self._ready and not await self.has_next():
-            return None
-        hit = replace(self._ready.popleft(), position=self.position)
-        self.position += 1
-        return hit
+    async def read(self, count: int) -> list[RankedHit]:
+        """The next results with their positions; fewer than `count` only at the end."""
+        results: list[RankedHit] = []
+        while len(results) < count and await self.has_next():
+            free = count - len(results)
+            for hit in self._ready[:free]:
+                results.append(replace(hit, position=self.position))
+                self.position += 1
+            self._ready = self._ready[free:]
+        return results
+
+    async def skip_to(self, offset: int) -> None:
+        if offset > self.position:
+            await self.read(offset - self.position)
 
     async def read_results(self, results_min: int) -> list[RankedHit]:
         """The hits of the first results, at least `results_min` of them if there are as many, wherever the page is that
-        was read before. Reads as much at once as it can, because nothing is shown of them."""
+        was read before. Reads as much at once as it can, because nothing is shown of them. No results can be read
+        after that: rounds would share a block."""
         while len(self._items) < results_min and not self.is_read:
             await self._extend(LIMIT_MAX)
         return self._ranked
 
     async def _extend(self, depth: int = 0) -> None:
-        streams = [stream for stream in self._streams if stream.has_more and not stream.pending]
+        """Reads a page of each source that has more, and merges what can be ranked."""
+        offsets: dict[str, int] = {}
+        for stream in self._streams:
+            if stream.has_more and not stream.pending:
+                offsets[stream.name] = stream.offset
         depth = depth or min(LIMIT_MAX, self._fanout.depth << max(0, self._rounds - _EQUAL_ROUNDS + 1))
-        offsets = {stream.name: stream.offset for stream in streams}
         pages = await self._fanout.search(offsets, depth)
         self._rounds += 1
-        for stream in streams:
-            stream.add(pages.get(stream.name))
-        hits = self._take_newest() if self._order == "recent" else self._take_pending()
-        # Items that were ranked before, or listed as copies, are not ranked again.
-        hits = [hit for hit in hits if (hit.stream or hit.source, hit.id) not in self._items]
-        self._items.update([(hit.stream or hit.source, hit.id) for hit in hits])
-        self._ranked += hits
-        if self._order == "recent":
-            self._ready.extend(merge_duplicates(group_by_item(hits)))
-        else:
-            self._ready.extend(merge_hits(hits, self._source_max))
-
-    def _take_pending(self) -> list[RankedHit]:
-        hits = [hit for stream in self._streams for hit in stream.pending]
+        hits: list[RankedHit] = []
         for stream in self._streams:
+            if stream.name in offsets:
+                page = pages.get(stream.name)
+                # A source that did not answer counts as finished, and so does one whose next offset does not advance.
+                if page is None:
+                    stream.has_more, stream.has_failed, stream.total = False, True, None
+                else:
+                    stream.pending += page.hits
+                    stream.total = page.total_estimated
+                    end = page.next_offset if page.has_more else None
+                    stream.has_more = end is not None and end > stream.offset
+                    stream.offset = end if end is not None and stream.has_more else stream.offset + len(page.hits)
+            hits += stream.pending
             stream.pending = []
-        return hits
+        hits = self._take_newest(hits) if self._order == "recent" else sort_by_score(hits)
+        # Items that were ranked before, or listed as copies, are not ranked again.
+        if not self._items.isdisjoint(map(_item_of, hits)):
+            hits = [hit for hit in hits if _item_of(hit) not in self._items]
+        self._items.update(map(_item_of, hits))
+        self._ranked += hits
+        self._merged += merge_duplicates(group_by_item(hits))
 
-    def _take_newest(self) -> list[RankedHit]:
-        """Takes the pending hits, newest first, up to the last one of a source that has more: its next hit may be newer
-        than what follows."""
-        counts = {stream.name: len(stream.pending) for stream in self._streams}
+    def _take_newest(self, hits: Sequence[RankedHit]) -> list[RankedHit]:
+        """Returns the hits, newest first, up to the last one of a source that has more: its next hit may be newer than
+        what follows. The others stay pending."""
+        counts = Counter(hit.stream or hit.source for hit in hits)
         unfinished = {stream.name for stream in self._streams if stream.has_more}
-        ordered = sort_by_date(self._take_pending())
+        ordered = sort_by_date(hits)
         end = 0
         for hit in ordered:
             end += 1
@@ -265,7 +280,7 @@ class RerankedRanking:
         self._fanout = fanout
         self._query = query
         self._topic = topic
-        self._ready: deque[RankedHit] = deque()
+        self._ready: list[RankedHit] = []
         self._reranked: frozenset[str] = frozenset()
         self.problem: str | None = None
 
@@ -293,15 +308,16 @@ class RerankedRanking:
 
     async def skip_to(self, offset: int) -> None:
         if offset < self._reranker.hits_max:
-            self._ready.extend(hit for hit in await self._read_first() if hit.position >= offset)
+            self._ready = [hit for hit in await self._read_first() if hit.position >= offset]
         if not self._ready:
             await self._ranking.skip_to(offset)
 
     async def has_next(self) -> bool:
         return bool(self._ready) or await self._ranking.has_next()
 
-    async def next(self) -> RankedHit | None:
-        return self._ready.popleft() if self._ready else await self._ranking.next()
+    async def read(self, count: int) -> list[RankedHit]:
+        results, self._ready = self._ready[:count], self._ready[count:]
+        return results + await self._ranking.read(count - len(results)) if len(results) < count else results
 
     def sort(self, hits: Sequence[RankedHit]) -> list[RankedHit]:
         """Sorts the hits of a page: those that were reranked by position, then the others by score."""
@@ -310,9 +326,7 @@ class RerankedRanking:
         return [*sorted(first, key=lambda hit: hit.position), *sort_by_score(rest)]
 
     async def _read_first(self) -> list[RankedHit]:
-        hits: list[RankedHit] = []
-        while self._ranking.position < self._reranker.hits_max and (hit := await self._ranking.next()) is not None:
-            hits.append(hit)
+        hits = await self._ranking.read(self._reranker.hits_max)
         try:
             order = await self._order(hits)
         except SemanticUnavailable as error:
@@ -365,10 +379,11 @@ class PageSelection(Struct, frozen=True, kw_only=True):
 
 
 class RenderedResult(Struct, frozen=True):
-    """A result, the hits that it shows, and its size in bytes with the comma after it. `longer` is the same result with
-    more text, for a page that has room for it."""
+    """A result with all its fields and as clients get it, the hits that it shows, and its size in bytes with the comma
+    after it. `longer` is the same result with more text, for a page that has room for it."""
 
     item: KnowledgeItem
+    short_item: KnowledgeItem
     hits: tuple[RankedHit, ...]
     size: int
     longer: "RenderedResult | None" = None
@@ -386,15 +401,19 @@ async def select_page(
     has_seen = len(seen) > 0
     fresh: list[RankedHit] = []
     repeated: list[RankedHit] = []
-    for _ in range(examined_max):
-        hit = await ranking.next() if len(fresh) < limit else None
-        if hit is None:
+    while len(fresh) < limit and len(fresh) + len(repeated) < examined_max:
+        hits = await ranking.read(min(limit - len(fresh), examined_max - len(fresh) - len(repeated)))
+        if not hits:
             break
-        unseen = _without_seen(hit, seen) if has_seen else hit
-        if unseen is None:
-            repeated.append(hit)
-        else:
-            fresh.append(unseen)
+        if not has_seen:
+            fresh += hits
+            continue
+        for hit in hits:
+            unseen = _without_seen(hit, seen)
+            if unseen is None:
+                repeated.append(hit)
+            else:
+                fresh.append(unseen)
     is_last = not await ranking.has_next()
     exhausted = not fresh and bool(repeated) and is_last
     required = repeated if exhausted and not offset else fresh
@@ -419,52 +438,52 @@ def _without_seen(result: RankedHit, seen: SeenItems) -> RankedHit | None:
 
 
 def fill_page(
-    envelope: KnowledgeResponse,
+    envelopes: tuple[KnowledgeResponse, KnowledgeResponse],
     selection: PageSelection,
     rendered: Mapping[int, RenderedResult],
     room_bytes: int,
     sort: Callable[[Sequence[RankedHit]], Sequence[RankedHit]],
-) -> tuple[KnowledgeResponse, list[RankedHit]]:
-    """Adds as many results to a response as fit in `room_bytes`; what is left goes to longer
-    forms of the first ones. Returns the response and the hits that it shows.
+) -> tuple[KnowledgeResponse, KnowledgeResponse, list[RankedHit]]:
+    """Adds as many results to a response as fit in `room_bytes`; what is left goes to longer forms of the first ones.
+    Returns the response with all fields of its results, the one that clients get, and the hits that they show.
 
-    `rendered` holds the candidates by position; those that could not be rendered are missing and skipped. At least one
-    result is delivered, so that paging always advances.
+    `envelopes` are the two responses without results, the same one if clients get all fields. `rendered` holds the
+    candidates by position; those that could not be rendered are missing and skipped. At least one result is delivered,
+    so that paging always advances.
     """
-    positions: list[int] = []
-    examined = len(selection.candidates)
-    for index, hit in enumerate(selection.candidates):
-        if hit.position not in rendered:
+    candidates, required = selection.candidates, len(selection.required)
+    shown: dict[int, RenderedResult] = {}
+    examined = len(candidates)
+    for index, hit in enumerate(candidates):
+        result = rendered.get(hit.position)
+        if result is None:
             continue
-        size = rendered[hit.position].size
-        if positions and size > room_bytes:
+        if shown and result.size > room_bytes:
             examined = index
             break
-        room_bytes -= size
-        positions.append(hit.position)
-    shown: dict[int, RenderedResult] = {}
-    for position in positions:
-        result = shown[position] = rendered[position]
+        room_bytes -= result.size
+        shown[hit.position] = result
+    hits: list[RankedHit] = []
+    for position, result in shown.items():
         if result.longer is not None and result.longer.size - result.size <= room_bytes:
-            shown[position] = result.longer
             room_bytes -= result.longer.size - result.size
+            shown[position] = result.longer
+        hits += shown[position].hits
     waiting = selection.required[examined:]
     end = waiting[0].position if waiting else selection.end
     is_end = not waiting and selection.is_last
-    # Those that the session has seen come after the others.
-    required = [hit.position for hit in selection.required]
-    delivered = [hit for hit in selection.candidates if hit.position in shown]
-    ordered = [
-        *sort([hit for hit in delivered if hit.position in required]),
-        *sort([hit for hit in delivered if hit.position not in required]),
-    ]
-    response = replace(
-        envelope,
-        results=tuple([shown[hit.position].item for hit in ordered]),
-        has_more=not is_end,
-        next_offset=None if is_end else end,
-        suppressed=sum([hit.position < end and hit.position not in shown for hit in selection.seen]),
-        exhausted=selection.exhausted,
-        cut=examined < len(selection.candidates),
-    )
-    return response, [hit for result in shown.values() for hit in result.hits]
+    ordered = [*sort([hit for hit in candidates[:required] if hit.position in shown])]
+    if len(candidates) > required:  # those that the session has seen come after the others
+        ordered += sort([hit for hit in candidates[required:] if hit.position in shown])
+    results = [shown[hit.position] for hit in ordered]
+    fields: dict[str, Any] = {
+        "has_more": not is_end,
+        "next_offset": None if is_end else end,
+        "suppressed": sum([hit.position < end and hit.position not in shown for hit in selection.seen]),
+        "exhausted": selection.exhausted,
+        "cut": examined < len(candidates),
+    }
+    response = short = replace(envelopes[0], results=tuple([result.item for result in results]), **fields)
+    if envelopes[1] is not envelopes[0]:
+        short = replace(envelopes[1], results=tuple([result.short_item for result in results]), **fields)
+    return response, short, hits

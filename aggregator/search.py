@@ -77,6 +77,7 @@ FURTHER_PASSAGES = 2
 _FURTHER_SCORE_SHARE = 1 / 3
 # Libraries that one search covers. Each is as much work as a search of its own.
 LIBRARIES_MAX = 20
+OWN_LIBRARY_ONLY = (None,)
 # The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
@@ -107,14 +108,28 @@ class FacetedSearch(KnowledgeSearch, frozen=True, kw_only=True):
     facets: Annotated[bool, Meta(description="Count the first results by source, month, tag and more.")] = False
 
 
+class SearchResult(Struct, frozen=True):
+    """A response with every field of its results, the same as clients get it, and the defaults of the session and the
+    request that applied. Clients that read every field get the first one."""
+
+    response: responses.KnowledgeResponse
+    short_response: responses.KnowledgeResponse
+    defaults: SearchDefaults
+
+
 class SearchPlan(Struct, frozen=True, kw_only=True):
-    """A search with all defaults applied."""
+    """A search with all defaults applied. Of the libraries, None is the caller's own. `read_as` says how the query was
+    read, unless the sources say it."""
 
     request: KnowledgeSearch
     query: ParsedQuery
     topic: tuple[Term, ...]
     context: RequestContext
     state: SessionState
+    sources: Mapping[str, Source]
+    arguments: Mapping[str, Any]
+    libraries: Sequence[LibraryAccess | None]
+    read_as: str | None
     limit: int
     offset: int
     order: Literal["relevance", "recent"]
@@ -180,20 +195,17 @@ class Aggregator:
         hit_extra_bytes: HitExtraBytes | None = None,
     ) -> responses.KnowledgeResponse:
         """Searches, as `search_with_defaults` does. The response has every field of its results."""
-        return (await self.search_with_defaults(context, request, hit_extra_bytes))[0]
+        return (await self.search_with_defaults(context, request, hit_extra_bytes)).response
 
     async def search_with_defaults(
         self,
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-    ) -> tuple[responses.KnowledgeResponse, SearchDefaults]:
-        """Returns the response, and the defaults of the session and the request that applied.
-
-        Counts how the search ended. Raises Overloaded if the search would have to wait too long, and
-        SearchFailed if no source could be searched. `hit_extra_bytes` returns what the caller adds to each hit of a
-        page, whose size is limited.
-        """
+    ) -> SearchResult:
+        """Counts how the search ended. Raises Overloaded if the search would have to wait too long, and SearchFailed if
+        no source could be searched. `hit_extra_bytes` returns what the caller adds to each hit of a page, whose size is
+        limited."""
         try:
             async with (
                 self._queue.turn(context.user_id, request.deadline_ms),
@@ -201,81 +213,72 @@ class Aggregator:
             ):
                 state = await find_session_state(self._session_states, context, request.session)
                 plan = self._plan(context, request, state, hit_extra_bytes)
-                permitted = permitted_sources(self._sources, plan.context.principal)
-                sources, read_as = _choose_sources(permitted, request.sources, plan.query)
-                libraries: Sequence[LibraryAccess | None] = (None,)
-                if context.principal.libraries or request.libraries or plan.query.filters.libraries:
-                    libraries, read_as = _choose_libraries(plan, read_as)
-                arguments = build_arguments(
-                    sources, permitted.keys(), request.query, request.snippet_length, request.filters
-                )
                 # First only as typed: whether the query is relaxed depends on all sources.
                 is_strict = plan.query.relaxed is not None
                 while True:
-                    fanout = self._fanout(plan, library, sources, arguments, libraries, is_strict=is_strict)
-                    ranking = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
-                    response, shown = await self._search(plan, fanout, ranking, library, read_as)
+                    fanout = self._fanout(plan, library, is_strict=is_strict)
+                    response, short_response, shown = await self._search(plan, fanout, library)
                     fanout.require_answer()
                     if not is_strict or plan.defaults.strict or fanout.has_hits:
                         break
                     is_strict = False
-                if len(libraries) > LIBRARIES_MAX:
-                    note = f"searched {LIBRARIES_MAX} of {len(libraries)} libraries; name others with library:"
-                    read = f"{response.read_as}; {note}" if response.read_as else note
-                    response = replace(response, read_as=read)
+                if len(plan.libraries) > LIBRARIES_MAX:
+                    note = f"searched {LIBRARIES_MAX} of {len(plan.libraries)} libraries; name others with library:"
+                    read_as = f"{response.read_as}; {note}" if response.read_as else note
+                    response, short_response = (
+                        replace(response, read_as=read_as),
+                        replace(short_response, read_as=read_as),
+                    )
                 # Marks the hits that were shown and their duplicates as seen, each with its own version.
                 seen: dict[str, int] = {}
                 for hit in shown:
-                    seen |= {hit.uri: hit.version or 0, **hit.duplicates}
-                query = plan.request.query[: self._settings.fixed.query_max_chars]
+                    seen[hit.uri] = hit.version or 0
+                    seen.update(hit.duplicates)
+                query = request.query[: self._settings.fixed.query_max_chars]
                 owner = plan.context.principal.owner()
-                await self._session_states.record(plan.state.handle, owner, query, seen, plan.defaults.seen_max)
+                await self._session_states.record(state.handle, owner, query, seen, plan.defaults.seen_max)
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
-        reports = [response.sources, *response.libraries.values()]
-        is_partial = [report for by_source in reports for report in by_source.values() if report.status != "ok"]
-        self.outcomes["partial" if is_partial else "complete"] += 1
-        return response, plan.defaults
+        self.outcomes["partial" if responses.failed_reports(response) else "complete"] += 1
+        return SearchResult(response, short_response, plan.defaults)
 
-    def _fanout(
-        self,
-        plan: SearchPlan,
-        library: Library,
-        sources: Mapping[str, Source],
-        arguments: Mapping[str, Any],
-        libraries: Sequence[LibraryAccess | None],
-        *,
-        is_strict: bool,
-    ) -> Fanout:
-        """With `is_strict` a source reads the query only as typed. None of `libraries` is the caller's own."""
-        context, filters = plan.context, plan.request.filters
-        changes = {"strict": True} if is_strict else {}
-        if len(sources) > 1 or len(libraries) > 1:
-            changes[SEVERAL_SOURCES] = True
+    def _fanout(self, plan: SearchPlan, library: Library, *, is_strict: bool) -> Fanout:
+        """With `is_strict` a source reads the query only as typed."""
+        context, filters, libraries = plan.context, plan.request.filters, plan.libraries
+        # Sources without an `order_by` argument read the order from here.
+        config: dict[str, Any] = {**context.config, "order_by": plan.order}
+        if is_strict:
+            config["strict"] = True
+        if is_one_of_several := len(plan.sources) > 1 or len(libraries) > 1:
+            config[SEVERAL_SOURCES] = True
         if not plan.request.explain:
-            changes[WITHOUT_TOTALS] = True
-        context = replace(context, config={**context.config, **changes}) if changes else context
+            config[WITHOUT_TOTALS] = True
+        context = replace(context, config=config)
+        others: Sequence[RequestContext] = ()
+        if libraries != OWN_LIBRARY_ONLY:
+            others = [context.within(access) for access in libraries[:LIBRARIES_MAX] if access is not None]
         return Fanout(
             context,
             library,
-            sources,
-            arguments,
+            plan.sources,
+            plan.arguments,
             self._breaker,
-            filtered=[name for name in filters if set_filters(filters, name)],
-            depth=self._settings.fixed.fanout_depth * (1 if SEVERAL_SOURCES in changes else 2),
+            filtered=[name for name in filters if set_filters(filters, name)] if filters else (),
+            depth=self._settings.fixed.fanout_depth * (1 if is_one_of_several else 2),
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
-            others=[context.within(access) for access in libraries[:LIBRARIES_MAX] if access is not None],
+            others=others,
             libraries=self._libraries,
             has_own=None in libraries,
         )
 
     async def _search(
-        self, plan: SearchPlan, fanout: Fanout, merged: MergedRanking, library: Library, read_as: str | None
-    ) -> tuple[responses.KnowledgeResponse, list[RankedHit]]:
-        """Returns the response and the hits that it shows."""
-        ranking: Ranking = merged
+        self, plan: SearchPlan, fanout: Fanout, library: Library
+    ) -> tuple[responses.KnowledgeResponse, responses.KnowledgeResponse, list[RankedHit]]:
+        """Returns the response with every field, the one that clients get, and the hits that they show."""
+        ranking: Ranking
+        ranking = merged = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
         # A reranker reads prose, so it is not used for queries with operators, or sorted by date.
         if self._reranker is not None and plan.order == "relevance" and plan.query.prose:
             ranking = RerankedRanking(merged, self._reranker, fanout, plan.query.prose, plan.topic)
@@ -291,19 +294,26 @@ class Aggregator:
         if isinstance(plan.request, FacetedSearch) and plan.request.facets:
             time_zone = local_time(plan.context, self._settings).tzinfo
             facets = await count_facets(merged, fanout, library, time_zone or UTC)
-        read_as = fanout.common_reading or read_as
+        read_as = fanout.common_reading or plan.read_as
         totals = ranking.source_totals if plan.request.explain else {}
         reports: dict[str, responses.SourceReport] = {}
         libraries: dict[str, dict[str, responses.SourceReport]] = {}
         for name, report in fanout.reports.items():
-            # Omits a source's `read_as` if it equals that of the whole response.
-            source_reading = UNSET if report.read_as == read_as else report.read_as
             by_source, source = reports, name
             if (other := fanout.library_of(name) if fanout.others else None) is not None:
                 by_source, source = libraries.setdefault(other.name, {}), split_library(name)[0]
                 if source in by_source:  # two libraries have the same name
                     by_source = libraries.setdefault(f"{other.name} ({other.handle})", {})
-            by_source[source] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
+            # Omits a source's `read_as` if it equals that of the whole response.
+            source_reading = UNSET if report.read_as == read_as else report.read_as
+            if totals or source_reading is not report.read_as:
+                by_source[source] = replace(report, read_as=source_reading, total=totals.get(name, UNSET))
+            else:
+                by_source[source] = report
+        semantic = responses.combined_status(fanout.semantic.values())
+        # A search that found nothing, and would also have compared meanings, says how to get a model.
+        if not rendered and semantic and semantic.status == "off" and self._settings.semantic_model == "auto":
+            semantic = SemanticStatus("off", reason=NO_MODEL)
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = responses.KnowledgeResponse(
             results=(),
@@ -311,7 +321,7 @@ class Aggregator:
             next_offset=OFFSET_MAX,
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
-            semantic=responses.combined_status(fanout.semantic.values()),
+            semantic=semantic,
             not_reranked=(isinstance(ranking, RerankedRanking) and ranking.problem) or UNSET,
             score_type=score_type,
             session=plan.state.handle,
@@ -325,21 +335,13 @@ class Aggregator:
         )
         if facets is not None:
             envelope = FacetedResponse(**asdict(envelope), facets=facets)
-        shown = envelope if plan.has_all_fields else responses.without_repetition(envelope)
-        room_bytes = plan.max_bytes - len(encode(shown))
+        short_envelope = envelope if plan.has_all_fields else responses.without_repetition(envelope)
+        room_bytes = plan.max_bytes - len(encode(short_envelope))
         if isinstance(ranking, RerankedRanking):
             page_order = ranking.sort
         else:
             page_order = sort_by_score if plan.order == "relevance" else sort_by_date
-        response, hits = fill_page(envelope, selection, rendered, room_bytes, page_order)
-        return self._with_advice(response), hits
-
-    def _with_advice(self, response: responses.KnowledgeResponse) -> responses.KnowledgeResponse:
-        """A search that found nothing, and would also have compared meanings, says how to get a model."""
-        is_off = isinstance(response.semantic, SemanticStatus) and response.semantic.status == "off"
-        if response.results or not is_off or self._settings.semantic_model != "auto":
-            return response
-        return replace(response, semantic=SemanticStatus("off", reason=NO_MODEL))
+        return fill_page((envelope, short_envelope), selection, rendered, room_bytes, page_order)
 
     def _plan(
         self,
@@ -371,13 +373,26 @@ class Aggregator:
                 terms.setdefault(term.word.text.casefold(), term)
         for term in query.terms:
             terms.pop(term.word.text.casefold(), None)
+        permitted = permitted_sources(self._sources, context.principal)
+        sources, read_as = choose_sources(permitted, request.sources, query)
+        libraries: Sequence[LibraryAccess | None] = OWN_LIBRARY_ONLY
+        if context.principal.libraries or request.libraries or query.filters.libraries:
+            libraries = choose_libraries(context.principal, request.libraries, query.filters.libraries)
+            if query.filters.libraries and not libraries:
+                known = ", ".join([OWN_LIBRARY, *(access.name for access in context.principal.libraries)])
+                read_as = matches_nothing(f"library:{query.filters.libraries[0]}", f"this searches {known}")
         return SearchPlan(
             request=request,
             query=query,
             topic=tuple(terms.values())[:TOPIC_TERMS_MAX],
-            # Sources without an `order_by` argument read the order from here.
-            context=replace(context, config={**context.config, "order_by": order}),
+            context=context,
             state=state,
+            sources=sources,
+            arguments=build_arguments(
+                sources, permitted.keys(), request.query, request.snippet_length, request.filters
+            ),
+            libraries=libraries,
+            read_as=read_as,
             limit=limit,
             offset=clamp(request.offset, 0, OFFSET_MAX),
             order=order,
@@ -425,30 +440,6 @@ class Aggregator:
         )
 
 
-def _choose_sources(
-    known: Mapping[str, Source], names: Sequence[str], query: ParsedQuery
-) -> tuple[dict[str, Source], str | None]:
-    """The sources that the request names and that a `source:` filter in the query allows; and the `read_as`."""
-    sources = choose_sources(known, names)
-    if not query.filters.sources:
-        return sources, query.read_as
-    allowed = {name.lower() for name in query.filters.sources}
-    matching = {name: source for name, source in sources.items() if name in allowed}
-    if matching:
-        return matching, query.read_as
-    return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
-
-
-def _choose_libraries(plan: SearchPlan, read_as: str | None) -> tuple[Sequence[LibraryAccess | None], str | None]:
-    """The libraries that the request names and that a `library:` filter in the query allows; and the `read_as`."""
-    written = plan.query.filters.libraries
-    libraries = choose_libraries(plan.context.principal, plan.request.libraries, written)
-    if written and not libraries:
-        known = ", ".join([OWN_LIBRARY, *(access.name for access in plan.context.principal.libraries)])
-        read_as = matches_nothing(f"library:{written[0]}", f"this searches {known}")
-    return libraries, read_as
-
-
 def _outcome_of(error: BaseException) -> SearchOutcome:
     match error:
         case Overloaded():
@@ -463,43 +454,39 @@ async def _render(
     selection: PageSelection, fanout: Fanout, plan: SearchPlan
 ) -> tuple[dict[int, RenderedResult], str | UnsetType]:
     """The candidates' results by position, and the score type if they have the same."""
-    leads, topic = selection.candidates, plan.topic
+    leads = selection.candidates
     count = FURTHER_PASSAGES * (LONGER_PASSAGE if plan.has_default_size else 1)
     further: dict[int, list[RankedHit]] = {}
     parts: list[RankedHit] = []
     for lead in leads:
-        further[lead.position] = _further_hits(lead, count)
-        parts += further[lead.position]
+        if lead.parts:
+            further[lead.position] = _further_hits(lead, count)
+            parts += further[lead.position]
     longer: dict[str, LongerSnippet] = {}
-    items = await fanout.render(leads, topic, parts, longer if plan.has_default_size else None)
-    checked = _checked_items([*leads, *parts], items, fanout)
+    items = await fanout.render(leads, plan.topic, parts, longer if plan.has_default_size else None)
+    if len(fanout.own) < len(fanout.sources):
+        items = _checked_items([*leads, *parts], items, fanout)
     rendered: dict[int, RenderedResult] = {}
+    score_types: set[str | UnsetType] = set()
     for lead in leads:
-        if lead.uri in checked:
-            others = [hit for hit in further[lead.position] if hit.uri in checked]
-            result = _result(lead, others[:FURTHER_PASSAGES], checked, plan)
-            if (long := longer.get(lead.uri)) is not None:
-                more_text = _result(lead, others, checked, plan, long)
-                result = replace(result, longer=more_text)
-            rendered[lead.position] = result
-    score_types = {result.item.score_type for result in rendered.values()}
+        if (item := items.get(lead.uri)) is not None:
+            others = [hit for hit in further[lead.position] if hit.uri in items] if lead.parts else []
+            access = fanout.library_of(lead.stream) if lead.stream else None
+            rendered[lead.position] = _result(item, lead, others, items, access, longer.get(lead.uri), plan)
+            score_types.add(item.score_type)
     return rendered, score_types.pop() if len(score_types) == 1 else UNSET
 
 
-def _checked_items(
-    hits: Sequence[RankedHit], items: Mapping[str, ResultItem], fanout: Fanout
-) -> dict[str, responses.KnowledgeItem]:
+def _checked_items(hits: Sequence[RankedHit], items: Mapping[str, ResultItem], fanout: Fanout) -> dict[str, ResultItem]:
     """What the sources rendered, by URI. That of a third-party source is decoded from its JSON, which checks the types:
     constructing a Struct does not."""
-    checked: dict[str, responses.KnowledgeItem] = {}
+    checked: dict[str, ResultItem] = {}
     for hit in hits:
         item = items.get(hit.uri)
         if item is None:
             continue
         if (hit.stream or hit.source) in fanout.own:
-            checked[hit.uri] = responses.KnowledgeItem(**asdict(item))
-            if (access := fanout.library_of(hit.stream) if hit.stream else None) is not None:
-                checked[hit.uri] = replace(checked[hit.uri], library=access.name)
+            checked[hit.uri] = item
             continue
         try:
             decoded = _decode_item(encode(item))
@@ -513,8 +500,6 @@ def _checked_items(
 
 def _further_hits(result: RankedHit, count: int) -> list[RankedHit]:
     """The best other hits of an item. A message that repeats another says nothing new."""
-    if not result.parts:
-        return []
     least = result.score * _FURTHER_SCORE_SHARE
     further: list[RankedHit] = []
     contents = {content_of(result)}
@@ -526,32 +511,47 @@ def _further_hits(result: RankedHit, count: int) -> list[RankedHit]:
 
 
 def _result(
+    item: ResultItem,
     lead: RankedHit,
     others: Sequence[RankedHit],
-    items: Mapping[str, responses.KnowledgeItem],
+    items: Mapping[str, ResultItem],
+    access: LibraryAccess | None,
+    longer: LongerSnippet | None,
     plan: SearchPlan,
-    longer: LongerSnippet | None = None,
 ) -> RenderedResult:
-    """The result of an item: its best hit, and the others as further passages in the order of the item. `longer` is a
-    longer snippet of the best hit, if that is to be shown."""
-    item = items[lead.uri]
-    passages = sorted([items[hit.uri] for hit in others], key=_place) if others else []
-    more = len(lead.parts) - len(passages) + (item.more_in_item or 0)
-    snippet, loc = longer or (item.snippet, item.loc)
-    result = replace(
-        item,
+    """The result of an item: its best hit, and some of the others as further passages in the order of the item. With a
+    longer snippet of the best hit, also the result that shows it and all of the others."""
+    more = len(lead.parts) + (item.more_in_item or 0)
+    passages = [(_place(items[hit.uri]), number, _passage(items[hit.uri])) for number, hit in enumerate(others)]
+    passages.sort()
+    count = min(len(passages), FURTHER_PASSAGES)
+    fields = asdict(item)
+    fields.update(
         # If nothing but the title matches, there may be no other text.
-        snippet=snippet or item.title or item.uri,
-        loc=loc,
+        snippet=item.snippet or item.title or item.uri,
         via="meaning" if lead.cosine is not None and not lead.lexical else item.via,
         highlights=UNSET,
-        passages=tuple(map(_passage, passages)) or UNSET,
-        more_in_item=more or UNSET,
-        also_in=lead.also_in or UNSET,
+        passages=tuple([passage for _, number, passage in passages if number < count]) or UNSET,
+        more_in_item=more - count or UNSET,
+        also_in=tuple(lead.duplicates) or UNSET,
         explain=_explain_hit(item, lead, plan) if plan.request.explain else UNSET,
     )
-    encoded = encode(result if plan.has_all_fields else responses.item_without_repetition(result))
-    return RenderedResult(result, (lead, *others), len(encoded) + 1)
+    if access is not None:
+        fields["library"] = access.name
+    full = responses.KnowledgeItem(**fields)
+    short = full if plan.has_all_fields else responses.item_without_repetition(full)
+    result = RenderedResult(full, short, (lead, *others[:count]), len(encode(short)) + 1)
+    if longer is None:
+        return result
+    snippet, loc = longer
+    changes = {
+        "snippet": snippet or item.title or item.uri,
+        "passages": tuple([passage for *_, passage in passages]) or UNSET,
+        "more_in_item": more - len(passages) or UNSET,
+    }
+    full = replace(full, loc=loc, **changes)
+    short = replace(short, loc=responses.position_in(item.uri, loc), **changes)
+    return replace(result, longer=RenderedResult(full, short, (lead, *others), len(encode(short)) + 1))
 
 
 def _place(item: ResultItem) -> tuple[int, int]:

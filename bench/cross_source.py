@@ -17,7 +17,7 @@ from statistics import fmean, median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aggregator.ranking import merge_hits
+from aggregator.ranking import group_by_item, merge_duplicates, sort_by_score, take_block
 from auth.context import RequestContext
 from bench.local_runtime import installed_models, model_settings, open_local_runtime
 from bench.metrics import ndcg
@@ -98,7 +98,11 @@ class JudgedLibrary(Struct, frozen=True):
 
     async def rank_by_sources(self, sources: Sequence[Source], text: str) -> MergedList:
         """Merges the results of the sources' own searches in the order of `knowledge_search`."""
-        merged = merge_hits(await self._hits(sources, text), self.settings.fixed.fanout_source_max)
+        remaining = merge_duplicates(group_by_item(sort_by_score(await self._hits(sources, text))))
+        merged: list[RankedHit] = []
+        while remaining:
+            block, remaining = take_block(remaining, self.settings.fixed.fanout_source_max)
+            merged += block
         best = merged[0].score if merged else 0.0
         return self._merged([(hit.source, str(hit.id)) for hit in merged], best)
 

@@ -59,7 +59,7 @@ class CharactersSource(KindSource):
         else:
             words = " ".join(args.query)
             query = self._build_query(context, args, words, (), f"words: {words}; no character has all these tags")
-        return await self.find_hits(library.characters, query)
+        return await self.find_hits(library.collection(self.name), query)
 
     def _build_query(
         self,

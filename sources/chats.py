@@ -113,7 +113,7 @@ class ChatsSource(LibrarySource):
             namespace=args.namespace or None,
             fields=_WITHOUT_CONTEXT if args.by == "no_context" else (),
         )
-        return await self.find_hits(library.chats, query)
+        return await self.find_hits(library.collection(self.name), query)
 
     def snippet_and_loc(self, hit: Hit, query: arguments.SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
         """For a hit by title, the snippet shows the title and the first message. For a message that matches only

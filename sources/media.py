@@ -148,7 +148,7 @@ class MediaSource(LibrarySource):
             date_from=arguments.parse_time_bound("date_from", args.date_from, now),
             date_to=arguments.parse_time_bound("date_to", args.date_to, now, is_end=True),
         )
-        return await self.find_hits(library.media, query)
+        return await self.find_hits(library.collection(self.name), query)
 
     def snippet_and_loc(self, hit: Hit, query: arguments.SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
         snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)

@@ -8,7 +8,7 @@ from msgspec import Meta, structs
 from aggregator.facets import FacetedResponse
 from aggregator.filters import filter_names
 from aggregator.libraries import LibraryName
-from aggregator.responses import KnowledgeResponse, without_repetition
+from aggregator.responses import KnowledgeResponse
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import FacetedSearch
 from aggregator.similar import ItemsSimilar
@@ -121,8 +121,7 @@ async def search_knowledge(context: RequestContext, services: Services, request:
     Pass the session of a response to later searches to omit items that were already returned.
     """
     # Hits omit what another field says, unless the session of the caller asks for all fields.
-    response, defaults = await services.knowledge.aggregator.search_with_defaults(context, request)
-    return response if defaults.hit_fields == "all" else without_repetition(response)
+    return (await services.knowledge.aggregator.search_with_defaults(context, request)).short_response
 
 
 @operation(

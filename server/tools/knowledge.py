@@ -207,17 +207,14 @@ class KnowledgeTools:
     async def search(
         self, call: Call, arguments: ShapedSearch
     ) -> responses.KnowledgeResponse | ToolResult | Mapping[str, Any]:
-        def is_compact(defaults: SearchDefaults) -> bool:
-            return (arguments.shape or defaults.shape) == "compact"
-
         def extra_bytes(defaults: SearchDefaults) -> int:
-            return self._links.hit_extra_bytes if is_compact(defaults) else 0
+            return self._links.hit_extra_bytes if (arguments.shape or defaults.shape) == "compact" else 0
 
-        search = self._knowledge.aggregator.search_with_defaults
-        response, defaults = await search(call.context, arguments, extra_bytes)
-        if is_compact(defaults):
+        result = await self._knowledge.aggregator.search_with_defaults(call.context, arguments, extra_bytes)
+        response, defaults = result.response, result.defaults
+        if (arguments.shape or defaults.shape) == "compact":
             return compact_response(responses.without_repetition(response), self._links)
-        shown: responses.KnowledgeResponse | Mapping[str, Any] = responses.without_repetition(response)
+        shown: responses.KnowledgeResponse | Mapping[str, Any] = result.short_response
         if defaults.hit_fields == "all":
             # tldw's clients expect a null where there is no next page.
             page = {"next_offset": response.next_offset, "total_estimated": response.total_estimated}

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
 from math import log, sqrt
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
@@ -18,8 +18,8 @@ from msgspec import Struct
 from config.times import format_time
 from sources.query import Term
 from sources.search.message_boost import QUESTION_MARKS, ROLES, MessageBoost
-from sources.search.term_matching import JoinedForms, TermCounter, TermCounts
-from sources.text.folding import fold
+from sources.search.term_matching import TermCounter, TermCounts
+from sources.text.folding import JOINED_TEXTS, fold, fold_joined
 from sources.text.segmentation import segment
 from sources.text.stemming import STOPWORDS, stem
 from sources.times import RELATIVE_WORDS, TimeSpan, find_times, resolve
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _SATURATION = 1.2
 _LENGTH_SHARE = 0.75
 _MEAN_LENGTH_CHARS = 600
+_DAMPING = _SATURATION * (1 - _LENGTH_SHARE)
+_DAMPING_PER_CHAR = _SATURATION * _LENGTH_SHARE / _MEAN_LENGTH_CHARS
 _TITLE_SHARE = 0.3
 
 # Avoids a division by zero in `scale_to_range`.
@@ -74,17 +76,6 @@ def term_weights(rows: int, terms: Sequence[TermStatistics]) -> list[float]:
     return weights
 
 
-class TermTally(Struct, frozen=True, gc=False):
-    """What several texts contain of a query, each list by text: the sum of the saturated weights of the terms, the
-    weights of those in the prominent part and of all, and the terms of both as bits."""
-
-    saturated: list[float]
-    in_title: list[float]
-    matched: list[float]
-    prominent: list[int]
-    terms: list[int]
-
-
 class Scorer:
     """Scores hits by the share of the query that they contain, weighted and saturated. Titles that match add to it.
     `total` is the weight of the whole query, if not that of all terms."""
@@ -93,23 +84,30 @@ class Scorer:
         self._weights = tuple(weights)
         self._total = sum(weights) if total is None else total
         self._prominence = prominence.weight
-        # The same for every hit, so computed once.
-        self._damping = _SATURATION * (1 - _LENGTH_SHARE)
-        self._damping_per_char = _SATURATION * _LENGTH_SHARE / _MEAN_LENGTH_CHARS
+        # The sum of the weights of some terms, and the root of their share of the query, by the terms as bits.
+        self._matched: dict[int, tuple[float, float]] = {0: (0.0, 0.0)}
 
-    def tally(
-        self, counts: Sequence[Mapping[int, int]], lengths_chars: Sequence[int], plain: Collection[int] = ()
-    ) -> TermTally:
-        """Adds up the terms of several texts. Most texts contain few terms of a query, so only those are visited.
+    def scores(
+        self,
+        counts: Sequence[Mapping[int, int]],
+        lengths_chars: Sequence[int],
+        title_shares: Mapping[int, float],
+        opening_shares: Mapping[int, float],
+        plain: Collection[int] = (),
+    ) -> tuple[list[float], list[int], list[int]]:
+        """Returns the scores of several texts, and the terms in the prominent part of each and in all of it, as bits.
+        Most texts contain few terms of a query, so only those are visited.
 
         `counts` are the numbers of occurrences of each term. The number of a text is that of its prominent part (the
         title, if there is one); the rest of it follows after the prominent parts of all texts. `lengths_chars` are the
         lengths of all indexed text. The prominent parts of `plain` texts count no more than the rest.
+
+        `title_shares` are the shares of titles that the query contains, by the number of the text; those of titles that
+        do not match are left out. `opening_shares` are those of titles that begin with the same common words as the
+        query; they count as much as the text matches.
         """
         texts = len(lengths_chars)
-        dampings = [self._damping + self._damping_per_char * length for length in lengths_chars]
-        saturated, in_title, matched = [0.0] * texts, [0.0] * texts, [0.0] * texts
-        prominent, terms = [0] * texts, [0] * texts
+        scores, prominent, terms = [0.0] * texts, [0] * texts, [0] * texts
         bit = 1
         for weight, parts in zip(self._weights, counts, strict=True):
             for part, count in parts.items():
@@ -117,36 +115,37 @@ class Scorer:
                 if part < texts:
                     prominence = 1 if part in plain else self._prominence
                     index, occurrences = part, prominence * count + parts.get(part + texts, 0)
-                    in_title[index] += weight
                     prominent[index] |= bit
                 elif index in parts:
                     continue  # counted with the prominent part
-                saturated[index] += weight * occurrences / (occurrences + dampings[index])
-                matched[index] += weight
+                saturation = occurrences + (_DAMPING + _DAMPING_PER_CHAR * lengths_chars[index])
+                scores[index] += weight * occurrences / saturation
                 terms[index] |= bit
             bit <<= 1
-        return TermTally(saturated, in_title, matched, prominent, terms)
-
-    def scores(
-        self, tally: TermTally, title_shares: Mapping[int, float], opening_shares: Mapping[int, float]
-    ) -> list[float]:
-        """Returns the score of each text. `title_shares` are the shares of titles that the query contains, by the
-        number of the text; those of titles that do not match are left out. `opening_shares` are those of titles that
-        begin with the same common words as the query; they count as much as the text matches."""
         total = self._total
         if total <= 0:
-            return [0.0] * len(tally.matched)
+            return [0.0] * texts, prominent, terms
         # Repetition does not make up for missing terms: otherwise a short text that repeats one of five terms would
         # rank above a long one that contains them all.
-        scores = [
-            saturated * sqrt(min(1.0, matched / total))
-            for saturated, matched in zip(tally.saturated, tally.matched, strict=True)
-        ]
+        known = self._matched
+        for index, matched in enumerate(terms):
+            scores[index] *= (known.get(matched) or self._sum(matched))[1]
         for index, share in title_shares.items():
-            scores[index] += _TITLE_SHARE * tally.in_title[index] * share
+            scores[index] += _TITLE_SHARE * self._sum(prominent[index])[0] * share
         for index, share in opening_shares.items():
-            scores[index] += _TITLE_SHARE * tally.matched[index] * share
-        return [min(1.0, score / total / (1 + _TITLE_SHARE)) for score in scores]
+            scores[index] += _TITLE_SHARE * self._sum(terms[index])[0] * share
+        return [min(1.0, score / total / (1 + _TITLE_SHARE)) for score in scores], prominent, terms
+
+    def _sum(self, terms: int) -> tuple[float, float]:
+        """Returns the sum of the weights of terms, and the root of their share of the query."""
+        found = self._matched.get(terms)
+        if found is None:
+            weight = 0.0
+            for index, one in enumerate(self._weights):
+                if terms >> index & 1:
+                    weight += one
+            found = self._matched[terms] = weight, sqrt(min(1.0, weight / self._total))
+        return found
 
     def name_score(self, terms: Sequence[int]) -> float:
         """Returns the score of a text that matches by the name of its author alone, which counts like a title without
@@ -190,9 +189,8 @@ class SenderBoost:
     """The boost of one query. A query that is nothing but a name asks for the word."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
-        tokens = {token for term in terms for phrase in term.word.alternatives for token in phrase.tokens}
         # Without any, no sender can change a score.
-        self.stems = frozenset(map(stem, tokens - ROLES)) if len(terms) > 1 else frozenset()
+        self.stems: frozenset[str] = _stems(terms, ROLES) if len(terms) > 1 else frozenset()
         self._factors: dict[str, float] = {"": 1.0}
 
     def factor(self, sender: str) -> float:
@@ -301,12 +299,15 @@ class BoostedMatch(Protocol):
     def hit_text(self) -> str: ...
 
 
+_NO_TIMES = TimeBoost(())
+
+
 class QueryBoosts:
     """The boosts of one query, for its times and for the people it names. With its `prose`, messages have those of the
     second stage, too."""
 
     def __init__(self, times: Sequence[TimeSpan] = (), terms: Sequence[Term] = (), prose: str | None = None) -> None:
-        self.time = TimeBoost(times)
+        self.time = TimeBoost(times) if times else _NO_TIMES
         self.sender = SenderBoost(terms)
         self.message = None if prose is None else MessageBoost(prose, self.sender.factor)
 
@@ -319,28 +320,21 @@ class QueryBoosts:
     def apply_to(
         self, scores: list[float], matches: Sequence[BoostedMatch], moments: Sequence[str] = ()
     ) -> list[float]:
-        """Returns the boosted scores of several matches of one kind."""
-        by_sender = bool(self.sender.stems) and bool(matches) and matches[0].has_speakers
-        if not self.time.periods and not by_sender:
-            return scores
+        """Returns the boosted scores of several matches of one kind. May change the given list."""
         if self.time.periods:
             times = moments or self.moments(matches)
             scores = [raise_odds(score, self.time.factor(time)) for score, time in zip(scores, times, strict=True)]
-        senders = [match.speaker for match in matches]
-        # A block has few senders, and mostly none that the query names.
-        factors = {sender: factor for sender in set(senders) if (factor := self.sender.factor(sender)) != 1}
-        if not factors:
-            return scores
-        return [raise_odds(score, factors.get(sender, 1)) for score, sender in zip(scores, senders, strict=True)]
+        if self.sender.stems and matches and matches[0].has_speakers:
+            # Mostly, the query names none of them.
+            for index, match in enumerate(matches):
+                if (factor := self.sender.factor(match.speaker)) != 1:
+                    scores[index] = raise_odds(scores[index], factor)
+        return scores
 
 
 NO_BOOSTS = QueryBoosts()
-
-
-@lru_cache(maxsize=64)
-def query_boosts(times: tuple[TimeSpan, ...], terms: tuple[Term, ...], prose: str | None = None) -> QueryBoosts:
-    """Returns the boosts of a query. All sources of a search need the same."""
-    return QueryBoosts(times, terms, prose)
+# All sources of a search need the same.
+query_boosts = lru_cache(maxsize=64)(QueryBoosts)
 
 
 # -- blocks of candidates ----------------------------------------------------------------------------------------------
@@ -353,12 +347,17 @@ _REPETITION_CHARS = 100
 
 _by_score = attrgetter("score", "last_modified")
 _by_completeness = attrgetter("has_all_terms", "score", "last_modified")
+_by_id = attrgetter("id")
+_scored_texts = methodcaller("scored_texts")
+
+
+def _by_part(candidate: "HitCandidate") -> Any:
+    return candidate.part_id or candidate.id
 
 
 def sort_block(block: "list[HitCandidate]", rank: Callable[[Any], Any]) -> None:
-    """Sorts candidates by rank, the highest first. Their ids order those that are otherwise equal."""
-    ids: list[Any] = [candidate.part_id or candidate.id for candidate in block]
-    block[:] = [block[index] for index in sorted(range(len(block)), key=ids.__getitem__)]
+    """Sorts candidates of one kind by rank, the highest first. Their ids order those that are otherwise equal."""
+    block.sort(key=_by_part if block and block[0].has_speakers else _by_id)
     block.sort(key=rank, reverse=True)
 
 
@@ -382,46 +381,43 @@ class ComparableScoring(BlockScoring):
         prefers_all_terms: bool,
         message_boost: MessageBoost | None = None,
     ) -> None:
+        query = search.query
         self._counter = counter
         self._scorer = scorer
         self._boosts = boosts
         self._message_boost = message_boost
-        self._time_terms = search.query.time_terms
-        self._query_stems = _query_stems(search.query.terms)
+        self._time_terms = query.time_terms
+        self._query_stems = _stems(query.terms)
         # The terms that the query contains, as bits.
-        self._own_terms = (1 << len(search.query.own_terms)) - 1
-        self._near_terms = {index: term.near for index, term in enumerate(search.query.terms) if term.near is not None}
-        is_by_score = search.query.has_operators or not (prefers_all_terms or search.query.preferred)
+        self._own_terms = (1 << len(query.own_terms)) - 1
+        # The term that each near term may mean. Near terms follow the others.
+        self._near_terms: dict[int, int] = {}
+        if query.terms[-1:] and query.terms[-1].near is not None:
+            self._near_terms = {index: term.near for index, term in enumerate(query.terms) if term.near is not None}
+        is_by_score = query.has_operators or not (prefers_all_terms or query.preferred)
         self._rank = _by_score if is_by_score else _by_completeness
-        self._opening = _opening(search.query.prose)
+        self._opening = _opening(query.prose)
         self._terms_in_names: dict[str, tuple[int, ...]] = {"": ()}
         self._is_sorted = search.order == "relevance"
 
     def score(self, block: "list[HitCandidate]") -> None:
-        forms, counts, is_in_other, lengths = _count_terms(block, self._counter)
+        kind, texts = block[0], len(block)
+        joined, counts, lengths = _count_terms(block, self._counter)
+        found = set().union(*counts)
         moments = self._boosts.moments(block) if self._boosts.time.periods else []
         if self._time_terms:
             self._add_times(moments, counts)
         if self._near_terms:
-            _remove_repetition(self._near_terms, counts, len(block))
+            _remove_repetition(self._near_terms, counts, texts)
+        # Of candidates that match by the name of their author alone: the terms of the name.
         names: dict[int, tuple[int, ...]] = {}
         plain: list[int] = []
-        if block[0].has_speakers:
-            names = self._add_senders(block, counts)
-            for index, candidate in enumerate(block):
-                # A message that only asks, and has no word that the query lacks, adds no information.
-                text = candidate.hit_text
-                if (
-                    len(text) <= _REPETITION_CHARS
-                    and text.rstrip().endswith(QUESTION_MARKS)
-                    and candidate.part_id is not None
-                    and _content_stems(segment(text)) <= self._query_stems
-                ):
-                    plain.append(index)
-        elif block[0].has_authors:
-            names = self._remove_authors(block, counts)
-        tally = self._scorer.tally(counts, lengths, plain)
-        scores = self._scorer.scores(tally, *self._title_shares(block, forms, tally.prominent))
+        if kind.has_speakers:
+            self._add_senders(block, counts, names, plain)
+        elif kind.has_authors:
+            self._remove_authors(block, counts, names)
+        shares = self._title_shares(block, joined, found)
+        scores, prominent, terms = self._scorer.scores(counts, lengths, *shares, plain)
         for index, in_name in names.items():
             scores[index] = self._scorer.name_score(in_name)
             block[index].is_only_named = not self._own_terms & ~sum(1 << term for term in in_name)
@@ -429,36 +425,35 @@ class ComparableScoring(BlockScoring):
         if self._message_boost is not None:
             scores = self._message_boost.apply_to(scores, block)
         own_terms = self._own_terms
-        for candidate, score, terms, prominent, is_matched_in_other in zip(
-            block, scores, tally.terms, tally.prominent, is_in_other, strict=True
-        ):
-            if terms & own_terms == own_terms:
+        for index, candidate in enumerate(block):
+            if terms[index] & own_terms == own_terms:
                 candidate.has_all_terms = True
-            candidate.is_matched_in_other = is_matched_in_other
-            candidate.is_matched_aside = is_matched_in_other and not prominent
-            candidate.score = round(score, SCORE_DIGITS)
+            if index + texts in found:
+                candidate.is_matched_in_other = True
+                candidate.is_matched_aside = not prominent[index]
+            candidate.score = round(scores[index], SCORE_DIGITS)
         if self._is_sorted:
             sort_block(block, self._rank)
 
     def _title_shares(
-        self, block: "Sequence[HitCandidate]", forms: JoinedForms, prominent: Sequence[int]
+        self, block: "Sequence[HitCandidate]", joined: str, found: Collection[int]
     ) -> tuple[dict[int, float], dict[int, float]]:
         """Returns the share of a title that the query contains, for candidates with a title that matches, and the share
         that the opening of the query is, for those whose title begins with it. Words such as "who is" or "how to" are
         too common to be searched for, but such a title announces an answer."""
         shares: dict[int, float] = {}
-        for index, terms in enumerate(prominent):
-            candidate = block[index]
-            if terms and candidate.part_id is None:
-                # Tags may be indexed with the title, but are not part of it.
-                title = forms.form(index) if candidate.tags == "[]" else segment(candidate.title)
-                shares[index] = title_share(_content_stems(title), self._query_stems)
         opening_shares: dict[int, float] = {}
-        if self._opening and block[0].part_id is None:
-            for index in range(len(block)):
-                form = forms.form(index).strip() + " "
-                if form.startswith(self._opening):
-                    opening_shares[index] = self._opening.count(" ") / max(1, form.count(" "))
+        opening = self._opening if block[0].part_id is None else ""
+        if not opening and min(found, default=len(block)) >= len(block):
+            return shares, opening_shares
+        forms = joined[1:-1].split(JOINED_TEXTS)
+        for index, candidate in enumerate(block):
+            if index in found and candidate.part_id is None:
+                # Tags may be indexed with the title, but are not part of it.
+                title = forms[index] if candidate.tags == "[]" else segment(candidate.title)
+                shares[index] = title_share(_content_stems(title), self._query_stems)
+            if opening and (form := forms[index].strip() + " ").startswith(opening):
+                opening_shares[index] = opening.count(" ") / max(1, form.count(" "))
         return shares, opening_shares
 
     def _add_times(self, moments: Sequence[str], counts: Sequence[TermCounts]) -> None:
@@ -468,21 +463,27 @@ class ComparableScoring(BlockScoring):
                 for term in self._time_terms:
                     counts[term].setdefault(number, 1)
 
-    def _add_senders(self, block: "Sequence[HitCandidate]", counts: Sequence[TermCounts]) -> dict[int, tuple[int, ...]]:
+    def _add_senders(
+        self,
+        block: "Sequence[HitCandidate]",
+        counts: Sequence[TermCounts],
+        only_names: dict[int, tuple[int, ...]],
+        plain: list[int],
+    ) -> None:
         """The name of its sender counts as a word of a message that has other words of the query, or the same word.
-        Returns the terms of the names of the others, by the number of the message: these are not about the person. A
-        reply to a message that mentions its sender is no more about the person than any other message."""
+        Adds the terms of the names of the others to `only_names`, by the number of the message: these are not about the
+        person. A reply to a message that mentions its sender is no more about the person than any other message.
+
+        A message that only asks, and has no word that the query lacks, adds no information: it is added to `plain`.
+        """
         texts = len(block)
-        only_names: dict[int, tuple[int, ...]] = {}
-        speakers = [candidate.speaker for candidate in block]
-        named = {name: terms for name in set(speakers) if (terms := self._terms_in(name))}
-        if not named:
-            return only_names
-        for index, speaker in enumerate(speakers):
-            if speaker not in named:
-                continue
-            terms = named[speaker]
-            if any(
+        known = self._terms_in_names
+        for index, candidate in enumerate(block):
+            speaker, text = candidate.speaker, candidate.hit_text
+            terms = known[speaker] if speaker in known else self._terms_in(speaker)
+            if not terms:
+                pass
+            elif any(
                 index in parts or (index + texts in parts and term not in terms) for term, parts in enumerate(counts)
             ):
                 for term in terms:
@@ -491,24 +492,32 @@ class ComparableScoring(BlockScoring):
                 only_names[index] = terms
                 for term in terms:
                     counts[term].pop(index + texts, None)
-        return only_names
+            if (
+                len(text) <= _REPETITION_CHARS
+                and text.rstrip().endswith(QUESTION_MARKS)
+                and candidate.part_id is not None
+                and _content_stems(segment(text)) <= self._query_stems
+            ):
+                plain.append(index)
 
     def _remove_authors(
-        self, block: "Sequence[HitCandidate]", counts: Sequence[TermCounts]
-    ) -> dict[int, tuple[int, ...]]:
-        """Returns the same for items with an author, whose name is part of their text."""
-        only_names = {}
+        self,
+        block: "Sequence[HitCandidate]",
+        counts: Sequence[TermCounts],
+        only_names: dict[int, tuple[int, ...]],
+    ) -> None:
+        """Does the same for items with an author, whose name is part of their text."""
         for index, candidate in enumerate(block):
-            if not self._terms_in(candidate.author_name):
+            name = candidate.author_name
+            if not name or not self._terms_in(name):
                 continue
-            in_name = self._counter.count(segment(candidate.author_name))
+            in_name = self._counter.count(segment(name))
             other = index + len(block)
             in_text = [parts.get(index, 0) + parts.get(other, 0) for parts in counts]
             if in_text == in_name:
-                only_names[index] = self._terms_in(candidate.author_name)
+                only_names[index] = self._terms_in(name)
                 for term in only_names[index]:
                     del counts[term][other]
-        return only_names
 
     def _terms_in(self, name: str) -> tuple[int, ...]:
         terms = self._terms_in_names.get(name)
@@ -527,29 +536,23 @@ class QueryScoring(BlockScoring):
 
     def score(self, block: "list[HitCandidate]") -> None:
         scores = self._scale([candidate.bm25 for candidate in block])
-        _, counts, is_in_other, _ = _count_terms(block, self._counter)
+        _, counts, _ = _count_terms(block, self._counter)
+        found, texts = set().union(*counts), len(block)
         for index, (candidate, score) in enumerate(zip(block, scores, strict=True)):
-            prominent = [index in parts for parts in counts]
-            candidate.has_all_terms = all(index in parts or index + len(block) in parts for parts in counts)
-            candidate.is_matched_in_other = is_in_other[index]
-            candidate.is_matched_aside = is_in_other[index] and not any(prominent)
+            candidate.has_all_terms = all(index in parts or index + texts in parts for parts in counts)
+            candidate.is_matched_in_other = index + texts in found
+            candidate.is_matched_aside = candidate.is_matched_in_other and index not in found
             candidate.score = round(score, SCORE_DIGITS)
 
 
 def _count_terms(
     block: "Sequence[HitCandidate]", counter: TermCounter
-) -> tuple[JoinedForms, list[TermCounts], list[bool], tuple[int, ...]]:
-    """Returns the index forms of the block's texts, first the prominent ones and then the others, how often each term
-    occurs in them, whether the other text of each candidate contains any, and the length of both texts of each."""
-    prominent, other, lengths = zip(*[candidate.scored_texts() for candidate in block], strict=True)
-    texts = (*prominent, *other)
-    forms = JoinedForms(texts)
-    counts = counter.count_each(forms)
-    is_in_other = [False] * len(texts)
-    for parts in counts:
-        for part in parts:
-            is_in_other[part] = True
-    return forms, counts, is_in_other[len(block) :], lengths
+) -> tuple[str, list[TermCounts], tuple[int, ...]]:
+    """Returns the index forms of the block's texts, first the prominent ones and then the others, joined; how often
+    each term occurs in them; and the length of both texts of each candidate."""
+    prominent, other, lengths = zip(*map(_scored_texts, block), strict=True)
+    joined = fold_joined((*prominent, *other))
+    return joined, counter.count_each(joined), lengths
 
 
 def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCounts], texts: int) -> None:
@@ -576,8 +579,13 @@ def _opening(prose: str) -> str:
 
 # All sources of a search need the same.
 @lru_cache(maxsize=64)
-def _query_stems(terms: tuple[Term, ...]) -> frozenset[str]:
-    return frozenset([stem(token) for term in terms for phrase in term.word.alternatives for token in phrase.tokens])
+def _stems(terms: tuple[Term, ...], ignored: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Returns the stems of all tokens of a query but those ignored."""
+    tokens: set[str] = set()
+    for term in terms:
+        for phrase in term.word.alternatives:
+            tokens.update(phrase.tokens)
+    return frozenset(map(stem, tokens - ignored))
 
 
 @lru_cache(maxsize=4096)

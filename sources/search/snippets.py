@@ -8,12 +8,11 @@ from itertools import islice
 
 from msgspec import Struct
 
-from config.numbers import clamp
 from sources.query import Prefix, Term
-from sources.search.term_matching import term_matcher
+from sources.search.term_matching import TermMatcher, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, folds_bytewise, grapheme_boundary_after, grapheme_boundary_before
-from sources.text.segmentation import encode_latin1, has_camel_case, segment
+from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment
 from sources.text.stemming import stem, stem_prefix
 
 LENGTH_MAX = 1_000
@@ -46,8 +45,16 @@ class Highlighter:
 
     def __init__(self, terms: Sequence[Term], bias: Sequence[Term] = (), scan_max_chars: int = SCAN_MAX_CHARS) -> None:
         self._terms = (*terms, *bias)
-        self._matchers = [term_matcher(term.word) for term in self._terms]
-        self._splits_runs = any(matcher.has_unspaced_tokens for matcher in self._matchers)
+        self._matchers: list[TermMatcher] = []
+        # Those of the terms that are found in the index form of a text, with their numbers.
+        self._in_form: list[tuple[int, TermMatcher]] = []
+        self._splits_runs = False
+        for number, term in enumerate(self._terms):
+            matcher = term_matcher(term.word)
+            self._matchers.append(matcher)
+            if matcher.unspaced is None and matcher.marked is None:
+                self._in_form.append((number, matcher))
+            self._splits_runs |= matcher.has_unspaced_tokens
         self._count = len(terms)
         self._weights = [1.0] * len(terms) + [_BIAS_WEIGHT] * len(bias)
         self._scan_max_chars = scan_max_chars
@@ -58,7 +65,7 @@ class Highlighter:
     def matches(self, text: str) -> bool:
         """Returns whether any term matches a text."""
         padded = f" {segment(text)} "
-        return any(matcher.count(padded) for matcher in self._matchers[: self._count])
+        return any(matcher.spans(padded) for matcher in self._matchers[: self._count])
 
     def ranges(self, text: str) -> list[tuple[int, int]]:
         """Returns the ranges of a whole text that match, in order and without overlaps."""
@@ -72,7 +79,7 @@ class Highlighter:
         for text in texts:
             if len(text) <= min(room, self._scan_max_chars) and not folds_bytewise(text):
                 region = _Region(text, 0, self._scan_max_chars)
-                if not region.is_plain(0, len(region.line)):
+                if not _is_plain(region.line):
                     region.make_plain()
                 if not has_camel_case(encode_latin1(region.line)):
                     regions[text] = region
@@ -96,49 +103,69 @@ class Highlighter:
     def snippet(self, text: str, length: int = 300, passage: tuple[int, int] | None = None) -> Snippet:
         """Returns at most `length` characters (1..1000), ellipses included, around the densest matches. Without any
         match, it starts at the passage, if one is given."""
-        length = clamp(length, 1, LENGTH_MAX)
-        scanned = self._scanned
-        if (prepared := self._page.get(text)) is not None:
-            region, matches = prepared
-        elif scanned is not None and scanned[0] == text:
-            _, region, matches = scanned
-        elif len(text) <= self._scan_max_chars:
-            region = _Region(text, 0, self._scan_max_chars)
-            matches = self._find_all(region.line)
-            self._scanned = text, region, matches
-        else:
-            # A text that is too long is scanned near the first occurrences of most terms.
-            firsts = sorted(
-                {
-                    promising_start_first
-                    for term in self._terms
-                    if (promising_start_first := _first_occurrence(text, _probes(term))) >= 0
-                }
-            )
-            reach = self._scan_max_chars // 2
-            nearby = [
-                sum(promising_start_first <= other < promising_start_first + reach for other in firsts)
-                for promising_start_first in firsts
-            ]
-            promising_start = max(0, firsts[nearby.index(max(nearby))] - reach // 2) if firsts else 0
-            region = _Region(text, grapheme_boundary_before(text, promising_start), self._scan_max_chars)
-            matches = self._find_all(region.line)
+        length = min(max(length, 1), LENGTH_MAX)
+        region, matches = self._page.get(text) or self._scan(text)
         if not matches:
             start = min(passage[0], max(0, len(text) - length)) if passage else 0
             if start != region.start:
                 region = _Region(text, grapheme_boundary_before(text, start), self._scan_max_chars)
-        first, last = region.window(self._densest(matches, length * 3 // 4), length)
-        if not region.is_plain(first, last):
+        first, last = self._window(region, matches, length)
+        shown = region.line[first:last]
+        if region.lines and not _is_plain(shown):
             # A new one: another thread may use the region that was scanned last.
             region = _Region(text, region.start, self._scan_max_chars)
             region.make_plain()
             matches = self._find_all(region.line)
-            first, last = region.window(self._densest(matches, length * 3 // 4), length)
+            first, last = self._window(region, matches, length)
+            shown = region.line[first:last]
         if self._count < len(self._weights):
             matches = [match for match in matches if match[2] < self._count]
-        return region.render(first, last, matches)
+        before = ELLIPSIS if first or region.start else ""
+        after = ELLIPSIS if last < len(region.line) or region.is_truncated else ""
+        return Snippet(
+            f"{before}{shown}{after}" if shown else before or after,
+            tuple(_merge(matches, first, last, len(before) - first)) if matches else (),
+            region.start + first if region.is_unmoved else region.source_offset(first),
+        )
+
+    def _scan(self, text: str) -> "tuple[_Region, list[_TermMatch]]":
+        """Returns the part of a text that snippets are taken from, and the matches in it."""
+        scanned = self._scanned
+        if scanned is not None and scanned[0] == text:
+            return scanned[1:]
+        if len(text) <= self._scan_max_chars:
+            region = _Region(text, 0, self._scan_max_chars)
+            matches = self._find_all(region.line)
+            self._scanned = text, region, matches
+            return region, matches
+        # A text that is too long is scanned near the first occurrences of most terms.
+        firsts = sorted({first for term in self._terms if (first := _first_occurrence(text, _probes(term))) >= 0})
+        reach = self._scan_max_chars // 2
+        nearby = [sum(first <= other < first + reach for other in firsts) for first in firsts]
+        promising_start = max(0, firsts[nearby.index(max(nearby))] - reach // 2) if firsts else 0
+        region = _Region(text, grapheme_boundary_before(text, promising_start), self._scan_max_chars)
+        return region, self._find_all(region.line)
 
     def _find_all(self, text: str) -> list[_TermMatch]:
+        if not folds_bytewise(text):
+            return self._find_aligned(text)
+        _, encoded, form, spellings = fold_identifiers(text)
+        if spellings:
+            return self._find_aligned(text)
+        # In most Western text, each character of the index form has the offset of its source.
+        padded = f" {form} "
+        matches: list[_TermMatch] = []
+        for term, matcher in self._in_form:
+            spans = matcher.spans(padded)
+            for start, end in spans:
+                matches.append((start, end, term))
+            if not spans and any(map(form.__contains__, matcher.beginnings)) and has_camel_case(encoded):
+                return self._find_aligned(text)  # it may be a part of a camelCase word
+        matches.sort()
+        return matches
+
+    def _find_aligned(self, text: str) -> list[_TermMatch]:
+        """Finds the terms in any text, and traces them from its index form to the text."""
         aligned = AlignedForm(text, splits_runs=self._splits_runs)
         in_letters: list[_TermMatch] = []
         in_form: list[_TermMatch] = []
@@ -152,14 +179,10 @@ class Highlighter:
             else:
                 padded = padded or f" {aligned.form} "
                 if spans := matcher.spans(padded):
-                    for start, end in spans:
-                        in_form.append((start, end, term))
+                    in_form += [(*span, term) for span in spans]
                 elif aligned.has_tail(matcher.beginnings):
                     spans = aligned.sources_in_full_form(matcher.spans(f" {aligned.full_form} "))
                     matches += [(*span, term) for span in spans]
-        if aligned.is_unmoved and not matches:  # most Western text
-            in_form.sort()
-            return in_form
         # Each step from a text to its form is traced once for all terms.
         for found, trace in ((in_letters, aligned.sources_of_letters), (in_form, aligned.sources)):
             if found:
@@ -168,10 +191,29 @@ class Highlighter:
         matches.sort()
         return matches
 
+    def _window(self, region: "_Region", matches: Sequence[_TermMatch], length: int) -> tuple[int, int]:
+        """Returns the part of the line to show, around the densest matches, cut between words if they end nearby."""
+        line, size = region.line, len(region.line)
+        if size <= length and not region.start and not region.is_truncated:
+            return 0, size
+        start, end = matches[0][:2] if len(matches) == 1 else self._densest(matches, length * 3 // 4)
+        room = max(0, length - 2)  # an ellipsis on both sides
+        first = max(0, min(start - max(0, room - end + start) // 2, size - room))
+        if not first and not region.start:
+            room = length - 1
+        elif first and line[first - 1] != " ":
+            space = line.find(" ", first, min(first + _WORD_SEARCH_CHARS, start))
+            first = space + 1 if space >= 0 else grapheme_boundary_after(line, first)
+        last = first + room
+        if last >= size:
+            return first, size
+        if line[last] != " ":
+            space = line.rfind(" ", max(last - _WORD_SEARCH_CHARS, min(end, last)), last)
+            last = space if space >= 0 else grapheme_boundary_before(line, last)
+        return first, last
+
     def _densest(self, matches: Sequence[_TermMatch], room: int) -> tuple[int, int]:
         """Returns the first span of at most `room` characters with the most distinct terms, then the most matches."""
-        if len(matches) == 1:
-            return matches[0][:2]
         best, span = (0.0, 0), (0, 0)
         counts = [0] * len(self._weights)
         weight, left = 0.0, 0
@@ -231,62 +273,35 @@ def _occurrences(text: str, part: str) -> Iterator[int]:
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
+def _is_plain(passage: str) -> bool:
+    """Returns whether the white space in part of a line is single spaces between words."""
+    return passage.isprintable() and "  " not in passage and passage == passage.strip()
+
+
 class _Region:
-    """The part of a text that is scanned, as one line."""
+    """The part of a text that is scanned, as one `line`. Where it `is_unmoved`, characters of the line have the offset
+    of their source."""
 
     def __init__(self, text: str, start: int, size: int) -> None:
         self.start = start
         self._source = text[start : start + size] if len(text) > size else text
-        self._is_truncated = start + len(self._source) < len(text)
+        self.is_truncated = start + len(self._source) < len(text)
         # Joins lines first and cleans up further only if the passage shown needs it, which is rare.
-        self._lines = self._source.split("\n")
-        self.line = " ".join(filter(None, map(str.strip, self._lines)))
-
-    def is_plain(self, first: int, last: int) -> bool:
-        """Returns whether the white space in part of the line is single spaces between words."""
-        passage = self.line[first:last]
-        return not self._lines or (passage.isprintable() and "  " not in passage and passage == passage.strip())
+        self.lines = self._source.split("\n")
+        self.line = " ".join(filter(None, map(str.strip, self.lines)))
+        self.is_unmoved = not self.line or len(self.line) == len(self._source)
 
     def make_plain(self) -> None:
-        self._lines = []
+        self.lines = []
         self._source = _CONTROL.sub(" ", self._source)
         self.line = " ".join(self._source.split())
+        self.is_unmoved = not self.line or len(self.line) == len(self._source)
 
-    def window(self, span: tuple[int, int], length: int) -> tuple[int, int]:
-        """Returns the part of the line to show around a span, cut between words if they end nearby."""
-        line, size = self.line, len(self.line)
-        if size <= length and not self.start and not self._is_truncated:
-            return 0, size
-        start, end = span
-        room = max(0, length - 2)  # an ellipsis on both sides
-        margin = max(0, room - end + start) // 2
-        first = clamp(start - margin, 0, size - room)
-        if first:
-            first = _word_start(line, first, start)
-        elif not self.start:
-            room = length - 1
-        last = first + room
-        return first, size if last >= size else _word_end(line, last, min(end, last))
-
-    def render(self, first: int, last: int, matches: Iterable[_TermMatch]) -> Snippet:
-        before = ELLIPSIS if first or self.start else ""
-        after = ELLIPSIS if last < len(self.line) or self._is_truncated else ""
-        text = f"{before}{self.line[first:last]}{after}" if first < last else before or after
-        ranges = _merge(matches, first, last)
-        shift = len(before) - first
-        return Snippet(
-            text,
-            tuple([(start + shift, end + shift) for start, end in ranges]),
-            self._source_offset(first),
-        )
-
-    def _source_offset(self, offset: int) -> int:
+    def source_offset(self, offset: int) -> int:
         """Returns the offset in the text of a character of the line, found by counting words and letters."""
-        if len(self.line) == len(self._source) or not self.line:
-            return self.start + offset
-        if self._lines:
+        if self.lines:
             start = self.start
-            for line in self._lines:
+            for line in self.lines:
                 stripped = line.strip()
                 if stripped and offset <= len(stripped):
                     return start + line.find(stripped) + offset
@@ -299,30 +314,19 @@ class _Region:
         return self.start + len(self._source) - len(rest) + letters
 
 
-def _word_start(line: str, offset: int, latest: int) -> int:
-    if line[offset - 1] == " ":
-        return offset
-    space = line.find(" ", offset, min(offset + _WORD_SEARCH_CHARS, latest))
-    return space + 1 if space >= 0 else grapheme_boundary_after(line, offset)
-
-
-def _word_end(line: str, offset: int, earliest: int) -> int:
-    if line[offset] == " ":
-        return offset
-    space = line.rfind(" ", max(offset - _WORD_SEARCH_CHARS, earliest), offset)
-    return space if space >= 0 else grapheme_boundary_before(line, offset)
-
-
-def _merge(matches: Iterable[_TermMatch], first: int, last: int) -> list[tuple[int, int]]:
-    """Clips the matches to a part of the line and merges those that touch; pairs of an unspaced script overlap."""
+def _merge(matches: Iterable[_TermMatch], first: int, last: int, shift: int = 0) -> list[tuple[int, int]]:
+    """Clips the matches to a part of the line and merges those that touch; pairs of an unspaced script overlap. Moves
+    them by `shift`."""
     merged: list[tuple[int, int]] = []
+    reached = -1
     for start, end, _ in matches:
         if start < first or end > last:
             start, end = max(start, first), min(end, last)  # noqa: PLW2901 - clipped
             if start >= end:
                 continue
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        if start <= reached:
+            merged[-1] = (merged[-1][0], max(end, reached) + shift)
         else:
-            merged.append((start, end))
+            merged.append((start + shift, end + shift))
+        reached = max(end, reached)
     return merged

@@ -6,98 +6,59 @@ sides. As in FTS5's `porter` tokenizer, a word matches if it has the same stem.
 
 import re
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import chain
 from unicodedata import normalize
 
 from sources.query import Phrase, Prefix, Term, Word
 from sources.query.words import strip_punctuation
-from sources.text.folding import fold, fold_joined, tone_token
+from sources.text.folding import fold, join_forms, tone_token
 from sources.text.segmentation import UNSPACED_RUN, is_cluster_start, letter_clusters, segment
 from sources.text.stemming import stem, stem_prefix
 
 Span = tuple[int, int]
 
-# What `fold_joined` puts between two texts.
-_SEPARATOR_CHARS = len(" \n ")
-
-
-class JoinedForms:
-    """The index forms of several texts, folded, padded and joined to be searched as one. No phrase matches across
-    texts. A text that FTS5 would not split into the right tokens must be given as its index form."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        joined, self._lengths = fold_joined(texts)
-        self.padded = f" {joined} "
-        # Where the padding before each text starts.
-        self.starts = list(accumulate([length + _SEPARATOR_CHARS for length in self._lengths[:-1]], initial=0))
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def form(self, index: int) -> str:
-        start = self.starts[index] + 1
-        return self.padded[start : start + self._lengths[index]]
-
 
 class TermMatcher:
-    """Matches a word of a query: any of its alternatives."""
+    """Matches a word of a query: any of its `alternatives`."""
 
     def __init__(self, word: Word) -> None:
-        self._matchers: list[_Matcher] = []
-        for phrase in _without_redundant_prefixes(word.alternatives):
+        self.alternatives: list[_Matcher] = []
+        self.beginnings: list[str] = []  # of which every match has one
+        phrases = word.alternatives if len(word.alternatives) < 2 else _without_redundant_prefixes(word.alternatives)
+        is_ascii = True
+        for phrase in phrases:
             is_prefix = isinstance(phrase, Prefix)
+            matcher: _Matcher
             if len(phrase.tokens) != 1:
-                self._matchers.append(_SequenceMatcher(phrase.tokens, is_prefix=is_prefix))
+                matcher = _SequenceMatcher(phrase.tokens, is_prefix=is_prefix)
             else:
-                self._matchers.append((_PrefixMatcher if is_prefix else _StemMatcher)(phrase.tokens[0]))
-        self._only = self._matchers[0] if len(self._matchers) == 1 else None
-        # Every match begins with one of these.
-        self.beginnings = [matcher.beginning for matcher in self._matchers]
-        self.unspaced = _unspaced_term(word)
-        tokens = [token for phrase in word.alternatives for token in phrase.tokens]
+                matcher = (_PrefixMatcher if is_prefix else _StemMatcher)(phrase.tokens[0])
+            self.alternatives.append(matcher)
+            self.beginnings.append(matcher.beginning)
+            is_ascii = is_ascii and "".join(phrase.tokens).isascii()
+        self.unspaced = None if is_ascii else _unspaced_term(word)
         # Whether it can only be found where runs are split into pairs.
-        self.has_unspaced_tokens = self.unspaced is None and any(map(UNSPACED_RUN.search, tokens))
-        self.marked = _marked_term(word)
-
-    def count(self, padded: str) -> int:
-        """Counts the matches. Alternatives may match the same words, so only the most frequent one counts."""
-        most = 0
-        for matcher in self._matchers:
-            most = max(most, len(matcher.spans(padded)))
-        return most
-
-    def count_each(self, forms: JoinedForms) -> dict[int, int]:
-        """Counts the matches in each of several texts that has any."""
-        most: dict[int, int] = {}
-        for matcher in self._matchers:
-            counts: dict[int, int] = {}
-            for start, _ in matcher.spans(forms.padded):
-                form = bisect_right(forms.starts, start) - 1
-                counts[form] = counts.get(form, 0) + 1
-            if most:
-                for form, count in counts.items():
-                    most[form] = max(count, most.get(form, 0))
-            else:
-                most = counts
-        return most
+        self.has_unspaced_tokens = (
+            not is_ascii
+            and self.unspaced is None
+            and any(UNSPACED_RUN.search(token) for phrase in word.alternatives for token in phrase.tokens)
+        )
+        self.marked = None if word.text.isascii() else _marked_term(word)
 
     def spans(self, padded: str) -> list[Span]:
         """Returns the start and end of each match, as offsets in the form without its padding."""
-        if self._only is not None:
-            return self._only.spans(padded)
-        found = [spans for matcher in self._matchers if (spans := matcher.spans(padded))]
+        if len(self.alternatives) == 1:
+            return self.alternatives[0].spans(padded)
+        found = [spans for matcher in self.alternatives if (spans := matcher.spans(padded))]
         if len(found) < 2:
             return found[0] if found else []
         return list(dict.fromkeys(chain.from_iterable(found)))
 
 
-@lru_cache(maxsize=256)
-def term_matcher(word: Word) -> TermMatcher:
-    """Returns the matcher of a word. Counting and highlighting need the same."""
-    return TermMatcher(word)
+# Counting and highlighting need the same.
+term_matcher = lru_cache(maxsize=256)(TermMatcher)
 
 
 class _Matcher(ABC):
@@ -131,15 +92,15 @@ class _StemMatcher(_WordMatcher):
 
     def spans(self, padded: str) -> list[Span]:
         # The innermost loop of a search: it stems only words that begin like the stem.
-        start, wanted = self._start, self._stem
-        spans = []
-        at = padded.find(start)
+        start, wanted, find = self._start, self._stem, padded.find
+        spans: list[Span] = []
+        at = find(start)
         while at >= 0:
-            end = padded.find(" ", at + 1)
+            end = find(" ", at + 1)
             word = padded[at + 1 : end]
             if word == wanted or stem(word) == wanted:
                 spans.append((at, end - 1))
-            at = padded.find(start, end)
+            at = find(start, end)
         return spans
 
     def matches(self, word: str) -> bool:
@@ -290,26 +251,48 @@ TermCounts = dict[int, int]
 
 
 class TermCounter:
-    """The terms of one query, prepared to be counted in the index forms of many texts."""
+    """The terms of one query, prepared to be counted in the index forms of many texts. The alternatives of a word may
+    match the same words of a text, so only the most frequent one counts."""
 
-    def __init__(self, terms: Sequence[Term]) -> None:
+    def __init__(self, terms: Iterable[Term]) -> None:
         self._matchers = [term_matcher(term.word) for term in terms]
 
     def count(self, form: str) -> list[int]:
         """Returns how often each term matches."""
         padded = f" {form} "
-        return [matcher.count(padded) for matcher in self._matchers]
+        counts: list[int] = []
+        for matcher in self._matchers:
+            most = 0
+            for alternative in matcher.alternatives:
+                most = max(most, len(alternative.spans(padded)))
+            counts.append(most)
+        return counts
 
-    def count_each(self, forms: JoinedForms) -> list[TermCounts]:
+    def count_each(self, joined: str) -> list[TermCounts]:
         """Returns how often each term matches, by the number of the text, in those of several texts that have it. The
-        texts are searched as one."""
-        return [matcher.count_each(forms) for matcher in self._matchers]
+        texts are searched as one: see `join_forms`."""
+        by_term: list[TermCounts] = []
+        for matcher in self._matchers:
+            most: TermCounts = {}
+            for alternative in matcher.alternatives:
+                counts: TermCounts = {}
+                text = position = 0
+                for start, _ in alternative.spans(joined):
+                    # A line break is between two texts, and nowhere else.
+                    text += joined.count("\n", position, start)
+                    position = start
+                    counts[text] = counts.get(text, 0) + 1
+                if most:
+                    for text, count in counts.items():
+                        most[text] = max(count, most.get(text, 0))
+                else:
+                    most = counts
+            by_term.append(most)
+        return by_term
 
 
-@lru_cache(maxsize=64)
-def term_counter(terms: tuple[Term, ...]) -> TermCounter:
-    """Returns the counter of these terms. All sources of a search need the same."""
-    return TermCounter(terms)
+# All sources of a search need the same.
+term_counter = lru_cache(maxsize=64)(TermCounter)
 
 
 def best_field(fields: Mapping[str, str], counter: TermCounter) -> tuple[str, str] | None:
@@ -318,14 +301,14 @@ def best_field(fields: Mapping[str, str], counter: TermCounter) -> tuple[str, st
     filled = [(name, text) for name, text in fields.items() if text]
     if len(filled) < 2:
         return filled[0] if filled else None
-    forms = JoinedForms([fold(text) for _, text in filled])
-    by_term = counter.count_each(forms)
-    counts = [[in_fields.get(field, 0) for in_fields in by_term] for field in range(len(forms))]
+    texts = [text for _, text in filled]
     # Folding finds everything except other scripts and parts of identifiers, and is much cheaper than segmenting.
-    if not any(map(any, counts)):
-        counts = [counter.count(segment(text)) for _, text in filled]
+    by_term = counter.count_each(join_forms(map(fold, texts)))
+    if not any(by_term):
+        by_term = counter.count_each(join_forms(map(segment, texts)))
     best, chosen = (0, 0), filled[0]
-    for field, in_field in zip(filled, counts, strict=True):
-        if any(in_field) and (matches := (len(in_field) - in_field.count(0), sum(in_field))) > best:
-            best, chosen = matches, field
+    for number, field in enumerate(filled):
+        counts = [counts[number] for counts in by_term if number in counts]
+        if (len(counts), sum(counts)) > best:
+            best, chosen = (len(counts), sum(counts)), field
     return chosen

@@ -1,4 +1,5 @@
-"""Decides which job runs next: a fair queue over a limited number of job slots, shared by all users.
+"""Decides which job runs next: a fair queue over a limited number of job slots, shared by all users. Reads that a call
+starts at the same time become one job (`JointReads`).
 
 Every user has a share of the job time. Of the users with waiting jobs, the one who has used the least time is served
 next, as in start-time fair queueing. A user who was idle gets a small credit, so that an occasional call goes ahead of
@@ -14,14 +15,18 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from config.paths import UserId
 from sources.storage.contract import QueueState
+
+T = TypeVar("T")
 
 # Reads that may wait for one file, and as many writes. Waits are bounded by time long before; this bounds memory.
 LIBRARY_QUEUE_MAX = 2000
@@ -32,24 +37,19 @@ LIBRARY_QUEUE_MAX = 2000
 # The group is passed in a context variable, so that it also reaches the jobs of third-party sources.
 
 
-class JobGroup:
+class JobGroup(Struct, eq=False, kw_only=True):
     """The jobs of one piece of work, such as the search of one source. Threads that start jobs end the waits, and a
     storage engine calls these methods under its own lock.
 
     `is_maintenance` marks background work that no user asked for. `call` has the jobs that it shares with other work
     of the same call."""
 
-    __slots__ = ("_waited_s", "_waiting", "_waiting_since", "call", "is_background", "is_maintenance")
-
-    def __init__(
-        self, *, is_background: bool = False, is_maintenance: bool = False, call: "CallGroup | None" = None
-    ) -> None:
-        self.is_background = is_background
-        self.is_maintenance = is_maintenance
-        self.call = call
-        self._waiting = 0
-        self._waiting_since = 0.0
-        self._waited_s = 0.0
+    is_background: bool = False
+    is_maintenance: bool = False
+    call: "CallGroup | None" = None
+    _waiting: int = 0
+    _waiting_since: float = 0.0
+    _waited_s: float = 0.0
 
     def begin_wait(self, now: float) -> None:
         if not self._waiting:
@@ -69,43 +69,25 @@ class JobGroup:
         return own_s if self.call is None else own_s + self.call.waited_s()
 
 
-class CallGroup(JobGroup):
+class CallGroup(JobGroup, eq=False):
     """The jobs that several groups of one call share: an engine may run the reads of all sources that a search needs in
     one job. The call has `limit_s` seconds, so a read should not wait long for the others."""
 
-    __slots__ = ("limit_s",)
-
-    def __init__(self, limit_s: float) -> None:
-        super().__init__()
-        self.limit_s = limit_s
+    limit_s: float
 
 
-_CURRENT: ContextVar[JobGroup | None] = ContextVar("job_group", default=None)
-
-
-def current_job_group() -> JobGroup | None:
-    return _CURRENT.get()
-
-
-def current_call() -> CallGroup | None:
-    """Returns the group of the jobs that the current work may share with other work of its call."""
-    group = _CURRENT.get()
-    return group.call if group is not None else None
+# A task that sets it without `job_group` does so for the rest of the task.
+CURRENT_GROUP: ContextVar[JobGroup | None] = ContextVar("job_group", default=None)
 
 
 @contextmanager
 def job_group(group: JobGroup) -> Iterator[JobGroup]:
     """Jobs that are submitted in the block, or by tasks that it creates, belong to the group."""
-    token = _CURRENT.set(group)
+    token = CURRENT_GROUP.set(group)
     try:
         yield group
     finally:
-        _CURRENT.reset(token)
-
-
-def join_group(group: JobGroup) -> None:
-    """Jobs that the current task submits from now on belong to the group."""
-    _CURRENT.set(group)
+        CURRENT_GROUP.reset(token)
 
 
 _CHARGED: ContextVar[UserId | None] = ContextVar("charged_user", default=None)
@@ -153,46 +135,28 @@ _SAMPLE_WEIGHT = 0.05
 _SHARES_MAX = 1_000
 
 
-class JobLane:
+class JobLane(Struct, eq=False):
     """The jobs of one connection, of which one runs at a time."""
 
-    __slots__ = ("is_busy", "waiting")
-
-    def __init__(self) -> None:
-        self.is_busy = False
-        self.waiting = 0
+    is_busy: bool = False
+    waiting: int = 0
 
 
-class QueuedJob:
+class QueuedJob(Struct, eq=False):
     """A job from the moment it waits. `begin` starts it, for example by handing it to the thread of its connection.
-    `cost_s` is set at the end: what it counts against the user's share."""
+    `is_background` is set by the queue. `cost_s` is set at the end: what it counts against the user's share."""
 
-    __slots__ = (
-        "begin",
-        "cost_s",
-        "group",
-        "has_result",
-        "has_slot",
-        "is_background",
-        "lane",
-        "number",
-        "queued_at",
-        "started_at",
-        "user_id",
-    )
-
-    def __init__(self, user_id: UserId, lane: JobLane, group: JobGroup | None, begin: Callable[[], None]) -> None:
-        self.user_id = user_id
-        self.lane = lane
-        self.group = group
-        self.is_background = group is not None and group.is_background
-        self.begin = begin
-        self.number = 0
-        self.queued_at = 0.0
-        self.started_at: float | None = None
-        self.has_slot = False
-        self.has_result = False
-        self.cost_s = 0.0
+    user_id: UserId
+    lane: JobLane
+    group: JobGroup | None
+    begin: Callable[[], None]
+    number: int = 0
+    queued_at: float = 0.0
+    started_at: float | None = None
+    has_slot: bool = False
+    has_result: bool = False
+    cost_s: float = 0.0
+    is_background: bool = False
 
 
 class _Share:
@@ -205,14 +169,6 @@ class _Share:
         self.lanes: dict[JobLane, deque[QueuedJob]] = {}
         self.waiting = 0
         self.running = 0
-
-    def next(self) -> QueuedJob | None:
-        """Returns the job that has waited longest, of those whose connection is free."""
-        first: QueuedJob | None = None
-        for lane, jobs in self.lanes.items():
-            if not lane.is_busy and (first is None or jobs[0].number < first.number):
-                first = jobs[0]
-        return first
 
 
 _used_s = attrgetter("used_s")
@@ -247,6 +203,7 @@ class JobQueue:
     def add(self, job: QueuedJob) -> None:
         """Queues a job, and starts it if a slot and its connection are free."""
         with self._lock:
+            job.is_background = job.group is not None and job.group.is_background
             share = self._shares[job.is_background].get(job.user_id) or self._new_share(job)
             if not share.waiting and not share.running:
                 share.used_s = max(share.used_s, self._used_s - _CREDIT_S)
@@ -343,7 +300,10 @@ class JobQueue:
         return share
 
     def _start_jobs(self) -> None:
-        while self._results < self.slots * _RESULTS_PER_SLOT and (job := self._next()) is not None:
+        while (self._waiting[False] or self._waiting[True]) and self._results < self.slots * _RESULTS_PER_SLOT:
+            job = self._next()
+            if job is None:
+                return
             now = self._clock()
             self._remove(job)
             share = self._shares[job.is_background][job.user_id]
@@ -369,8 +329,6 @@ class JobQueue:
     def _next(self) -> QueuedJob | None:
         """Returns the next job of the user who has used the least time. If no slot is free, only the first job of a
         user who was idle need not wait, and as many of these as there are slots may run in addition."""
-        if not self._waiting[False] and not self._waiting[True]:
-            return None
         shares: list[_Share] = []
         if self._free > 0:
             shares += sorted(self._waiting[False].values(), key=_used_s)
@@ -381,8 +339,13 @@ class JobQueue:
         if self._is_background_free:
             shares += sorted(self._waiting[True].values(), key=_used_s)
         for share in shares:
-            if (job := share.next()) is not None:
-                return job
+            # The job that has waited longest, of those whose connection is free.
+            first: QueuedJob | None = None
+            for lane, jobs in share.lanes.items():
+                if not lane.is_busy and (first is None or jobs[0].number < first.number):
+                    first = jobs[0]
+            if first is not None:
+                return first
         return None
 
     def _remove(self, job: QueuedJob) -> None:
@@ -473,3 +436,139 @@ class RunTimer:
             self._timer = self._loop.call_later(left_s, self._check)
         elif not self._result.done():
             self._result.set_exception(TimeoutError())
+
+
+# -- joint reads -------------------------------------------------------------------------------------------------------
+# Runs the reads that a call starts at the same time in one job: those of the sources of a search.
+#
+# They share a transaction, the counts of their terms and the hand-over to a thread. A read becomes a job of its own if
+# the job fails before it, or if those before it take long, so that a slow source does not hold up the others.
+
+# How long the results of reads wait for the others: less than this, and less than this share of the time of the call.
+_HELD_UP_MAX_S = 0.25
+_HELD_UP_SHARE = 0.25
+
+
+class RunAlone(Exception):
+    """The read has to be run as a job of its own."""
+
+
+class TimedConnection(Protocol):
+    def restart_clock(self, limit_s: float) -> None:
+        """Gives the running job this much time from now on. Called by its thread."""
+        ...
+
+
+class ReadPart(Struct, Generic[T], eq=False):
+    """One of the reads. `started_at` and `outcome`, which has what it returned, are set by the thread of the job."""
+
+    work: Callable[[Any], T]
+    limit_s: float
+    result: asyncio.Future[T]
+    started_at: float | None = None
+    outcome: tuple[T] | None = None
+
+
+class JointRead(Struct, eq=False):
+    """`job` ends when the job of all parts does, and cancelling it stops the job."""
+
+    loop: asyncio.AbstractEventLoop
+    held_up_max_s: float
+    parts: list[ReadPart[Any]] = []
+    job: asyncio.Future[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def work(self, connection: TimedConnection) -> None:
+        """Called by the thread of the job, again if it has to be repeated."""
+        for part in self.parts:
+            if part.outcome is None and not part.result.done():
+                part.started_at = time.monotonic()
+                connection.restart_clock(part.limit_s)
+                part.outcome = (part.work(connection),)
+
+    def pass_on_soon(self) -> None:
+        """Called by the thread of a job that takes a while to end."""
+        self.loop.call_soon_threadsafe(self.pass_on)
+
+    def pass_on(self) -> None:
+        """Returns what has been read. Reads that were not started run alone: time in a queue would not count as
+        theirs, but that of the reads before them does."""
+        for part in self.parts:
+            if part.result.done():
+                continue
+            if part.outcome is not None:
+                part.result.set_result(part.outcome[0])
+            elif part.started_at is None:
+                part.result.set_exception(RunAlone())
+
+    def finish(self, job: asyncio.Future[None]) -> None:
+        # It is cancelled if the caller of the read that was running gave up.
+        error = None if job.cancelled() else job.exception()
+        if self.timer is not None:
+            self.timer.cancel()
+        if error is None or any(part.started_at is not None for part in self.parts):
+            self.pass_on()
+        for part in self.parts:
+            if not part.result.done():
+                part.result.set_exception(error or RunAlone())
+
+    def check_time(self) -> None:
+        """Does not wait for a slow read any longer, and ends the wait for one at its own limit."""
+        now = time.monotonic()
+        started = [part for part in self.parts if part.started_at is not None]
+        dues = [(started[0].started_at or now if started else now) + self.held_up_max_s]
+        if dues[0] <= now:
+            self.pass_on()
+            dues = []
+        for part in started:
+            if part.outcome is None and not part.result.done():
+                due = (part.started_at or now) + part.limit_s
+                dues.append(due)
+                if due <= now:
+                    part.result.set_exception(TimeoutError())
+        later = [due for due in dues if due > now]
+        if later:
+            self.timer = self.loop.call_later(min(later) - now, self.check_time)
+
+
+class JointReads:
+    """The reads of a library that start together: those that a call starts in the same pass of the event loop. If
+    `run_job` raises, the read that was running fails with that error."""
+
+    def __init__(self, run_job: Callable[[JointRead], Awaitable[None]]) -> None:
+        self._run_job = run_job
+        self._next: dict[CallGroup, JointRead] = {}
+
+    async def read(self, call: CallGroup, work: Callable[[Any], T], limit_s: float) -> T:
+        """Raises RunAlone, for example if the call starts no other read."""
+        loop = asyncio.get_running_loop()
+        joint = self._next.get(call)
+        if joint is None:
+            joint = self._next[call] = JointRead(loop, min(_HELD_UP_MAX_S, call.limit_s * _HELD_UP_SHARE))
+            # The other sources of the search get as far as this in the same pass of the event loop.
+            loop.call_soon(self._start, call)
+        result: asyncio.Future[T] = loop.create_future()
+        part = ReadPart(work, limit_s, result)
+        joint.parts.append(part)
+        try:
+            return await result
+        finally:
+            # Stops the job if nobody waits for the read that is running, or for any. Those that are left run alone.
+            if part.outcome is None:
+                result.cancel()
+                is_last = part.started_at is not None or all(other.result.done() for other in joint.parts)
+                if joint.job is not None and is_last:
+                    joint.job.cancel()
+
+    def _start(self, call: CallGroup) -> None:
+        joint = self._next.pop(call)
+        joint.parts = [part for part in joint.parts if not part.result.done()]
+        if len(joint.parts) < 2:
+            joint.pass_on()
+            return
+        # The job belongs to the call. The event loop runs this in a context of its own.
+        CURRENT_GROUP.set(call)
+        joint.job = asyncio.ensure_future(self._run_job(joint))
+        joint.job.add_done_callback(joint.finish)
+        first_due_s = min(joint.held_up_max_s, *[part.limit_s for part in joint.parts])
+        joint.timer = joint.loop.call_later(first_due_s, joint.check_time)

@@ -41,7 +41,7 @@ class UserQuota:
     def __init__(self, meter: UsageMeter, limits: QuotaLimits) -> None:
         self._meter = meter
         # Replaced when the quotas of the user change.
-        self._limits = limits
+        self.limits = limits
         # How many items may be added before they are counted again, and how many are being added.
         self._item_room = 0
         self._new_items = 0
@@ -51,29 +51,25 @@ class UserQuota:
         # Why text of the user is not embedded, if a quota is reached.
         self.embedding_stop: str | None = None
 
-    def set_limits(self, limits: QuotaLimits) -> bool:
-        """Returns whether they changed."""
-        if limits == self._limits:
-            return False
-        self._limits = limits
+    def change_limits(self, limits: QuotaLimits) -> None:
+        self.limits = limits
         # Counted again when room is needed.
         self._item_room = self._passage_room = 0
-        return True
 
     @asynccontextmanager
     async def room(self, new_items: int, *, may_exist: bool = False) -> AsyncIterator[None]:
         """Sets room for the items aside until they are written, so that simultaneous writes cannot share it. Raises
         QuotaExceeded if there is none. If some of the items may exist already, one more must fit."""
         await self.require_bytes()
-        if self._limits.max_items and new_items:
+        if self.limits.max_items and new_items:
             async with self._counting:
                 if new_items > self._item_room:
                     # Read before the count: items that others are writing may then be counted twice, but never missed.
                     being_added = self._new_items
                     used = await self._meter.count_items()
-                    self._item_room = self._limits.max_items - used - being_added
+                    self._item_room = self.limits.max_items - used - being_added
                     if (1 if may_exist else new_items) > self._item_room:
-                        raise QuotaExceeded("items", used, self._limits.max_items)
+                        raise QuotaExceeded("items", used, self.limits.max_items)
                 self._item_room -= new_items
         self._new_items += new_items
         try:
@@ -83,7 +79,7 @@ class UserQuota:
 
     async def require_bytes(self) -> None:
         """Raises QuotaExceeded if the library has reached its size."""
-        quota = self._limits.max_bytes
+        quota = self.limits.max_bytes
         if quota and await self._meter.estimated_bytes() >= quota:
             used = await self._meter.used_bytes()
             if used >= quota:
@@ -93,7 +89,7 @@ class UserQuota:
         """Returns how many more passages may be embedded, or None without a quota of them. Raises QuotaExceeded if
         there is no room for any."""
         await self.require_bytes()
-        quota = self._limits.max_passages
+        quota = self.limits.max_passages
         if not quota:
             return None
         if self._passage_room <= 0:
@@ -110,9 +106,9 @@ class UserQuota:
     async def usage(self) -> LibraryUsage:
         return LibraryUsage(
             bytes=await self._meter.used_bytes(),
-            max_bytes=self._limits.max_bytes,
+            max_bytes=self.limits.max_bytes,
             items=await self._meter.count_items(),
-            max_items=self._limits.max_items,
+            max_items=self.limits.max_items,
             passages=await self._meter.count_passages(),
-            max_passages=self._limits.max_passages,
+            max_passages=self.limits.max_passages,
         )

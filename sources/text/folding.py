@@ -6,7 +6,7 @@ text and never raises.
 
 import re
 from codecs import charmap_build, charmap_decode, charmap_encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 from unicodedata import category, combining, decimal, normalize
@@ -124,8 +124,9 @@ _PUNCTUATION = (
 )
 _NOT_BYTEWISE = re.compile(f"[^{_SINGLE_LATIN1}{_PUNCTUATION}]")
 _ASCII = bytes(range(128))
-# Texts are joined with NUL, which no stored text contains. Folded, it is a line break: a word that no term matches.
+# Texts are joined with NUL, which no stored text contains. Folded, it is a line break, which no folded text contains.
 _JOINED_BYTE_TABLE = b"\n" + _BYTE_TABLE[1:]
+JOINED_TEXTS = " \n "
 # The only characters of Latin-1 in a folded text.
 _FOLDED_LATIN1 = b"abcdefghijklmnopqrstuvwxyz0123456789 "
 # Characters that NFKC turns into letters of unspaced scripts, or merges with a neighbor: ﾃﾞ, ㍻, the Thai am.
@@ -166,18 +167,22 @@ _fold_word = lru_cache(maxsize=4_096)(_fold)
 _WORD_MAX_CHARS = 32
 
 
-def fold_joined(texts: Sequence[str]) -> tuple[str, list[int]]:
-    """Folds several stored texts and joins them with the word `\\n`. Also returns the length of each folded text. A
-    stored text `folds_bytewise`, or is an index form, which is folded already; a context may consist of both.
+def fold_joined(texts: Sequence[str]) -> str:
+    """Folds several stored texts and joins them as `join_forms` does. A stored text `folds_bytewise`, or is an index
+    form, which is folded already; a context may consist of both.
 
     Folding all of them at once is several times faster than one after the other.
     """
     joined = " \0 ".join(texts)
     if folds_bytewise(joined):
-        folded = joined.encode("latin-1", "replace").translate(_JOINED_BYTE_TABLE).decode("latin-1")
-        return folded, list(map(len, texts))
-    forms = texts if _is_index_form("".join(texts)) else [t if _is_index_form(t) else fold(t) for t in texts]
-    return " \n ".join(forms), list(map(len, forms))
+        return f" {joined.encode('latin-1', 'replace').translate(_JOINED_BYTE_TABLE).decode('latin-1')} "
+    return join_forms(texts if _is_index_form("".join(texts)) else [t if _is_index_form(t) else fold(t) for t in texts])
+
+
+def join_forms(forms: Iterable[str]) -> str:
+    """Joins folded texts with the word `\\n`, which no term matches, so that no phrase matches across texts. Every word
+    has a space on both sides."""
+    return f" {JOINED_TEXTS.join(forms)} "
 
 
 def _is_index_form(text: str) -> bool:

@@ -34,7 +34,7 @@ from sources.storage.collections.collection import ItemCollection
 from sources.storage.collections.items import Agents, Bookmarks, Media, Notes, Observations, Prompts
 from sources.storage.collections.library import FollowedFiles
 from sources.storage.contract import Corpus, LibrariesState, Library, LibraryUsage
-from sources.storage.job_queue import current_job_group
+from sources.storage.job_queue import CURRENT_GROUP
 from tests.build_settings import build_settings
 from tests.server.protocol.dispatcher_fixture import make_principal
 
@@ -166,7 +166,7 @@ class QueueingSource(FakeSource):
         self.turn = asyncio.Event()
 
     async def search(self, context: RequestContext, library: Library, args: FakeSearch) -> SourceHits:
-        group = current_job_group()
+        group = CURRENT_GROUP.get()
         assert group is not None
         group.begin_wait(time.monotonic())
         self.waiting.set()

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 from aggregator.ranking import (
     ALSO_IN_MAX,
     group_by_item,
-    limit_per_source,
     merge_duplicates,
-    merge_hits,
     sort_by_date,
     sort_by_score,
+    take_block,
 )
 from sources.items import ResultItem, SearchResponse
 from sources.source import RankedHit, hits_from_response
@@ -35,6 +34,15 @@ def hit_lists(draw: st.DrawFn) -> list[RankedHit]:
         item = draw(st.sampled_from(["a", "b"])) if source == "chats" else None
         items.append(result_item(source, number, draw(SCORES), modified=draw(DATES), text=text, item=item))
     return ranked(*items)
+
+
+def limit_per_source(results: list[RankedHit], limit: int) -> list[RankedHit]:
+    """All blocks of ten, one after the other."""
+    limited: list[RankedHit] = []
+    while results:
+        block, results = take_block(results, limit)
+        limited += block
+    return limited
 
 
 def uris(hits: list[RankedHit]) -> list[str]:
@@ -86,7 +94,7 @@ def test_every_hit_is_part_of_the_one_result_of_its_item_in_order(hits: list[Ran
 def test_conversation_is_one_result_with_its_messages_as_parts() -> None:
     chat = [result_item("chats", number, 0.9 - number / 100, item="long") for number in range(10)]
 
-    first, second = merge_hits(ranked(*chat, result_item("notes", 1, 0.1)), 6)
+    first, second = group_by_item(sort_by_score(ranked(*chat, result_item("notes", 1, 0.1))))
 
     assert (first.uri, second.uri) == ("chats://long/0", "notes://1")
     assert uris(list(first.parts)) == [f"chats://long/{number}" for number in range(1, 10)]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, structs
 
-from config.errors import Conflict, SourceTimeout
+from config.errors import Conflict, InvalidParams, SourceTimeout
 from config.settings import Settings
 from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine import events, known_files, reader_process
@@ -268,14 +268,17 @@ class _FileImport:
             items = [await self.identity.resolve(item) for item in items]
         try:
             results = await _upsert_many(self._library, kind, items, keeps_edits=self._runner.keeps_edits)
-        except SourceTimeout:
-            # The machine is busy: write smaller parts, until one fits into the deadline.
-            if len(items) == 1:
+        except (SourceTimeout, InvalidParams) as error:
+            # The machine is busy, or PostgreSQL cannot index a value, which only its own transaction should fail for:
+            # write smaller parts, until one fits into the deadline and the value is alone.
+            if len(items) > 1:
+                half = len(items) // 2
+                await self._upsert(kind, items[:half])
+                await self._upsert(kind, items[half:])
+                return
+            if isinstance(error, SourceTimeout):
                 raise
-            half = len(items) // 2
-            await self._upsert(kind, items[:half])
-            await self._upsert(kind, items[half:])
-            return
+            results = [(UpsertResult("refused", error.message), ())]
         # Only of notes that are now as in the file: others keep the images of their own text.
         images = {
             str(item.draft.uuid): item.images

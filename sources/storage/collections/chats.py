@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from config.errors import Conflict, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHit, ExactHits, ListPage, Message, MessageHit, MessageHits, Namespace
-from sources.storage.collections.collection import StorageSettings, StoredCollection, UserDatabase, read_method
+from sources.storage.collections.collection import StoredCollection, read_method
 from sources.storage.contract import CreationPosition, ExactSearch, MessageSearch, MetadataFilter
 from sources.storage.search.exact_expression import ExactMatches
 from sources.storage.search.exact_snippets import ExactHighlighter
@@ -46,10 +46,6 @@ class Chats(StoredCollection[Conversation, ConversationDraft, str]):
 
     source = "chats"
     table = CONVERSATIONS
-
-    def __init__(self, database: UserDatabase, settings: StorageSettings, client_id: str, *, is_agent: bool) -> None:
-        super().__init__(database, settings, client_id)
-        self._is_agent = is_agent
 
     async def find_messages(self, search: MessageSearch) -> MessageHits:
         raise NotImplementedError

@@ -1,8 +1,8 @@
 """The base classes of collections: how the tables of a user are read and written on behalf of one client."""
 
 # About this package: Read `collection` first: items are read and written through its `_read`, `_write` and `_remove`,
-# which apply deadlines and quotas. `items` and `chats` add what single kinds need. `searchable` adds the ranked search;
-# each engine combines these classes with its own connection and statistics (`sqlite/collections.py`,
+# which apply deadlines and quotas, and searched in `run_search`. `items` and `chats` add what single kinds need. Each
+# engine combines these classes with its own connection and statistics (`sqlite/collections.py`,
 # `postgres/collections.py`).
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -10,25 +10,22 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
-from typing import Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from msgspec import Struct, structs
 
 from config.errors import Conflict, NotFound
 from config.times import format_timestamp
-from sources.drafts import ConversationDraft, ObservationDraft, UpsertResult
+from sources.drafts import UpsertResult
 from sources.query import ParsedQuery, QueryLimits
 from sources.query.parser import can_have_near_terms, with_rarest_terms
-from sources.records import SEMANTIC_OFF, Conversation, HitPage, ListPage, Observation, SemanticStatus
+from sources.records import SEMANTIC_OFF, HitPage, ListPage, SemanticStatus
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
 from sources.storage.contract import (
-    ALL_OBSERVATIONS,
     ChangeResult,
-    Corpus,
     ItemChange,
     ItemFilter,
-    ObservationFilter,
     Search,
     TagCount,
 )
@@ -39,13 +36,16 @@ from sources.storage.search.vocabulary import Spelling
 from sources.storage.tables import validation
 from sources.storage.tables.bulk import change_items, next_batch, undo_items
 from sources.storage.tables.item_table import PINNED_LINK, DraftT, ItemKey, ItemTable, RecordT, WriteContext
-from sources.storage.tables.kind_tables import has_tags, observation_conditions
+from sources.storage.tables.kind_tables import PLAIN_TABLES, has_tags
 from sources.storage.tables.sql import NOTES_INDEX, SqlConnection, SqlFilter, TableWork, TextIndex, between, equals
 from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once, withdraw_rows
 
 # What a batch of changes may take beyond the deadline of a single write: the tags of a media item are indexed with all
 # of its chunks.
 BATCH_MS = 60_000
+_NO_FILTER = SqlFilter()
+_TERMS_MAX = QueryLimits().max_terms
+_HUMAN_ONLY = "SELECT 1 FROM messages WHERE human_only = 1 AND deleted = 0 LIMIT 1"
 IdT = TypeVar("IdT", bound=ItemKey)
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -106,27 +106,40 @@ def write_method(
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True):
-    """The settings that apply to every collection of every user."""
+    """The settings that apply to every collection and every search of every user."""
 
     limits: validation.FieldLimits
     idempotency: IdempotencyLimits
     clock: Callable[[], float]
     steady_clock: Callable[[], float]
+    ranked_rows_max: int
+    near_words_max: int
+    scanned_rows_max: int
+    semantic: SemanticService | None
+    # The sources that are counted to weigh words and read to correct them; None for all.
+    sources: frozenset[str] | None = None
 
 
 class StoredCollection(Generic[RecordT, DraftT, IdT]):
-    """Base class of chats and of the item collections. What is said of items here applies to conversations."""
+    """Base class of chats and of the item collections. What is said of items here applies to conversations. Each engine
+    knows the counts of the library (`_statistics`) and how meanings are compared."""
 
     source: str
     table: ItemTable[RecordT, DraftT]
+    target: SearchTarget
+    # What only people search, in addition to `target`.
+    human_only_target: SearchTarget | None = None
+    _statistics: SearchStatistics
 
-    def __init__(self, database: UserDatabase, settings: StorageSettings, client_id: str) -> None:
+    def __init__(
+        self, source: str, database: UserDatabase, settings: StorageSettings, client_id: str, *, is_agent: bool
+    ) -> None:
+        if source in PLAIN_TABLES:  # a kind that needs no more than its declaration, and no class of its own
+            self.source, self.table = source, PLAIN_TABLES[source]
         self._database = database
         self._settings = settings
         self._client_id = client_id
-
-    async def search(self, search: Search) -> HitPage:
-        raise NotImplementedError
+        self._is_agent = is_agent
 
     async def words(self) -> int:
         """Returns how many words the texts of all items have. Human-only messages do not count."""
@@ -329,6 +342,154 @@ class StoredCollection(Generic[RecordT, DraftT, IdT]):
         if len(drafts) > limit:
             raise validation.invalid_field("items", expected=f"at most {limit} per call", got=f"{len(drafts)}")
 
+    # -- search --------------------------------------------------------------------------------------------------------
+
+    def search(self, search: Search) -> Coroutine[Any, Any, HitPage]:
+        return self._search_with_meaning(search, partial(SearchWork, self, search))
+
+    async def _search_with_meaning(
+        self, search: Search, work_with: Callable[[QueryVector | SemanticStatus], Callable[[SqlConnection], HitPage]]
+    ) -> HitPage:
+        semantic, query = self._settings.semantic, search.query
+        current = semantic.model if semantic is not None else None
+        if semantic is None or current is None:
+            return await self._database.read(self.source, work_with(SEMANTIC_OFF), search.deadline_ms)
+        meaning = await self._meaning(search, semantic, current)
+        page = await self._database.read(self.source, work_with(meaning), search.deadline_ms)
+        corrected = page.query
+        if meaning == NOT_APPLICABLE or corrected is None or corrected.prose in ("", query.prose):
+            return page
+        # To a model, a misspelled word is nothing but its letters. Only the index tells which words these are, and few
+        # queries have any: the others are not read twice.
+        model = current if isinstance(meaning, SemanticStatus) else meaning.model
+        with suppress(SemanticUnavailable):
+            prose = await semantic.correct(query.prose, corrected.prose, model.id)
+            if prose != query.prose:
+                reading = structs.replace(search, query=structs.replace(query, prose=prose))
+                meaning = await self._meaning(reading, semantic, current)
+                return await self._database.read(self.source, work_with(meaning), search.deadline_ms)
+        return page
+
+    async def _meaning(
+        self, search: Search, semantic: SemanticService, current: ModelInfo
+    ) -> QueryVector | SemanticStatus:
+        """Returns the vector of the query, or why there is none: then only words are compared."""
+        if not has_meaning(search):
+            return NOT_APPLICABLE
+        try:
+            return await self._query_vector(semantic, current, search.query.prose)
+        except SemanticUnavailable as error:
+            return SemanticStatus("unavailable", reason=error.reason)
+
+    async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryVector:
+        """Embeds a query with the model whose vectors are searched: that of the settings, or the previous one until the
+        current one has all of them. Raises SemanticUnavailable."""
+        raise NotImplementedError
+
+    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
+        """For an agent, this does not read the text of a human-only message."""
+        human_only = None if self._is_agent else self.human_only_target
+        if human_only is not None and has_human_only_messages(connection):
+            return search_relaxed(
+                search,
+                lambda reading: (
+                    self._has_match(connection, self.target, reading)
+                    or self._has_match(connection, human_only, reading)
+                ),
+                lambda reading: self._search_both(connection, human_only, reading, meaning),
+            )
+        if search.query.relaxed is None:  # as most queries
+            return self._search_target(connection, self.target, search, meaning)
+        return search_relaxed(
+            search,
+            lambda reading: self._has_match(connection, self.target, reading),
+            lambda reading: self._search_target(connection, self.target, reading, meaning),
+        )
+
+    def _search_both(
+        self,
+        connection: SqlConnection,
+        human_only: SearchTarget,
+        search: Search,
+        meaning: QueryVector | SemanticStatus,
+    ) -> HitPage:
+        # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
+        first = structs.replace(search, limit=search.offset + search.limit, offset=0)
+        public = self._search_target(connection, self.target, first, meaning)
+        if search.corpus is None and search.query.terms:
+            corpus = self._statistics.source_corpus(search.query, connection, self.target.index)
+            first = structs.replace(first, corpus=corpus)
+        return merge_pages(search, public, self._search_target(connection, human_only, first, meaning))
+
+    def text_search(self, connection: SqlConnection, search: Search) -> TextSearch:
+        """Returns the search of the words alone."""
+        return TextSearch(connection, self.target, search, self._statistics, self._settings.ranked_rows_max)
+
+    def _has_match(
+        self,
+        connection: SqlConnection,
+        target: SearchTarget,
+        search: Search,
+        extra_filter: SqlFilter = _NO_FILTER,
+    ) -> bool:
+        statistics, ranked_rows_max = self._statistics, self._settings.ranked_rows_max
+        return TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
+
+    def _search_target(
+        self, connection: SqlConnection, target: SearchTarget, search: Search, meaning: QueryVector | SemanticStatus
+    ) -> HitPage:
+        """Searches for the near words of a misspelled word too."""
+        if search.ranking == "meaning":
+            return self._run_search(connection, target, search, meaning)
+        if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
+            self._statistics.refresh(connection)
+            corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
+            query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
+            page = self._search_target(connection, target, structs.replace(search, query=query, corpus=None), meaning)
+            return page if page.query is not None else structs.replace(page, query=query)
+        corrected = None if search.is_partial else self._correct(connection, target, search)
+        if corrected is None:
+            return self._run_search(connection, target, search, meaning)
+        page = self._run_search(connection, target, structs.replace(search, query=corrected, corpus=None), meaning)
+        return structs.replace(page, query=corrected) if page.total != 0 else page
+
+    def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
+        """Returns the query with near words, if it needs any."""
+        statistics, words_max = self._statistics, self._settings.near_words_max
+        return Spelling(connection, target, search, statistics, words_max).correct()
+
+    def _run_search(
+        self,
+        connection: SqlConnection,
+        target: SearchTarget,
+        search: Search,
+        meaning: QueryVector | SemanticStatus,
+        extra_filter: SqlFilter = _NO_FILTER,
+    ) -> HitPage:
+        statistics, ranked_rows_max = self._statistics, self._settings.ranked_rows_max
+        if not isinstance(meaning, SemanticStatus):
+            fused = FusedSearch(connection, target, search, statistics, ranked_rows_max, extra_filter, meaning=meaning)
+            return fused.run()
+        if search.ranking == "meaning":
+            return HitPage((), has_more=False, total=0, semantic=meaning)
+        page = TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
+        return page if meaning == SEMANTIC_OFF else structs.replace(page, semantic=meaning)
+
+
+class SearchWork(Struct, frozen=True):
+    """The job of a search. An engine that runs the searches of a call together sees what each is going to read."""
+
+    collection: StoredCollection[Any, Any, Any]
+    search: Search
+    meaning: QueryVector | SemanticStatus
+
+    def __call__(self, connection: SqlConnection) -> HitPage:
+        return self.collection.run_search(connection, self.search, self.meaning)
+
+
+def has_human_only_messages(connection: SqlConnection) -> bool:
+    return connection.execute(_HUMAN_ONLY).fetchone() is not None
+
 
 class ItemCollection(StoredCollection[RecordT, DraftT, IdT]):
     """What notes, media, characters, prompts, observations and kinds of other distributions have in common."""
@@ -391,222 +552,3 @@ class ItemCollection(StoredCollection[RecordT, DraftT, IdT]):
         return await self._remove(
             lambda connection, context: withdraw_rows(connection, self.table, uuids, context, keeps_edits=keeps_edits)
         )
-
-
-# -- searchable --------------------------------------------------------------------------------------------------------
-# Collections that can be searched, on any engine.
-
-_NO_FILTER = SqlFilter()
-_TERMS_MAX = QueryLimits().max_terms
-
-
-class SearchSettings(StorageSettings, frozen=True, kw_only=True):
-    """The settings that apply to every search of every user."""
-
-    ranked_rows_max: int
-    near_words_max: int
-    scanned_rows_max: int
-    semantic: SemanticService | None
-    # The sources that are counted to weigh words and read to correct them; None for all.
-    sources: frozenset[str] | None = None
-
-
-class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
-    """Subclasses know the counts of the library and how meanings are compared."""
-
-    target: SearchTarget
-    _search_settings: SearchSettings
-
-    @property
-    def _statistics(self) -> SearchStatistics:
-        raise NotImplementedError
-
-    async def _meaning(
-        self, search: Search, semantic: SemanticService, current: ModelInfo
-    ) -> QueryVector | SemanticStatus:
-        """Returns the vector of the query, or why there is none: then only words are compared."""
-        if not has_meaning(search):
-            return NOT_APPLICABLE
-        try:
-            return await self._query_vector(semantic, current, search.query.prose)
-        except SemanticUnavailable as error:
-            return SemanticStatus("unavailable", reason=error.reason)
-
-    async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryVector:
-        """Embeds a query with the model whose vectors are searched: that of the settings, or the previous one until the
-        current one has all of them. Raises SemanticUnavailable."""
-        raise NotImplementedError
-
-    async def search(self, search: Search) -> HitPage:
-        return await self._search_with_meaning(search, partial(SearchWork, self, search))
-
-    async def _search_with_meaning(
-        self, search: Search, work_with: Callable[[QueryVector | SemanticStatus], Callable[[SqlConnection], HitPage]]
-    ) -> HitPage:
-        semantic, query = self._search_settings.semantic, search.query
-        current = semantic.model if semantic is not None else None
-        if semantic is None or current is None:
-            return await self._database.read(self.source, work_with(SEMANTIC_OFF), search.deadline_ms)
-        meaning = await self._meaning(search, semantic, current)
-        page = await self._database.read(self.source, work_with(meaning), search.deadline_ms)
-        corrected = page.query
-        if meaning == NOT_APPLICABLE or corrected is None or corrected.prose in ("", query.prose):
-            return page
-        # To a model, a misspelled word is nothing but its letters. Only the index tells which words these are, and few
-        # queries have any: the others are not read twice.
-        model = current if isinstance(meaning, SemanticStatus) else meaning.model
-        with suppress(SemanticUnavailable):
-            prose = await semantic.correct(query.prose, corrected.prose, model.id)
-            if prose != query.prose:
-                reading = structs.replace(search, query=structs.replace(query, prose=prose))
-                meaning = await self._meaning(reading, semantic, current)
-                return await self._database.read(self.source, work_with(meaning), search.deadline_ms)
-        return page
-
-    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
-        if search.query.relaxed is None:  # as most queries
-            return self._search_target(connection, self.target, search, meaning)
-        return search_relaxed(
-            search,
-            lambda reading: self._has_match(connection, self.target, reading),
-            lambda reading: self._search_target(connection, self.target, reading, meaning),
-        )
-
-    def text_search(self, connection: SqlConnection, search: Search) -> TextSearch:
-        """Returns the search of the words alone."""
-        return TextSearch(connection, self.target, search, self._statistics, self._search_settings.ranked_rows_max)
-
-    def _has_match(
-        self,
-        connection: SqlConnection,
-        target: SearchTarget,
-        search: Search,
-        extra_filter: SqlFilter = _NO_FILTER,
-    ) -> bool:
-        statistics, ranked_rows_max = self._statistics, self._search_settings.ranked_rows_max
-        return TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
-
-    def _search_target(
-        self, connection: SqlConnection, target: SearchTarget, search: Search, meaning: QueryVector | SemanticStatus
-    ) -> HitPage:
-        """Searches for the near words of a misspelled word too."""
-        if search.ranking == "meaning":
-            return self._run_search(connection, target, search, meaning)
-        if len(search.query.terms) > _TERMS_MAX and can_have_near_terms(search.query):
-            self._statistics.refresh(connection)
-            corpus = search.known_corpus or self._statistics.corpus(search.query, connection)
-            query = with_rarest_terms(search.query, corpus.frequencies, _TERMS_MAX)
-            page = self._search_target(connection, target, structs.replace(search, query=query, corpus=None), meaning)
-            return page if page.query is not None else structs.replace(page, query=query)
-        corrected = None if search.is_partial else self._correct(connection, target, search)
-        if corrected is None:
-            return self._run_search(connection, target, search, meaning)
-        page = self._run_search(connection, target, structs.replace(search, query=corrected, corpus=None), meaning)
-        return structs.replace(page, query=corrected) if page.total != 0 else page
-
-    def _correct(self, connection: SqlConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
-        """Returns the query with near words, if it needs any."""
-        statistics, words_max = self._statistics, self._search_settings.near_words_max
-        return Spelling(connection, target, search, statistics, words_max).correct()
-
-    def _run_search(
-        self,
-        connection: SqlConnection,
-        target: SearchTarget,
-        search: Search,
-        meaning: QueryVector | SemanticStatus,
-        extra_filter: SqlFilter = _NO_FILTER,
-    ) -> HitPage:
-        statistics, ranked_rows_max = self._statistics, self._search_settings.ranked_rows_max
-        if not isinstance(meaning, SemanticStatus):
-            fused = FusedSearch(connection, target, search, statistics, ranked_rows_max, extra_filter, meaning=meaning)
-            return fused.run()
-        if search.ranking == "meaning":
-            return HitPage((), has_more=False, total=0, semantic=meaning)
-        page = TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
-        return page if meaning == SEMANTIC_OFF else structs.replace(page, semantic=meaning)
-
-
-class SearchWork(Struct, frozen=True):
-    """The job of a search. An engine that runs the searches of a call together sees what each is going to read."""
-
-    collection: SearchableCollection[Any, Any, Any]
-    search: Search
-    meaning: QueryVector | SemanticStatus
-
-    def __call__(self, connection: SqlConnection) -> HitPage:
-        return self.collection.run_search(connection, self.search, self.meaning)
-
-
-# -- searchable chats --------------------------------------------------------------------------------------------------
-# The ranked search in conversations. For an agent, it does not read the text of a human-only message.
-
-_HUMAN_ONLY = "SELECT 1 FROM messages WHERE human_only = 1 AND deleted = 0 LIMIT 1"
-
-
-class SearchableChats(SearchableCollection[Conversation, ConversationDraft, str]):
-    """`human_only_target` is what only people search, in addition to `target`."""
-
-    human_only_target: ClassVar[SearchTarget]
-    _is_agent: bool
-
-    def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
-        if self._is_agent or not has_human_only_messages(connection):
-            return super().run_search(connection, search, meaning)
-        targets = (self.target, self.human_only_target)
-        return search_relaxed(
-            search,
-            lambda reading: any(self._has_match(connection, target, reading) for target in targets),
-            lambda reading: self._search_both(connection, reading, meaning),
-        )
-
-    def _search_both(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
-        # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
-        first = structs.replace(search, limit=search.offset + search.limit, offset=0)
-        public = self._search_target(connection, self.target, first, meaning)
-        if search.corpus is None and search.query.terms:
-            corpus = self._statistics.source_corpus(search.query, connection, self.target.index)
-            first = structs.replace(first, corpus=corpus)
-        human_only = self._search_target(connection, self.human_only_target, first, meaning)
-        return merge_pages(search, public, human_only)
-
-
-def has_human_only_messages(connection: SqlConnection) -> bool:
-    return connection.execute(_HUMAN_ONLY).fetchone() is not None
-
-
-# -- searchable observations -------------------------------------------------------------------------------------------
-# The search of observations. Their terms are weighted by the library and the observations together, and do not affect
-# the weights of any source.
-
-
-class SearchableObservations(SearchableCollection[Observation, ObservationDraft, str]):
-    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
-        conditions = observation_conditions(where, "r.id", "r.created_at")
-        if search.query.expression is None or conditions is None:
-            return HitPage((), has_more=False, total=0, semantic=NOT_APPLICABLE)
-
-        statistics = self._statistics
-
-        def work(meaning: QueryVector | SemanticStatus, connection: SqlConnection) -> HitPage:
-            def run(reading: Search) -> HitPage:
-                corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
-                if corrected is not None:
-                    reading = structs.replace(reading, query=corrected, corpus=None)
-                # How common the terms are in the library and the observations together.
-                terms, index = reading.query.terms, self.target.index
-                library = reading.corpus or statistics.corpus(reading.query, connection)
-                rows = statistics.count_rows(connection, index)
-                matches = list(map(statistics.engine.compiler(), [term.word for term in terms]))
-                own = statistics.count_each(connection, index, matches)
-                frequencies = tuple(map(sum, zip(library.frequencies, own, strict=True)))
-                weighted = structs.replace(reading, corpus=Corpus(library.rows + rows, frequencies))
-                page = self._run_search(connection, self.target, weighted, meaning, conditions)
-                return page if corrected is None or page.total == 0 else structs.replace(page, query=corrected)
-
-            def has_match(reading: Search) -> bool:
-                return self._has_match(connection, self.target, reading, conditions)
-
-            return search_relaxed(search, has_match, run)
-
-        return await self._search_with_meaning(search, lambda meaning: partial(work, meaning))

@@ -4,8 +4,11 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from hashlib import sha256
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from config.errors import NotFound
 from sources.drafts import MediaDraft, NoteDraft, NoteImage, ObservationDraft, PromptDraft
@@ -19,9 +22,12 @@ from sources.records import (
     RegisteredAgent,
     SavedPrompt,
     Segment,
+    SemanticStatus,
 )
 from sources.storage.collections.collection import ItemCollection, UserDatabase, read_method, write_method
-from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter, Search
+from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ObservationFilter, Search
+from sources.storage.search.fused_search import NOT_APPLICABLE, QueryVector
+from sources.storage.search.text_search import search_relaxed
 from sources.storage.tables import sql, validation
 from sources.storage.tables.conversation_tables import MEDIA_ITEMS
 from sources.storage.tables.item_table import WriteContext
@@ -134,8 +140,36 @@ class Observations(ItemCollection[Observation, ObservationDraft, str]):
     table = OBSERVATIONS
 
     async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
-        """Returns nothing for a query without words; use `list` instead."""
-        raise NotImplementedError
+        """Returns nothing for a query without words; use `list` instead. Terms are weighted by the library and the
+        observations together."""
+        conditions = observation_conditions(where, "r.id", "r.created_at")
+        if search.query.expression is None or conditions is None:
+            return HitPage((), has_more=False, total=0, semantic=NOT_APPLICABLE)
+
+        statistics = self._statistics
+
+        def work(meaning: QueryVector | SemanticStatus, connection: sql.SqlConnection) -> HitPage:
+            def run(reading: Search) -> HitPage:
+                corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
+                if corrected is not None:
+                    reading = replace(reading, query=corrected, corpus=None)
+                # How common the terms are in the library and the observations together.
+                terms, index = reading.query.terms, self.target.index
+                library = reading.corpus or statistics.corpus(reading.query, connection)
+                rows = statistics.count_rows(connection, index)
+                matches = list(map(statistics.engine.compiler(), [term.word for term in terms]))
+                own = statistics.count_each(connection, index, matches)
+                frequencies = tuple(map(sum, zip(library.frequencies, own, strict=True)))
+                weighted = replace(reading, corpus=Corpus(library.rows + rows, frequencies))
+                page = self._run_search(connection, self.target, weighted, meaning, conditions)
+                return page if corrected is None or page.total == 0 else replace(page, query=corrected)
+
+            def has_match(reading: Search) -> bool:
+                return self._has_match(connection, self.target, reading, conditions)
+
+            return search_relaxed(search, has_match, run)
+
+        return await self._search_with_meaning(search, lambda meaning: partial(work, meaning))
 
     async def list(self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS) -> ListPage[Observation]:
         """Returns a page of observations, newest `created_at` first."""

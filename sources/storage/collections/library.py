@@ -3,27 +3,23 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
-
-from msgspec.structs import replace
+from typing import Any
 
 from config.errors import NotFound
 from sources.drafts import CharacterDraft
-from sources.installed import ITEM_KINDS
 from sources.records import OBSERVATION, Character
 from sources.storage.collections import items
 from sources.storage.collections.chats import Chats
 from sources.storage.collections.collection import (
     ItemCollection,
-    SearchSettings,
     UserDatabase,
     read_method,
     write_method,
 )
 from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem, LibraryUsage
 from sources.storage.quota import UserQuota
-from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import Delete, Insert, SqlConnection, SqlRows, json_array, placeholders
+from sources.storage.tables.validation import FieldLimits
 
 # -- followed files ----------------------------------------------------------------------------------------------------
 # What is known about the files of followed sources, stored next to the items that were read from them.
@@ -169,57 +165,31 @@ def _remove(connection: SqlConnection, follow: str, name: bytes | None) -> None:
     connection.execute(Delete("followed_items", "follow = ? AND name = ?"), (follow, name))
 
 
-SettingsT = TypeVar("SettingsT", bound=SearchSettings)
+class StoredLibrary:
+    """Implements `Library` of the storage contract, except for `collection` and `corpus`. Each engine sets these:
+    `_tables` has what is not an item, and `_sources` are those that the caller's credential permits; None for all."""
 
-
-class StoredLibrary(Generic[SettingsT]):
-    """Implements `Library` of the storage contract, except for `corpus`. `database` has what is not an item."""
-
-    def __init__(
-        self,
-        database: UserDatabase,
-        quota: UserQuota,
-        settings: SettingsT,
-        client_id: str,
-        *,
-        is_agent: bool,
-        sources: frozenset[str] | None,
-    ) -> None:
-        self._tables = database
-        self._quota = quota
-        self._settings = settings if sources is None else replace(settings, sources=sources)
-        self._client_id = client_id
-        self._is_agent = is_agent
-        self._sources = sources
-
-    def _open(self, source: str) -> Any:
-        """Returns the collection of a source, or the observations, in the classes of the engine."""
-        raise NotImplementedError
+    _tables: UserDatabase
+    _quota: UserQuota
+    _limits: FieldLimits
+    _sources: frozenset[str] | None
 
     def collection(self, source: str) -> Any:
-        if source in PLAIN_TABLES:
-            self._require_source(source)
-            return self._open(source)
-        if source not in ITEM_KINDS and source != OBSERVATION.source:
-            raise NotFound("source", source)
-        return getattr(self, source)
+        raise NotImplementedError
 
     @property
     def notes(self) -> items.Notes:
-        self._require_source("notes")
-        notes: items.Notes = self._open("notes")
+        notes: items.Notes = self.collection("notes")
         return notes
 
     @property
     def media(self) -> items.Media:
-        self._require_source("media")
-        media: items.Media = self._open("media")
+        media: items.Media = self.collection("media")
         return media
 
     @property
     def chats(self) -> Chats:
-        self._require_source("chats")
-        chats: Chats = self._open("chats")
+        chats: Chats = self.collection("chats")
         return chats
 
     @property
@@ -229,25 +199,22 @@ class StoredLibrary(Generic[SettingsT]):
 
     @property
     def prompts(self) -> items.Prompts:
-        self._require_source("prompts")
-        prompts: items.Prompts = self._open("prompts")
+        prompts: items.Prompts = self.collection("prompts")
         return prompts
 
     @property
     def observations(self) -> items.Observations:
-        # What sessions learned and what agents on the bus write are conversations too.
-        self._require_source("chats")
-        observations: items.Observations = self._open(OBSERVATION.source)
+        observations: items.Observations = self.collection("observations")
         return observations
 
     @property
     def agents(self) -> items.Agents:
         self._require_source("chats")
-        return items.Agents(self._tables, self._settings.limits)
+        return items.Agents(self._tables, self._limits)
 
     @property
     def bookmarks(self) -> items.Bookmarks:
-        return items.Bookmarks(self._tables, self._settings.limits)
+        return items.Bookmarks(self._tables, self._limits)
 
     @property
     def followed_files(self) -> FollowedFiles:
@@ -261,6 +228,8 @@ class StoredLibrary(Generic[SettingsT]):
             pass
 
     def _require_source(self, name: str) -> None:
-        """Raises NotFound if the caller's credential is restricted to other sources."""
+        """Raises NotFound if the caller's credential is restricted to other sources. What sessions learned and what
+        agents on the bus write are conversations too."""
+        name = "chats" if name == OBSERVATION.source else name
         if self._sources is not None and name not in self._sources:
             raise NotFound("source", name)

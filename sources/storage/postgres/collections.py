@@ -28,11 +28,9 @@ from sources.storage.collections.chats import Chats, exact_hits, message_hits
 from sources.storage.collections.collection import (
     IdT,
     ItemCollection,
-    SearchableChats,
-    SearchableCollection,
-    SearchableObservations,
-    SearchSettings,
     SearchWork,
+    StorageSettings,
+    StoredCollection,
 )
 from sources.storage.collections.items import (
     Media,
@@ -56,15 +54,16 @@ from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import SqlConnection
 
 
-class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
-    def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
-        super().__init__(database, settings, client_id)
-        self._library = database
-        self._search_settings = settings
+class PostgresCollection(StoredCollection[RecordT, DraftT, IdT]):
+    _statistics: EntryStatistics
 
-    @property
-    def _statistics(self) -> EntryStatistics:
-        return EntryStatistics(self._library.counts, self._search_settings.sources)
+    def __init__(
+        self, source: str, database: PostgresDatabase, settings: StorageSettings, client_id: str, *, is_agent: bool
+    ) -> None:
+        super().__init__(source, database, settings, client_id, is_agent=is_agent)
+        self.target = TARGETS[source]
+        self._library = database
+        self._statistics = EntryStatistics(database.counts, settings.sources)
 
     def run_search(self, connection: SqlConnection, search: Search, meaning: QueryVector | SemanticStatus) -> HitPage:
         self.read_ahead(connection, [SearchWork(self, search, meaning)])
@@ -116,49 +115,27 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
 
 
 class PostgresNotes(PostgresCollection[Note, NoteDraft, str], Notes):
-    target = TARGETS["notes"]
+    pass
 
 
 class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], Media):
-    target = TARGETS["media"]
+    pass
+
+
+class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], Prompts):
+    pass
+
+
+class PostgresObservations(PostgresCollection[Observation, ObservationDraft, str], Observations):
+    pass
 
 
 class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], ItemCollection[RecordT, DraftT, IdT]):
     """The items of a kind that needs no more than its declaration."""
 
-    def __init__(self, source: str, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
-        super().__init__(database, settings, client_id)
-        self.source, self.table = source, PLAIN_TABLES[source]
-        self.target = TARGETS[source]
 
-
-class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], Prompts):
-    target = TARGETS["prompts"]
-
-
-class PostgresObservations(
-    SearchableObservations, PostgresCollection[Observation, ObservationDraft, str], Observations
-):
-    target = TARGETS["observations"]
-
-
-# Those that need only a database, by source.
-COLLECTIONS: Mapping[str, type[PostgresCollection[Any, Any, Any]]] = {
-    "notes": PostgresNotes,
-    "media": PostgresMedia,
-    "prompts": PostgresPrompts,
-    "observations": PostgresObservations,
-}
-
-
-class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], Chats):
-    target = TARGETS["chats"]
+class PostgresChats(PostgresCollection[Conversation, ConversationDraft, str], Chats):
     human_only_target = TARGETS["human_only"]
-
-    def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str, *, is_agent: bool) -> None:
-        Chats.__init__(self, database, settings, client_id, is_agent=is_agent)
-        self._library = database
-        self._search_settings = settings
 
     async def find_messages(self, search: MessageSearch) -> MessageHits:
         """If all messages of a large library were searched, an index is built for later calls."""
@@ -170,13 +147,13 @@ class PostgresChats(SearchableChats, PostgresCollection[Conversation, Conversati
 
         hits, is_exhausted = await self._read(work, search.deadline_ms)
         if is_exhausted and search.text and search.conversation_id is None:
-            self._library.trigram_index.start(self._search_settings.scanned_rows_max)
+            self._library.trigram_index.start(self._settings.scanned_rows_max)
         return hits
 
     async def match_messages(self, search: ExactSearch) -> ExactHits:
         def work(connection: SqlConnection) -> ExactHits:
             assert isinstance(connection, LibraryConnection)
-            ranked_rows_max = self._search_settings.ranked_rows_max
+            ranked_rows_max = self._settings.ranked_rows_max
             matches, is_complete = exact.find(connection, search, ranked_rows_max, is_agent=self._is_agent)
             return exact_hits(connection, matches, is_complete=is_complete)
 
@@ -188,3 +165,14 @@ class PostgresChats(SearchableChats, PostgresCollection[Conversation, Conversati
             return str(writes)
 
         return await self._read(work)
+
+
+# By source.
+COLLECTIONS: Mapping[str, type[PostgresCollection[Any, Any, Any]]] = {
+    **dict.fromkeys(PLAIN_TABLES, PostgresItems),
+    "notes": PostgresNotes,
+    "media": PostgresMedia,
+    "chats": PostgresChats,
+    "prompts": PostgresPrompts,
+    "observations": PostgresObservations,
+}

@@ -18,8 +18,7 @@ from config.postgres.connection import StatementInterrupted, Transaction
 from config.tracing import span
 from sources.installed import ITEM_KINDS
 from sources.storage.collections.collection import SearchWork
-from sources.storage.job_queue import JobGroup, JobLane, current_call, current_job_group, job_group
-from sources.storage.joint_read import JointRead, JointReads, RunAlone
+from sources.storage.job_queue import CURRENT_GROUP, JobGroup, JobLane, JointRead, JointReads, RunAlone, job_group
 from sources.storage.postgres.connection import (
     LibraryConnection,
     LibraryRemoved,
@@ -159,11 +158,11 @@ class PostgresDatabase:
         job queue does not count."""
         deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
         with span("storage read", {"florilegium.source": source}):
-            call = current_call()
-            if call is not None:
+            group = CURRENT_GROUP.get()
+            if group is not None and group.call is not None:
                 with suppress(RunAlone):
                     try:
-                        return await self._joint_reads.read(call, work, deadline_ms / 1000)
+                        return await self._joint_reads.read(group.call, work, deadline_ms / 1000)
                     except job_errors() as error:
                         raise translate(
                             error, source, deadline_ms, self._statement_timeout_ms(LibraryTransaction, deadline_ms)
@@ -220,7 +219,7 @@ class PostgresDatabase:
 
     def _reader(self) -> JobLane:
         """Background jobs pause, so that no call may have to wait for one of them."""
-        group = current_job_group()
+        group = CURRENT_GROUP.get()
         if group is not None and group.is_background:
             return self._background_reader
         return min(self._readers, key=lambda reader: reader.is_busy + reader.waiting)
@@ -291,7 +290,7 @@ class PostgresDatabase:
         except by maintenance. After a removal, background work does not create it again, because it may have begun
         before. Plain transactions only read."""
         is_known, is_read_only = self._tenant is not None, kind is LibraryTransaction
-        group = current_job_group()
+        group = CURRENT_GROUP.get()
         is_late = group is not None and (group.is_maintenance or (group.is_background and self._was_removed))
         if self._tenant is None and (is_late or kind is VectorTransaction):
             await self._find(source)
@@ -310,7 +309,7 @@ class PostgresDatabase:
     def _forget_tenant(self) -> None:
         self._tenant, self._was_removed = None, True
         # They are kept by the number of writes, which starts from 0 again in a new library.
-        self.counts = IndexCounts(self._options.vocabularies)
+        self.counts.forget()
 
     def _transaction(self, kind: type[LibraryTransaction], tenant: str, remaining_ms: int) -> Transaction:
         return kind(
@@ -349,7 +348,8 @@ class PostgresDatabase:
         """Concurrent callers share one attempt, which continues if they are cancelled."""
         if self._opening is None:
             # Not in the background, even if it begins there: a call may have to wait for it.
-            with job_group(current_call() or JobGroup()):
+            group = CURRENT_GROUP.get()
+            with job_group((group and group.call) or JobGroup()):
                 self._opening = asyncio.create_task(self._find_tenant(source))
 
             def end_opening(task: asyncio.Task[str]) -> None:

@@ -21,13 +21,13 @@ from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
 from config.postgres.errors import driver_errors, is_connection_lost
 from sources.storage.job_queue import (
+    CURRENT_GROUP,
     BackgroundPace,
     JobLane,
     JobQueue,
     QueuedJob,
     RunTimer,
     charged_user,
-    current_job_group,
 )
 from sources.storage.postgres.connection import (
     LibraryConnection,
@@ -80,7 +80,7 @@ class JobThreads:
         the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
         if self._is_closed:
             raise Unavailable("the server is stopping")
-        group = current_job_group()
+        group = CURRENT_GROUP.get()
         user_id = charged_user(user_id, group)
         if self._pending.get(user_id, 0) >= self._queue_max:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")

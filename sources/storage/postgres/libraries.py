@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from auth.context import RequestContext
 from auth.postgres_control import CONTROL_SCHEMA_NAME, migrate_control
 from auth.quotas import Quotas
-from config.errors import Overloaded, Unavailable
+from config.errors import NotFound, Overloaded, Unavailable
 from config.paths import UserId
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from config.postgres.errors import postgres_errors
@@ -20,12 +22,12 @@ from config.settings import Settings
 from config.times import steady_time
 from sources.query import ParsedQuery
 from sources.semantic.service import SemanticService
-from sources.storage.collections.collection import SearchSettings
+from sources.storage.collections.collection import StorageSettings
 from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, EmbeddingState, LibrariesState, Library
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobGroup, JobQueue, charged_to, job_group
-from sources.storage.postgres.collections import COLLECTIONS, PostgresChats, PostgresItems
+from sources.storage.postgres.collections import COLLECTIONS
 from sources.storage.postgres.connection import NoLibrary
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
 from sources.storage.postgres.index.index_update import check_index, reindex_library
@@ -37,29 +39,24 @@ from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.shared_part import permitted_sources, shared_part
-from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
 
-class PostgresLibrary(StoredLibrary[SearchSettings]):
-    def __init__(self, database: PostgresDatabase, settings: SearchSettings, context: RequestContext) -> None:
-        super().__init__(
-            database,
-            database.quota,
-            settings,
-            context.client_id,
-            is_agent=context.is_agent,
-            sources=permitted_sources(context),
-        )
-        self._database = database
+class PostgresLibrary(StoredLibrary):
+    def __init__(self, database: PostgresDatabase, settings: StorageSettings, context: RequestContext) -> None:
+        self._tables, self._quota, self._database = database, database.quota, database
+        self._sources = permitted_sources(context)
+        self._settings = settings if self._sources is None else replace(settings, sources=self._sources)
+        self._limits = settings.limits
+        self._context = context
 
-    def _open(self, source: str) -> Any:
-        if source == "chats":
-            return PostgresChats(self._database, self._settings, self._client_id, is_agent=self._is_agent)
-        if source in PLAIN_TABLES:
-            return PostgresItems(source, self._database, self._settings, self._client_id)
-        return COLLECTIONS[source](self._database, self._settings, self._client_id)
+    def collection(self, source: str) -> Any:
+        self._require_source(source)
+        if source not in COLLECTIONS:
+            raise NotFound("source", source)
+        context = self._context
+        return COLLECTIONS[source](source, self._database, self._settings, context.client_id, is_agent=context.is_agent)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         statistics = EntryStatistics(self._database.counts, self._sources)
@@ -122,7 +119,7 @@ class PostgresLibraries:
             process_id=secrets.token_hex(8),
             quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
         )
-        self._settings = SearchSettings(
+        self._settings = StorageSettings(
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
             ranked_rows_max=settings.fixed.search_ranked_rows_max,
@@ -159,9 +156,11 @@ class PostgresLibraries:
     async def library(self, context: RequestContext) -> AsyncIterator[Library]:
         limits = await self._limits(context.user_id)
         database = await self._database(context.user_id)
-        if database.quota.set_limits(limits) and self._embeds_in_background:
-            # There may be room for text that did not fit.
-            self._wake(context.user_id, has_new_text=True)
+        if limits != database.quota.limits:
+            database.quota.change_limits(limits)
+            if self._embeds_in_background:
+                # There may be room for text that did not fit.
+                self._wake(context.user_id, has_new_text=True)
         database.lease_count += 1
         try:
             library = PostgresLibrary(database, self._settings, context)
@@ -255,7 +254,8 @@ class PostgresLibraries:
     async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
         limits = await self._limits(user_id)
         database = await self._database(user_id)
-        database.quota.set_limits(limits)
+        if limits != database.quota.limits:
+            database.quota.change_limits(limits)
         database.lease_count += 1
         try:
             turn = await embed_batch(LibraryVectors(database, self._hnsw_min_passages), semantic)

@@ -4,10 +4,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
-from config.errors import SourceTimeout
+from msgspec.structs import replace
+
+from auth.context import RequestContext
+from config.errors import NotFound, SourceTimeout
 from config.paths import DataRoot, UserId
 from sources import records
 from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
@@ -19,6 +23,7 @@ from sources.storage.collections.chats import Chats, exact_hits, message_hits
 from sources.storage.collections.library import StoredLibrary
 from sources.storage.contract import Corpus, ExactSearch, MessageSearch
 from sources.storage.quota import UserQuota
+from sources.storage.shared_part import permitted_sources
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database, FileMeter, LibraryReader
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
@@ -37,25 +42,27 @@ from sources.storage.tables.kind_tables import PLAIN_TABLES
 T = TypeVar("T")
 
 
-class SqliteSearchSettings(collection.SearchSettings, frozen=True, kw_only=True):
+class SqliteSettings(collection.StorageSettings, frozen=True, kw_only=True):
     vector_memory: VectorMemory
 
 
-class SqliteCollection(collection.SearchableCollection[RecordT, DraftT, collection.IdT]):
+class SqliteCollection(collection.StoredCollection[RecordT, DraftT, collection.IdT]):
     """A collection in one of the user's files, with its search."""
 
-    def __init__(self, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
-        super().__init__(database, settings, client_id)
-        self._file = database
-        self._search_settings = settings
+    _statistics: CorpusStatistics
+
+    def __init__(
+        self, source: str, databases: "UserDatabases", settings: SqliteSettings, client_id: str, *, is_agent: bool
+    ) -> None:
+        self._file = databases.by_source.get(source, databases.chacha)
+        super().__init__(source, self._file, settings, client_id, is_agent=is_agent)
+        self.target = TARGETS[source]
+        self._statistics = databases.reader.statistics(settings.sources)
         self._vector_memory = settings.vector_memory
+        self._index_builder = databases.index_builder
 
     async def _read_file(self, work: Work[T], deadline_ms: int | None = None) -> T:
         return await self._file.read(self.source, work, deadline_ms)
-
-    @property
-    def _statistics(self) -> CorpusStatistics:
-        return self._file.statistics(self._search_settings.sources)
 
     async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryMeaning:
         database = self._file
@@ -88,24 +95,8 @@ _ID_MAX_CHARS = 128
 _READING_SHARE = 0.1
 
 
-class SqliteChats(collection.SearchableChats, SqliteCollection[records.Conversation, ConversationDraft, str], Chats):
-    target = TARGETS["chats"]
+class SqliteChats(SqliteCollection[records.Conversation, ConversationDraft, str], Chats):
     human_only_target = TARGETS["human_only"]
-
-    def __init__(
-        self,
-        database: Database,
-        settings: SqliteSearchSettings,
-        client_id: str,
-        index_builder: IndexBuilder,
-        *,
-        is_agent: bool,
-    ) -> None:
-        Chats.__init__(self, database, settings, client_id, is_agent=is_agent)
-        self._file = database
-        self._search_settings = settings
-        self._vector_memory = settings.vector_memory
-        self._index_builder = index_builder
 
     async def find_messages(self, search: MessageSearch) -> records.MessageHits:
         """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
@@ -113,9 +104,7 @@ class SqliteChats(collection.SearchableChats, SqliteCollection[records.Conversat
         due = time.monotonic() + search.deadline_ms / 1000
 
         def work(connection: JobConnection) -> records.MessageHits:
-            matches = substring.find(
-                connection, search, self._search_settings.scanned_rows_max, is_agent=self._is_agent
-            )
+            matches = substring.find(connection, search, self._settings.scanned_rows_max, is_agent=self._is_agent)
             return message_hits(connection, matches.rowids, is_complete=matches.is_complete)
 
         hits = await self._read_file(work, search.deadline_ms)
@@ -129,7 +118,7 @@ class SqliteChats(collection.SearchableChats, SqliteCollection[records.Conversat
     ) -> records.MessageHits:
         """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
         shortly before `due`, or `newest` if not even that could be read."""
-        scan = FullScan(search, self._search_settings.scanned_rows_max, newest, is_agent=self._is_agent)
+        scan = FullScan(search, self._settings.scanned_rows_max, newest, is_agent=self._is_agent)
         end = due - search.deadline_ms / 1000 * _READING_SHARE
         try:
             while not scan.is_complete and time.monotonic() < end:
@@ -149,7 +138,7 @@ class SqliteChats(collection.SearchableChats, SqliteCollection[records.Conversat
         if hits is not None and hits.is_complete:
             return hits
         for index in self._exact_indexes:
-            self._index_builder.start(index, self._search_settings.scanned_rows_max)
+            self._index_builder.start(index, self._settings.scanned_rows_max)
         is_built = [
             await self._index_builder.wait_until_usable(index, search.deadline_ms / 1000)
             for index in self._exact_indexes
@@ -199,7 +188,7 @@ class SqliteChats(collection.SearchableChats, SqliteCollection[records.Conversat
             if progress is None:
                 return None
             is_complete = is_complete and progress.is_complete
-        matches = exact.find(connection, search, self._search_settings.ranked_rows_max, indexes)
+        matches = exact.find(connection, search, self._settings.ranked_rows_max, indexes)
         return exact_hits(connection, matches, is_complete=is_complete)
 
 
@@ -207,16 +196,20 @@ def _remaining_ms(due: float) -> int:
     return max(1, int((due - time.monotonic()) * 1000))
 
 
-# -- items -------------------------------------------------------------------------------------------------------------
-# Notes, media, characters and prompts in the user's files.
-
-
 class SqliteNotes(SqliteCollection[records.Note, NoteDraft, str], items.Notes):
-    target = TARGETS["notes"]
+    pass
 
 
 class SqliteMedia(SqliteCollection[records.MediaItem, MediaDraft, int], items.Media):
-    target = TARGETS["media"]
+    pass
+
+
+class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], items.Prompts):
+    pass
+
+
+class SqliteObservations(SqliteCollection[records.Observation, ObservationDraft, str], items.Observations):
+    pass
 
 
 class SqliteItems(
@@ -224,26 +217,16 @@ class SqliteItems(
 ):
     """The items of a kind that needs no more than its declaration."""
 
-    def __init__(self, source: str, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
-        super().__init__(database, settings, client_id)
-        self.source, self.table = source, PLAIN_TABLES[source]
-        self.target = TARGETS[source]
 
-
-class SqlitePrompts(SqliteCollection[records.SavedPrompt, PromptDraft, int], items.Prompts):
-    target = TARGETS["prompts"]
-
-
-# -- observations ------------------------------------------------------------------------------------------------------
-# Observations in the user's files.
-
-
-class SqliteObservations(
-    collection.SearchableObservations,
-    SqliteCollection[records.Observation, ObservationDraft, str],
-    items.Observations,
-):
-    target = TARGETS["observations"]
+# By source.
+_COLLECTIONS: Mapping[str, type[SqliteCollection[Any, Any, Any]]] = {
+    **dict.fromkeys(PLAIN_TABLES, SqliteItems),
+    "notes": SqliteNotes,
+    "media": SqliteMedia,
+    "chats": SqliteChats,
+    "prompts": SqlitePrompts,
+    "observations": SqliteObservations,
+}
 
 
 # -- library -----------------------------------------------------------------------------------------------------------
@@ -259,6 +242,8 @@ class UserDatabases:
         files = [DatabaseFile(schema, data_root, user_id) for schema in (CHACHA, MEDIA, PROMPTS)]
         self.reader = LibraryReader(files, options)
         self.chacha, self.media, self.prompts = (Database(file, options, self.reader) for file in files)
+        # Those that have a file of their own.
+        self.by_source = {"media": self.media, "prompts": self.prompts}
         self.quota = UserQuota(FileMeter(self.all), options.quota)
         for database in self.all:
             database.quota = self.quota
@@ -283,36 +268,24 @@ class UserDatabases:
         await asyncio.gather(*(database.close_writer() for database in self.all))
 
 
-class SqliteLibrary(StoredLibrary[SqliteSearchSettings]):
-    def __init__(
-        self,
-        databases: UserDatabases,
-        settings: SqliteSearchSettings,
-        client_id: str,
-        *,
-        is_agent: bool,
-        sources: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__(databases.chacha, databases.quota, settings, client_id, is_agent=is_agent, sources=sources)
-        self._databases = databases
+class SqliteLibrary(StoredLibrary):
+    def __init__(self, databases: UserDatabases, settings: SqliteSettings, context: RequestContext) -> None:
+        self._tables, self._quota, self._databases = databases.chacha, databases.quota, databases
+        self._sources = context.principal.sources if context.library is None else permitted_sources(context)
+        self._settings = settings if self._sources is None else replace(settings, sources=self._sources)
+        self._limits = settings.limits
+        self._context = context
 
-    def _open(self, source: str) -> Any:
-        databases, settings, client_id = self._databases, self._settings, self._client_id
-        match source:
-            case "chats":
-                return SqliteChats(
-                    databases.chacha, settings, client_id, databases.index_builder, is_agent=self._is_agent
-                )
-            case "notes":
-                return SqliteNotes(databases.chacha, settings, client_id)
-            case "media":
-                return SqliteMedia(databases.media, settings, client_id)
-            case "prompts":
-                return SqlitePrompts(databases.prompts, settings, client_id)
-            case "observations":
-                return SqliteObservations(databases.chacha, settings, client_id)
-            case _:
-                return SqliteItems(source, databases.chacha, settings, client_id)
+    def collection(self, source: str) -> Any:
+        if self._sources is not None:
+            self._require_source(source)
+        if source not in _COLLECTIONS:
+            raise NotFound("source", source)
+        context = self._context
+        return _COLLECTIONS[source](
+            source, self._databases, self._settings, context.client_id, is_agent=context.is_agent
+        )
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        return await self._databases.chacha.corpus(query, deadline_ms, self._sources)
+        statistics = self._databases.reader.statistics(self._sources)
+        return await self._databases.chacha.read("chacha", partial(statistics.corpus, query), deadline_ms)

@@ -37,7 +37,8 @@ def score(
     """Scores a hit, given the occurrences of each term in its prominent part and in the rest."""
     scorer = Scorer(weights, prominence)
     counts = [{part: count for part, count in enumerate(parts) if count} for parts in frequencies]
-    return scorer.scores(scorer.tally(counts, [length_chars]), {0: title}, {0: opening})[0]
+    scores, _, _ = scorer.scores(counts, [length_chars], {0: title}, {0: opening})
+    return scores[0]
 
 
 def reference_score(
@@ -110,13 +111,12 @@ def test_texts_scored_together_have_the_scores_of_each_alone(
         for term in range(len(weights))
     ]
 
-    tally = scorer.tally(counts, [length_chars for _, length_chars in texts])
+    lengths_chars = [length_chars for _, length_chars in texts]
+    scores, prominent, terms = scorer.scores(counts, lengths_chars, dict.fromkeys(range(len(texts)), title), {})
 
-    assert scorer.scores(tally, dict.fromkeys(range(len(texts)), title), {}) == [
-        reference_score(weights, text, length_chars, title, prominence) for text, length_chars in texts
-    ]
-    assert tally.terms == [sum(1 << term for term, parts in enumerate(text) if any(parts)) for text, _ in texts]
-    assert tally.prominent == [
+    assert scores == [reference_score(weights, text, length_chars, title, prominence) for text, length_chars in texts]
+    assert terms == [sum(1 << term for term, parts in enumerate(text) if any(parts)) for text, _ in texts]
+    assert prominent == [
         sum(1 << term for term, (in_prominent, _) in enumerate(text) if in_prominent) for text, _ in texts
     ]
 

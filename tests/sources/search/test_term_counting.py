@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import Phrase, Prefix, Term, Word, parse
-from sources.search.term_matching import JoinedForms, TermCounter, best_field
+from sources.search.term_matching import TermCounter, best_field
 from sources.storage.tables.sql import index_form
+from sources.text.folding import fold_joined
 from sources.text.segmentation import TOKENIZER, segment
 from tests.tiers import examples
 
@@ -40,7 +41,7 @@ def count_by_fts5(connection: sqlite3.Connection, text: str, phrase: Phrase | Pr
 
 def count_each(counter: TermCounter, forms: Sequence[str]) -> list[list[int]]:
     """Returns how often each term matches in each text."""
-    by_term = counter.count_each(JoinedForms(forms))
+    by_term = counter.count_each(fold_joined(forms))
     return [[counts.get(number, 0) for counts in by_term] for number in range(len(forms))]
 
 
@@ -94,8 +95,8 @@ def test_stored_texts_are_counted_like_their_index_forms(texts: list[str], query
 
 def test_no_phrase_matches_across_two_texts() -> None:
     counter = TermCounter(parse('"hope run"').terms)
-    assert counter.count_each(JoinedForms(["I hope", "run", "hope run"])) == [{2: 1}]
-    assert counter.count_each(JoinedForms(["надежда hope", "run"])) == [{}]
+    assert counter.count_each(fold_joined(["I hope", "run", "hope run"])) == [{2: 1}]
+    assert counter.count_each(fold_joined(["надежда hope", "run"])) == [{}]
 
 
 def test_prefix_is_counted_at_the_beginning_of_words() -> None:

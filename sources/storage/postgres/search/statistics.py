@@ -219,6 +219,10 @@ class IndexCounts:
             if has_turn:
                 self._turns.release()
 
+    def forget(self) -> None:
+        """Called when the library was removed: another that is created in its place has the same versions."""
+        self.near_words, self.matches, self.statements, self.version = NearWordsMemory(), {}, {}, ""
+
     def refresh(self, version: str) -> None:
         if version != self.version or len(self.matches) + len(self.statements) > _COUNTS_MAX:
             self.matches, self.statements = {}, {}

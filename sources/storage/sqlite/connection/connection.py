@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from msgspec import Struct
 from config.errors import Overloaded, StorageError, Unavailable, is_undecodable_text, replace_undecodable
 from config.paths import UserId
 from sources.storage import job_queue
-from sources.storage.joint_read import JointRead, JointReads, RunAlone
 from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
 from sources.storage.tables.sql import TextIndex
 
@@ -51,19 +50,16 @@ class FileReplaced(StorageError):
         self.path = path
 
 
-class Job(Generic[T]):
+class Job(Struct, Generic[T], eq=False):
     """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down."""
 
-    __slots__ = ("due", "is_finished", "is_stopped", "limit_s", "pace", "work")
-
-    def __init__(self, work: Work[T], limit_s: float, pace: job_queue.BackgroundPace | None = None) -> None:
-        self.work = work
-        self.limit_s = limit_s
-        self.pace = pace
-        self.due = float("inf")
-        self.is_stopped = False
-        # Set by the thread that ran the job, whatever the outcome was.
-        self.is_finished = False
+    work: Work[T]
+    limit_s: float
+    pace: job_queue.BackgroundPace | None = None
+    due: float = float("inf")
+    is_stopped: bool = False
+    # Set by the thread that ran the job, whatever the outcome was.
+    is_finished: bool = False
 
 
 class AttachedFile(Struct):
@@ -238,7 +234,9 @@ class QueuedConnection(aiosqlite.Connection):
         self._stop_s = stop_s
         self._abandoned: Job[Any] | None = None
         self._has_ended = asyncio.Event()
-        self._joint_reads = JointReads(self._run_joint_read)
+        self.joint_reads = job_queue.JointReads(self._read_jointly)
+        # Those of the connection, once it is open.
+        self.attached: dict[str, AttachedFile] = {}
         self.on_stuck: Callable[[QueuedConnection], None] | None = None
 
     @property
@@ -253,19 +251,18 @@ class QueuedConnection(aiosqlite.Connection):
             if self._stopped is not None:
                 await self._stopped
             raise
+        assert isinstance(self._connection, JobConnection)
+        self.attached = self._connection.attached
         return self
 
-    async def read(self, work: Work[T], limit_s: float) -> T:
+    def read(self, work: Work[T], limit_s: float) -> asyncio.Future[T]:
         """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
-        caller stops the work. Reads that a call starts at the same time run in one job."""
-        call = job_queue.current_call()
-        if call is not None:
-            with suppress(RunAlone):
-                return await self._joint_reads.read(call, work, limit_s)
-        return await self._run(work, limit_s, "BEGIN", gives_up=True)
+        caller stops the work."""
+        return self._submit(work, limit_s, "BEGIN", gives_up=True)
 
-    async def _run_joint_read(self, joint: JointRead) -> None:
-        await self._run(joint.work, sum([part.limit_s for part in joint.parts]), "BEGIN", gives_up=True)
+    def _read_jointly(self, joint: job_queue.JointRead) -> asyncio.Future[None]:
+        """Each part restarts the clock of the job, and has a timer of its own."""
+        return self._submit(joint.work, joint.parts[0].limit_s, "BEGIN", gives_up=False)
 
     async def write(self, work: Work[T], limit_s: float) -> T:
         """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.
@@ -273,7 +270,7 @@ class QueuedConnection(aiosqlite.Connection):
         Once it runs, only the connection's own thread enforces the limit: the caller must learn whether the transaction
         was committed.
         """
-        return await self._run(work, limit_s, "BEGIN IMMEDIATE", gives_up=False)
+        return await self._submit(work, limit_s, "BEGIN IMMEDIATE", gives_up=False)
 
     async def flush(self, limit_s: float) -> None:
         """Writes the log to the file, and both to the disk. Skips what a reader still needs."""
@@ -282,7 +279,7 @@ class QueuedConnection(aiosqlite.Connection):
             writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
         # A checkpoint is not possible within a transaction.
-        await self._run(checkpoint, limit_s, _NO_TRANSACTION, gives_up=False)
+        await self._submit(checkpoint, limit_s, _NO_TRANSACTION, gives_up=False)
 
     async def close(self) -> None:
         """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
@@ -317,29 +314,24 @@ class QueuedConnection(aiosqlite.Connection):
         self._stopped = super().stop()
         return self._stopped
 
-    @property
-    def attached(self) -> Mapping[str, AttachedFile]:
-        return self._raw.attached
-
     async def attach(self, work: Work[None], limit_s: float) -> None:
         """Attaches a file, which SQLite does not permit within a transaction."""
-        await self._run(work, limit_s, _NO_TRANSACTION, gives_up=True)
+        await self._submit(work, limit_s, _NO_TRANSACTION, gives_up=True)
 
-    @property
-    def _raw(self) -> JobConnection:
-        if not isinstance(self._connection, JobConnection):
-            raise Unavailable("the library is closed")
-        return self._connection
-
-    async def _run(self, work: Work[T], limit_s: float, begin: str, *, gives_up: bool) -> T:
-        if len(self._pending) >= self._queue_max:
-            raise Overloaded("too many calls are waiting for this library; try again in a moment")
-        raw = self._raw
-        group = job_queue.current_job_group()
-        is_background = group is not None and group.is_background
-        job = Job(work, limit_s, job_queue.BackgroundPace(self._jobs) if is_background else None)
+    def _submit(self, work: Work[T], limit_s: float, begin: str, *, gives_up: bool) -> asyncio.Future[T]:
+        """Queues a job. Cancelling the future that it returns stops the job, or keeps it from being started."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
+        raw = self._connection
+        if not isinstance(raw, JobConnection):
+            result.set_exception(Unavailable("the library is closed"))
+            return result
+        if len(self._pending) >= self._queue_max:
+            result.set_exception(Overloaded("too many calls are waiting for this library; try again in a moment"))
+            return result
+        group = job_queue.CURRENT_GROUP.get()
+        is_background = group is not None and group.is_background
+        job = Job(work, limit_s, job_queue.BackgroundPace(self._jobs) if is_background else None)
 
         def run_on_thread() -> T:
             cpu_before_s = time.thread_time()
@@ -359,9 +351,9 @@ class QueuedConnection(aiosqlite.Connection):
         self._pending[queued] = result
         self._jobs.add(queued)
         timer = job_queue.RunTimer(queued, result, limit_s) if gives_up else None
-        try:
-            return await result
-        finally:
+
+        def end(_: asyncio.Future[T]) -> None:
+            """Runs before the caller gets the result, or learns that it was cancelled or has timed out."""
             if timer is not None:
                 timer.stop()
             del self._pending[queued]
@@ -369,13 +361,15 @@ class QueuedConnection(aiosqlite.Connection):
             # It refers to the job, which refers to it. Otherwise the result, with the texts of all hits, would stay in
             # memory until the garbage collector finds it, which holds up all calls for as long.
             queued.begin = _do_nothing
-            if not is_waiting:
+            if not is_waiting and not job.is_finished:
+                # The caller of a running job gave up.
                 raw.stop(job)
-                if not job.is_finished:
-                    # Called when the caller of a running job gave up.
-                    self._abandoned = job
-                    self._has_ended.clear()
-                    asyncio.get_running_loop().call_later(self._stop_s, self._give_up_if_stuck, job)
+                self._abandoned = job
+                self._has_ended.clear()
+                loop.call_later(self._stop_s, self._give_up_if_stuck, job)
+
+        result.add_done_callback(end)
+        return result
 
 
 def _do_nothing() -> None:

@@ -19,9 +19,7 @@ from config.errors import DATABASE_ERRORS, StorageError, Unavailable
 from config.paths import DATABASE_KINDS, DatabaseKind, UserId, stored_bytes
 from config.tracing import span
 from sources.installed import ITEM_KINDS
-from sources.query import ParsedQuery
-from sources.storage.contract import Corpus
-from sources.storage.job_queue import background_jobs
+from sources.storage.job_queue import CURRENT_GROUP, RunAlone, background_jobs
 from sources.storage.quota import UserQuota
 from sources.storage.sqlite.connection.connection import (
     ConnectionStuck,
@@ -209,6 +207,11 @@ class Database:
                 # replaced, this one is read again.
                 with suppress(ConnectionStuck), span("storage read", {"florilegium.source": source}):
                     try:
+                        group = CURRENT_GROUP.get()
+                        if group is not None and group.call is not None:
+                            # The other sources of a search read at the same time.
+                            with suppress(RunAlone):
+                                return await connection.joint_reads.read(group.call, work, limit_s)
                         return await connection.read(work, limit_s)
                     except FileReplaced as error:
                         if error.path == self.path:
@@ -240,13 +243,6 @@ class Database:
     async def write_rows(self, source: str, work: Work[T]) -> T:
         """Runs a write that does not change any text, so that no index needs to be named."""
         return await self.write(source, self._file.schema.segmented[0].index, work)
-
-    def statistics(self, sources: frozenset[str] | None = None) -> CorpusStatistics:
-        return self._reader.statistics(sources)
-
-    async def corpus(self, query: ParsedQuery, deadline_ms: int, sources: frozenset[str] | None = None) -> Corpus:
-        """Returns how common the terms of a query are in the library, or in these sources of it."""
-        return await self.read(self._file.schema.kind, partial(self.statistics(sources).corpus, query), deadline_ms)
 
     async def close(self) -> None:
         """Must not be called while the file is in use."""

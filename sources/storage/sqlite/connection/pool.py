@@ -6,13 +6,14 @@ import os
 import resource
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
 from loguru import logger
+from msgspec import Struct
 
 from auth.context import RequestContext
 from auth.library_files import forget_file
@@ -28,8 +29,8 @@ from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_b
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue, charged_to
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
-from sources.storage.shared_part import permitted_sources, shared_part
-from sources.storage.sqlite.collections import SqliteLibrary, SqliteSearchSettings, UserDatabases
+from sources.storage.shared_part import shared_part
+from sources.storage.sqlite.collections import SqliteLibrary, SqliteSettings, UserDatabases
 from sources.storage.sqlite.connection.database import Database, count_items_of_closed
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.vectors.file_vectors import FileVectors
@@ -83,7 +84,7 @@ class SqliteLibraries:
     ) -> None:
         self._data_root = data_root
         self._options = sqlite_options(settings)
-        self._settings = SqliteSearchSettings(
+        self._settings = SqliteSettings(
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
             ranked_rows_max=settings.fixed.search_ranked_rows_max,
@@ -112,7 +113,7 @@ class SqliteLibraries:
         self._is_closed = False
 
     def library(self, context: RequestContext) -> "_LibraryLease":
-        return _LibraryLease(self._acquire, self._release, context)
+        return _LibraryLease(self, context)
 
     def require_capacity(self, user_id: UserId) -> None:
         wait_s = self._options.jobs.expected_wait_s(user_id, _JOBS_PER_CALL)
@@ -194,27 +195,24 @@ class SqliteLibraries:
         while self._closing:
             await asyncio.wait(self._closing.values())
 
-    async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, Library]:
-        assert context.db_paths == self._data_root.paths_of(context.user_id)
-        limits = await self._limits(context.user_id)
-        is_open = context.user_id in self._open
-        databases = self._open.get(context.user_id) or await self._open_user(context.user_id)
-        is_changed = databases.quota.set_limits(limits)
-        if is_open and is_changed and self._embedding is not None and self._embeds_in_background:
-            # There may be room for text that did not fit.
-            self._embedding.wake(context.user_id, has_new_text=True)
-        self._open.move_to_end(context.user_id)
+    async def lease(self, context: RequestContext) -> tuple[UserDatabases, Library]:
+        """The lease ends with `end_lease`."""
+        user_id = context.user_id
+        assert context.db_paths == self._data_root.paths_of(user_id)
+        limits = await self._limits(user_id)
+        is_open = user_id in self._open
+        databases = self._open.get(user_id) or await self._open_user(user_id)
+        if limits != databases.quota.limits:
+            databases.quota.change_limits(limits)
+            if is_open and self._embedding is not None and self._embeds_in_background:
+                # There may be room for text that did not fit.
+                self._embedding.wake(user_id, has_new_text=True)
+        self._open.move_to_end(user_id)
         databases.lease_count += 1
-        library = SqliteLibrary(
-            databases,
-            self._settings,
-            context.client_id,
-            is_agent=context.is_agent,
-            sources=context.principal.sources if context.library is None else permitted_sources(context),
-        )
+        library = SqliteLibrary(databases, self._settings, context)
         return databases, library if context.library is None else shared_part(library, context)
 
-    def _release(self, databases: UserDatabases) -> None:
+    def end_lease(self, databases: UserDatabases) -> None:
         databases.lease_count -= 1
         if self._embedding is not None and self._embeds_in_background:
             self._embedding.wake(databases.user_id, has_new_text=databases.has_new_writes())
@@ -243,7 +241,8 @@ class SqliteLibraries:
         if databases is None:
             databases = await self._open_user(user_id)
             self._open.move_to_end(user_id, last=False)
-        databases.quota.set_limits(limits)
+        if limits != databases.quota.limits:
+            databases.quota.change_limits(limits)
         databases.lease_count += 1
         self._background_ended.clear()
         try:
@@ -296,35 +295,29 @@ class SqliteLibraries:
         closing.add_done_callback(lambda _: self._closing.pop(user_id))
 
 
-class _LibraryLease:
+class _LibraryLease(Struct, eq=False):
     """A library in use: it is not closed before the block ends."""
 
-    def __init__(
-        self,
-        acquire: Callable[[RequestContext], Awaitable[tuple[UserDatabases, Library]]],
-        release: Callable[[UserDatabases], None],
-        context: RequestContext,
-    ) -> None:
-        self._acquire = acquire
-        self._release = release
-        self._context = context
-        self._databases: UserDatabases | None = None
-        # Jobs in a library of someone else count for the caller.
-        self._charges = charged_to(context.principal.user_id) if context.library is not None else None
+    libraries: SqliteLibraries
+    context: RequestContext
+    databases: UserDatabases | None = None
+    # Jobs in a library of someone else count for the caller.
+    charges: AbstractContextManager[None] | None = None
 
     async def __aenter__(self) -> Library:
-        self._databases, library = await self._acquire(self._context)
-        if self._charges is not None:
-            self._charges.__enter__()
+        self.databases, library = await self.libraries.lease(self.context)
+        if self.context.library is not None:
+            self.charges = charged_to(self.context.principal.user_id)
+            self.charges.__enter__()
         return library
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._databases is not None
-        if self._charges is not None:
-            self._charges.__exit__(kind, error, trace)
-        self._release(self._databases)
+        assert self.databases is not None
+        if self.charges is not None:
+            self.charges.__exit__(kind, error, trace)
+        self.libraries.end_lease(self.databases)
 
 
 async def _wait_for(task: asyncio.Task[T]) -> None:

@@ -3,16 +3,23 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
 from random import Random
 
 import asyncpg
 import pytest
 
 from config.errors import DatabaseUnavailable, InvalidParams, SourceTimeout, Unavailable
-from sources.drafts import NoteDraft, PromptDraft
+from config.settings import Settings
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import ImportProgress, import_limits
+from sources.importers.engine.summary import OutcomeCounts
 from sources.storage.contract import Library
 from sources.storage.job_queue import background_jobs
 from sources.storage.tables.sql import NOTES_INDEX, SqlConnection
+from tests.sources.importers.line_format import LINES, Line, write_lines
 from tests.sources.storage.postgres.conftest import OpenEngine
 
 pytestmark = pytest.mark.slow("makes a database for each test")
@@ -162,11 +169,34 @@ async def test_writes_of_two_servers_are_all_kept(open_engine: OpenEngine) -> No
         assert (stored.content, stored.version) == ("x" * 20, 21)
 
 
+# SQLite has no limit for this. A random text cannot be compressed.
+_TOO_LONG = "".join(chr(code) for code in Random(1).choices(range(0x4E00, 0x9FA0), k=2_000))
+
+
 async def test_a_text_that_is_too_long_for_an_index_is_an_error_of_the_caller(open_engine: OpenEngine) -> None:
-    """SQLite has no such limit. A random text cannot be compressed."""
-    name = "".join(chr(code) for code in Random(1).choices(range(0x4E00, 0x9FA0), k=2_000))
+    name = _TOO_LONG
     async with open_engine() as (_, libraries), libraries.library("ada") as ada:
         with pytest.raises(InvalidParams, match="2,600 bytes"):
             await ada.prompts.create(PromptDraft(name=name))
         await ada.prompts.create(PromptDraft(name=name[:800]))
         assert (await ada.prompts.get_by_name(name[:800])).name == name[:800]
+
+
+async def test_an_import_refuses_only_the_item_that_is_too_long_for_an_index(
+    open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    chats = [
+        Line(
+            chat=ConversationDraft(uuid=f"c{number}", session_id=_TOO_LONG if number == 3 else str(number)),
+            messages=(MessageDraft(uuid=f"m{number}", role="user", content="x"),),
+        )
+        for number in range(8)
+    ]
+    found = list(discover([write_lines(tmp_path / "a.lines", *chats)], import_limits(Settings()), [LINES]))
+    async with open_engine() as (_, libraries), libraries.library("ada") as ada:
+        summary = await run_import(ada, found, Settings(), ImportProgress())
+        assert await ada.chats.ids("", 10) == [f"c{number}" for number in range(8) if number != 3]
+    assert summary.kinds == {"chats": OutcomeCounts(new=7, refused=1), "messages": OutcomeCounts(new=7)}
+    assert [(problem.location, "2,600 bytes" in problem.problem) for problem in summary.problems] == [
+        ("chats: (c3)", True)
+    ]

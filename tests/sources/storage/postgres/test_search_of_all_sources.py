@@ -11,7 +11,7 @@ from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.query import parse
 from sources.registry import SOURCES
-from sources.storage import joint_read
+from sources.storage import job_queue
 from sources.storage.contract import Library, Search
 from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.postgres import PostgresLibraries
@@ -79,8 +79,8 @@ async def test_a_search_runs_few_statements(
     open_engine: OpenEngine, query: str, expected_statements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine too, no source runs alone.
-    monkeypatch.setattr(joint_read, "_HELD_UP_MAX_S", 60.0)
-    monkeypatch.setattr(joint_read, "_HELD_UP_SHARE", 60.0)
+    monkeypatch.setattr(job_queue, "_HELD_UP_MAX_S", 60.0)
+    monkeypatch.setattr(job_queue, "_HELD_UP_SHARE", 60.0)
     async with open_engine() as (engine, libraries):
         async with libraries.library("ada") as library:
             await _fill(library, "ada")

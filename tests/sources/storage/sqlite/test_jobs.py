@@ -12,6 +12,7 @@ import pytest
 
 from config.errors import SourceTimeout, StorageError, Unavailable
 from sources.storage.job_queue import JobQueue
+from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
 from tests.sources.storage.sqlite.conftest import INDEX, MakeDatabase
 from tests.sources.storage.sqlite.file_checks import open_file
@@ -253,8 +254,10 @@ async def test_lock_of_another_process_is_waited_for_until_the_deadline(
 async def until_running(database: Database) -> None:
     """Returns when a job of the writer has been started. It may be waiting for a lock."""
     assert database._writer.connection is not None
+    connection = database._writer.connection._connection
+    assert isinstance(connection, JobConnection)
     async with asyncio.timeout(TIMEOUT_S):
-        while database._writer.connection._raw._job is None:
+        while connection._job is None:
             await asyncio.sleep(0.001)
 
 

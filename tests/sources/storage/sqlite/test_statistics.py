@@ -21,7 +21,7 @@ COUNTS_PER_JOB = 50
 
 async def test_counts_of_ever_new_words_take_limited_memory(database: Database) -> None:
     """A file without writes would otherwise keep a count of every word that was ever searched."""
-    statistics = database.statistics()
+    statistics = database._reader.statistics(None)
 
     def count(job: int, connection: JobConnection) -> int:
         statistics.refresh(connection)
@@ -52,8 +52,8 @@ async def test_words_of_a_library_are_read_once_for_all_of_its_readers(tmp_path:
         databases = UserDatabases(libraries.data_root, user_id, make_options(vocabularies=memory))
 
         def find(database: Database, index: TextIndex, connection: JobConnection) -> list[str]:
-            database.statistics().refresh(connection)
-            return database.statistics().vocabulary(connection, index, 1_000).near_words(["lighthuos"])[0]
+            database._reader.statistics(None).refresh(connection)
+            return database._reader.statistics(None).vocabulary(connection, index, 1_000).near_words(["lighthuos"])[0]
 
         async def find_in_all() -> list[list[str]]:
             chacha, prompts = databases.chacha, databases.prompts
@@ -81,7 +81,7 @@ async def test_other_files_are_read_only_for_words_that_the_own_file_lacks(tmp_p
         def count(word: str, connection: JobConnection) -> tuple[int, bool]:
             """Returns how many rows have the word, and whether a statement names the other file."""
             statements: list[str] = []
-            statistics = databases.chacha.statistics()
+            statistics = databases.reader.statistics(None)
             statistics.refresh(connection)
             connection.set_trace_callback(statements.append)
             rows = statistics.count_in_library(connection, f'"{word}"', enough=1)

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.contract import KnowledgeSearch
-from server.app import build_app
+from server.app import RequestLogMiddleware, build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
-from server.middleware import RequestLogMiddleware
 from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.clients import LegacyClient, handshake

@@ -140,10 +140,6 @@ class _StateEntry(Struct):
     size: int = 0
     expires_at: float = 0.0
 
-    def view(self, handle: SessionHandle) -> SessionState:
-        # Not a copy: a search looks up about twenty URIs, and copying thousands would cost more than the search.
-        return SessionState(handle, SeenVersions(self.seen), self.queries, MappingProxyType(self.defaults))
-
 
 class _UserStates(Struct):
     """The sessions of one user, the least recently used first. All live equally long, so that it also expires first."""
@@ -203,7 +199,7 @@ class InProcessSessionStates:
         return self._store(handle, entry)
 
     async def reset(self, handle: SessionHandle, owner: Owner) -> SessionState:
-        before = self._require(handle, owner).view(handle)
+        before = self._store(handle, self._require(handle, owner))
         self._store(handle, _StateEntry(owner))
         return before
 
@@ -251,4 +247,5 @@ class InProcessSessionStates:
         self.size += user.size - size_before
         while self.size > self._limits.total_max:
             self.size -= self._users.popitem(last=False)[1].size
-        return entry.view(handle)
+        # Not a copy: a search looks up about twenty URIs, and copying thousands would cost more than the search.
+        return SessionState(handle, SeenVersions(entry.seen), entry.queries, MappingProxyType(entry.defaults))

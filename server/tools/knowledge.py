@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,6 +33,7 @@ from sources.reading.retrieval import applied_defaults
 
 # The first version with structured content.
 _STRUCTURED_SINCE = "2025-06-18"
+_via_of = attrgetter("via")
 _REASONS = {"context": "matches by the messages before it", "meaning": "similar in meaning"}
 
 
@@ -41,14 +43,11 @@ def search_text(response: contract.KnowledgeResponse) -> str:
     for number, item in enumerate(response.results, 1):
         # A title, what a model needs to read on, and the passages in the order of the item.
         lines = [f"{number}. **{item.title}**" if item.title else f"{number}.", " · ".join([item.uri, *_about(item)])]
-        passages = [(item.sender, item.snippet or "")]
-        if item.passages:
-            lead = contract.FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
-            ordered = sorted([lead, *item.passages], key=_message_index)
-            passages = [(passage.sender, passage.snippet) for passage in ordered]
-        for sender, snippet in passages:
+        lead = contract.FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
+        for passage in sorted([lead, *item.passages], key=_message_index) if item.passages else (lead,):
+            text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
             # One line each, whatever a sender is called: another line could look like a result.
-            lines.append(f"> {' '.join((f'{sender}: {snippet}' if sender else snippet).split())}")
+            lines.append(f"> {' '.join(text.split())}")
         results.append("\n".join(lines))
     notes = "\n".join(_notes(response))
     return "\n\n".join([*(results or ["No results."]), notes])
@@ -80,7 +79,7 @@ def _about(item: contract.KnowledgeItem) -> list[str]:
 
 def _notes(response: contract.KnowledgeResponse) -> Iterator[str]:
     """What is not as expected, and how to go on."""
-    if response.results and all(item.via == "meaning" for item in response.results):
+    if set(map(_via_of, response.results)) == {"meaning"}:
         yield "No result contains the words of the query. These are the nearest in meaning, and may be unrelated."
     if response.read_as:
         yield f"Query interpretation: {response.read_as}"

@@ -141,10 +141,8 @@ class Scorer:
         """Returns the sum of the weights of terms, and the root of their share of the query."""
         found = self._matched.get(terms)
         if found is None:
-            weight = 0.0
-            for index, one in enumerate(self._weights):
-                if terms >> index & 1:
-                    weight += one
+            last = terms.bit_length() - 1
+            weight = self._sum(terms ^ 1 << last)[0] + self._weights[last]
             found = self._matched[terms] = weight, sqrt(min(1.0, weight / self._total))
         return found
 

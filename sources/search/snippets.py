@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from operator import itemgetter
 
 from msgspec import Struct
 
@@ -31,7 +30,6 @@ _BIAS_WEIGHT = 0.25
 
 # A match in a text: start, end and index of the term. A plain tuple, because long texts have hundreds to be sorted.
 _TermMatch = tuple[int, int, int]
-_match_end = itemgetter(1)
 
 
 class Snippet(Struct, frozen=True, gc=False):
@@ -157,11 +155,13 @@ class Highlighter:
         padded = f" {form} "
         matches: list[_TermMatch] = []
         for term, matcher in self._in_form:
+            if not any(map(form.__contains__, matcher.beginnings)):
+                continue
             spans = matcher.spans(padded)
+            if not spans and has_camel_case(encoded):
+                return self._find_aligned(text)  # it may be a part of a camelCase word
             for start, end in spans:
                 matches.append((start, end, term))
-            if not spans and any(map(form.__contains__, matcher.beginnings)) and has_camel_case(encoded):
-                return self._find_aligned(text)  # it may be a part of a camelCase word
         matches.sort()
         return matches
 
@@ -197,7 +197,7 @@ class Highlighter:
         line, size = region.line, len(region.line)
         if size <= length and not region.start and not region.is_truncated:
             return 0, size
-        start, end = self._densest(matches, length * 3 // 4) if matches else (0, 0)
+        start, end = matches[0][:2] if len(matches) == 1 else self._densest(matches, length * 3 // 4)
         room = max(0, length - 2)  # an ellipsis on both sides
         first = max(0, min(start - max(0, room - end + start) // 2, size - room))
         if not first and not region.start:
@@ -215,8 +215,6 @@ class Highlighter:
 
     def _densest(self, matches: Sequence[_TermMatch], room: int) -> tuple[int, int]:
         """Returns the first span of at most `room` characters with the most distinct terms, then the most matches."""
-        if max(map(_match_end, matches)) - matches[0][0] <= room:
-            return matches[0][0], matches[-1][1]
         best, span = (0.0, 0), (0, 0)
         counts = [0] * len(self._weights)
         weight, left = 0.0, 0

@@ -538,7 +538,6 @@ class QueryScoring(BlockScoring):
         _, counts, _ = _count_terms(block, self._counter)
         found, texts = set().union(*counts), len(block)
         for index, (candidate, score) in enumerate(zip(block, scores, strict=True)):
-            candidate.has_all_terms = all(index in parts or index + texts in parts for parts in counts)
             candidate.is_matched_in_other = index + texts in found
             candidate.is_matched_aside = candidate.is_matched_in_other and index not in found
             candidate.score = round(score, SCORE_DIGITS)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from config.numbers import clamp
 from sources.query import Prefix, Term
-from sources.search.term_matching import TermMatcher, term_matcher
+from sources.search.term_matching import Matcher, TermMatcher, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold, folds_bytewise, grapheme_boundary_after, grapheme_boundary_before
 from sources.text.segmentation import encode_latin1, fold_identifiers, has_camel_case, segment, stem, stem_prefix
@@ -46,14 +46,16 @@ class Highlighter:
     def __init__(self, terms: Sequence[Term], bias: Sequence[Term] = (), scan_max_chars: int = SCAN_MAX_CHARS) -> None:
         self._terms = (*terms, *bias)
         self._matchers: list[TermMatcher] = []
-        # Those of the terms that are found in the index form of a text, with their numbers.
-        self._in_form: list[tuple[int, TermMatcher]] = []
+        # Those of the terms that are found in the index form of a text: the number of the term, what every match begins
+        # with, and what finds them.
+        self._in_form: list[tuple[int, Sequence[str], TermMatcher | Matcher]] = []
         self._splits_runs = False
         for number, term in enumerate(self._terms):
             matcher = term_matcher(term.word)
             self._matchers.append(matcher)
             if matcher.unspaced is None and matcher.marked is None:
-                self._in_form.append((number, matcher))
+                only = matcher.alternatives[0] if len(matcher.alternatives) == 1 else None
+                self._in_form.append((number, matcher.beginnings, only or matcher))
             self._splits_runs |= matcher.has_unspaced_tokens
         self._count = len(terms)
         self._weights = [1.0] * len(terms) + [_BIAS_WEIGHT] * len(bias)
@@ -154,8 +156,8 @@ class Highlighter:
         # In most Western text, each character of the index form has the offset of its source.
         padded = f" {form} "
         matches: list[_TermMatch] = []
-        for term, matcher in self._in_form:
-            if not any(map(form.__contains__, matcher.beginnings)):
+        for term, beginnings, matcher in self._in_form:
+            if not any(map(form.__contains__, beginnings)):
                 continue
             spans = matcher.spans(padded)
             if not spans and has_camel_case(encoded):

@@ -23,13 +23,13 @@ class TermMatcher:
     """Matches a word of a query: any of its `alternatives`."""
 
     def __init__(self, word: Word) -> None:
-        self.alternatives: list[_Matcher] = []
+        self.alternatives: list[Matcher] = []
         self.beginnings: list[str] = []  # of which every match has one
         phrases = word.alternatives if len(word.alternatives) < 2 else _without_redundant_prefixes(word.alternatives)
         is_ascii = True
         for phrase in phrases:
             is_prefix = isinstance(phrase, Prefix)
-            matcher: _Matcher
+            matcher: Matcher
             if len(phrase.tokens) != 1:
                 matcher = _SequenceMatcher(phrase.tokens, is_prefix=is_prefix)
             else:
@@ -60,7 +60,7 @@ class TermMatcher:
 term_matcher = lru_cache(maxsize=256)(TermMatcher)
 
 
-class _Matcher(ABC):
+class Matcher(ABC):
     """Matches one alternative. A span starts at the space before the match and ends before its last character: in the
     form, which has no padding, these are the offsets of the match."""
 
@@ -70,7 +70,7 @@ class _Matcher(ABC):
     def spans(self, padded: str) -> list[Span]: ...
 
 
-class _WordMatcher(_Matcher):
+class _WordMatcher(Matcher):
     """Matches single words."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class _PrefixMatcher(_WordMatcher):
         return word_start + len(self.beginning) if self._is_unspaced else word_end
 
 
-class _SequenceMatcher(_Matcher):
+class _SequenceMatcher(Matcher):
     """Matches consecutive words."""
 
     _NEXT_WORD = re.compile(" +([^ ]+)")
@@ -254,7 +254,9 @@ class TermCounter:
     match the same words of a text, so only the most frequent one counts."""
 
     def __init__(self, terms: Iterable[Term]) -> None:
-        self._matchers = [term_matcher(term.word) for term in terms]
+        self._matchers: list[TermMatcher] = []
+        for term in terms:
+            self._matchers.append(term_matcher(term.word))
 
     def count(self, form: str) -> list[int]:
         """Returns how often each term matches."""

@@ -6,6 +6,7 @@ sides. As in FTS5's `porter` tokenizer, a word matches if it has the same stem.
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -13,7 +14,7 @@ from unicodedata import normalize
 
 from sources.query import Phrase, Prefix, Term, Word
 from sources.query.words import strip_punctuation
-from sources.text.folding import fold, join_forms, tone_token
+from sources.text.folding import JoinedForms, fold, join_forms, tone_token
 from sources.text.segmentation import UNSPACED_RUN, is_cluster_start, letter_clusters, segment, stem, stem_prefix
 
 Span = tuple[int, int]
@@ -269,19 +270,17 @@ class TermCounter:
             counts.append(most)
         return counts
 
-    def count_each(self, joined: str) -> list[TermCounts]:
+    def count_each(self, forms: JoinedForms) -> list[TermCounts]:
         """Returns how often each term matches, by the number of the text, in those of several texts that have it. The
-        texts are searched as one: see `join_forms`."""
+        texts are searched as one."""
+        joined, starts = forms
         by_term: list[TermCounts] = []
         for matcher in self._matchers:
             most: TermCounts = {}
             for alternative in matcher.alternatives:
                 counts: TermCounts = {}
-                text = position = 0
                 for start, _ in alternative.spans(joined):
-                    # A line break is between two texts, and nowhere else.
-                    text += joined.count("\n", position, start)
-                    position = start
+                    text = bisect_right(starts, start) - 1
                     counts[text] = counts.get(text, 0) + 1
                 if most:
                     for text, count in counts.items():
@@ -304,9 +303,9 @@ def best_field(fields: Mapping[str, str], counter: TermCounter) -> tuple[str, st
         return filled[0] if filled else None
     texts = [text for _, text in filled]
     # Folding finds everything except other scripts and parts of identifiers, and is much cheaper than segmenting.
-    by_term = counter.count_each(join_forms(map(fold, texts)))
+    by_term = counter.count_each(join_forms(list(map(fold, texts))))
     if not any(by_term):
-        by_term = counter.count_each(join_forms(map(segment, texts)))
+        by_term = counter.count_each(join_forms(list(map(segment, texts))))
     best, chosen = (0, 0), filled[0]
     for number, field in enumerate(filled):
         counts = [counts[number] for counts in by_term if number in counts]

@@ -5,8 +5,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from aggregator.responses import KnowledgeResponse
-from aggregator.search import KnowledgeSearch
+from aggregator.contract import KnowledgeResponse, KnowledgeSearch
 from server.console.language import N_, _
 from server.console.page_handler import LibraryPage
 from server.console.search_page import SearchForm

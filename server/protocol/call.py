@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from aggregator.filters import read_config
+from aggregator.contract import read_config
 from auth.context import Owner, RequestContext
 from auth.tickets import StateKeys
 from config.errors import (

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from aggregator.filters import read_config
+from aggregator.contract import read_config
 from config.errors import HeaderMismatch, InvalidParams, InvalidRequest, OriginRejected, TooLarge
 from config.settings import Settings, is_address, is_loopback
 from server.protocol.messages import Request
@@ -146,7 +146,7 @@ def _decode_value(value: str) -> str | None:
 # Request options outside the message: the profile in the address, and `config`, defaults for the call.
 #
 # A config is a JSON object in base64, standard or URL-safe, padded or not. It can set only the defaults that
-# `aggregator.filters` declares.
+# `aggregator.contract` declares.
 
 MCP_PATH = "/mcp"
 NO_CONFIG: Mapping[str, Any] = MappingProxyType({})

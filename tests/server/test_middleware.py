@@ -7,7 +7,7 @@ from typing import NoReturn
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aggregator.search import KnowledgeSearch
+from aggregator.contract import KnowledgeSearch
 from server.app import RequestLogMiddleware, build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics

@@ -16,8 +16,7 @@ from sources.query.words import ENDINGS, searchable_prefixes, with_other_endings
 from sources.storage.search.engine import SearchConnection, SearchStatistics
 from sources.storage.search.text_search import LITTLE_ROWS, TextSearch
 from sources.text.folding import fold
-from sources.text.segmentation import UNSPACED_RUN
-from sources.text.stemming import stem
+from sources.text.segmentation import UNSPACED_RUN, stem
 
 # Words of an index that are compared with a misspelled word, so that a search stays fast.
 NEAR_WORDS_MAX = 50_000

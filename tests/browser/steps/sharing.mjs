@@ -58,3 +58,13 @@ export async function stop({ page, url }) {
   await page.locator(".done", { hasText: "not shared" }).waitFor();
   return {};
 }
+
+/** Returns by how much pages are wider than the window. */
+export async function widths({ page, url, values }) {
+  const wider = {};
+  for (const path of values.paths) {
+    await page.goto(url + path);
+    wider[path] = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  }
+  return wider;
+}

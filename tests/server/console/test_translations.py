@@ -10,6 +10,8 @@ import pytest
 from jinja2 import nodes
 
 from auth.context import ROLE_SCOPES
+from auth.sharing import RuleKind
+from config.openid import GroupRole
 from server.compat.agentchatbus.schemas import ThreadStatus
 from server.console import language, pages
 from server.console.language import LANGUAGES, TRANSLATIONS, parse_po
@@ -71,6 +73,7 @@ def test_labels_of_kinds_and_states_are_in_the_catalogs() -> None:
     labels = {label for kind in kinds for label in (kind.noun, kind.content_label)}
     labels |= {label for kind in kinds for field in kind.fields for label in (field.declared.label, *field.choices)}
     states = {*get_args(ImportState), *get_args(FollowState), *get_args(ThreadStatus), *ROLE_SCOPES}
+    states |= {*get_args(GroupRole), *get_args(RuleKind)}
 
     assert (labels | states | set(ITEM_KINDS)) - {""} - set(language.WORDS) == set()
 

@@ -30,7 +30,7 @@ from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.search.fts5_engine import FTS5, match_text
 from sources.storage.tables.sql import TextIndex, json_array
-from sources.text.stemming import STOPWORDS
+from sources.text.segmentation import STOPWORDS
 
 Parameters = tuple[str | int | float, ...]
 
